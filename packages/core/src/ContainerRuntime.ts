@@ -1,0 +1,130 @@
+/**
+ * The port through which a run gets its containers.
+ *
+ * A container is created, then started and *held*: its entrypoint reports how it is really held, and nothing of argv
+ * has run until `proceed`. Core only knows this interface. `@cogni/sandbox-docker` provides the real one;
+ * `layerMemory` (in `MemoryContainerRuntime.ts`) keeps containers in a map. Both pass `ContainerRuntimeContract`.
+ */
+import { Context, type Duration, type Effect, type Scope, type Stream } from "effect"
+import type { Posture } from "./Posture.ts"
+import type { Role } from "./ResourceLabels.ts"
+import type { RunId } from "./RunId.ts"
+import type { Peak } from "./RunResult.ts"
+import type { ContainerFailed, ImageNotFound, PostureMismatch, ProxyFailed, RuntimeUnavailable } from "./SandboxError.ts"
+import type { Limits, Network } from "./SandboxSpec.ts"
+
+/** @category errors */
+export type ContainerError = RuntimeUnavailable | ImageNotFound | ContainerFailed
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** Numeric, as the kernel knows them. Never 0. @category models */
+export interface User {
+  readonly userId: number
+  readonly groupId: number
+}
+
+/** A directory of the host, or a volume of the engine, seen from inside. @category models */
+export interface Mount {
+  readonly type: "directory" | "volume"
+  readonly source: string
+  readonly target: string
+  readonly readOnly: boolean
+}
+
+/** A small memory-backed volume that two containers of one run share. @category models */
+export interface VolumeSpec {
+  readonly runId: RunId
+  readonly role: Role
+  readonly owner: User
+  readonly bytesMax: number
+  readonly filesMax: number
+  /** The run's own limit, from which the labels say when a leftover is over. */
+  readonly runtimeSecondsMax: number
+}
+
+/** What a container is asked to be. Whatever is not here is not up for choice. @category models */
+export interface ContainerSpec {
+  readonly runId: RunId
+  readonly role: "agent" | "proxy"
+  readonly image: string
+  readonly argv: ReadonlyArray<string>
+  readonly env: Readonly<Record<string, string>>
+  readonly user: User
+  readonly mounts: ReadonlyArray<Mount>
+  readonly network: Network
+  readonly limits: Pick<
+    Limits,
+    "memoryBytesMax" | "processesMax" | "cpusMax" | "temporaryBytesMax" | "filesOpenMax" | "workspaceBytesMax" | "runtimeSecondsMax"
+  >
+  /** Sent on stdin at the start and then closed: the way in for what must not be in the engine's configuration. */
+  readonly stdin?: string | undefined
+}
+
+/** A piece of output, as it came. @category models */
+export interface OutputChunk {
+  readonly channel: "stdout" | "stderr"
+  readonly bytes: Uint8Array
+}
+
+/** How a container ended. An exit code is a value, never an error. @category models */
+export interface ContainerExit {
+  readonly exitCode: number
+  /** The kernel killed a process of it for want of memory: the first, or any other. */
+  readonly oomKilled: boolean
+  /** The kernel refused it a process. */
+  readonly processesRefused: boolean
+  readonly peak: Peak
+}
+
+/** A command for a container that already runs. @category models */
+export interface ExecSpec {
+  readonly argv: readonly [string, ...Array<string>]
+  readonly env?: Readonly<Record<string, string>> | undefined
+  readonly workingDirectory?: string | undefined
+}
+
+/** A command that runs in a container. @category models */
+export interface Exec {
+  readonly output: Stream.Stream<OutputChunk, ContainerError>
+  /** Settles after `output` has ended. */
+  readonly exitCode: Effect.Effect<number, ContainerError>
+}
+
+/** @category models */
+export interface Container {
+  readonly id: string
+  /**
+   * Start. A container of role `agent` is then held: this succeeds when its entrypoint has reported and the report,
+   * the engine's configuration and (on a local engine) the host's view agree with the spec.
+   */
+  readonly start: Effect.Effect<Posture | undefined, ContainerError | PostureMismatch>
+  /** Let the agent's first instruction happen. Fails when the way to the model does not answer from inside. */
+  readonly proceed: Effect.Effect<void, ContainerError | ProxyFailed>
+  /** All output from the first instruction on, with back-pressure. For one reader; ends with the container. */
+  readonly output: Stream.Stream<OutputChunk, ContainerError>
+  /** Settles when the container has ended, confirmed by the engine. */
+  readonly exit: Effect.Effect<ContainerExit, ContainerError>
+  /** SIGTERM, and SIGKILL after the grace. Of a container that has ended: nothing. */
+  readonly stop: (grace: Duration.Duration) => Effect.Effect<void, ContainerError>
+  readonly exec: (spec: ExecSpec) => Effect.Effect<Exec, ContainerError, Scope.Scope>
+}
+
+// -----------------------------------------------------------------------------
+// service
+// -----------------------------------------------------------------------------
+
+/** @category services */
+export class ContainerRuntime extends Context.Service<
+  ContainerRuntime,
+  {
+    /** Create a container, not started. Closing the scope removes it, whatever state it is in. */
+    readonly acquire: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
+    /** Create a volume; its name is the mount's `source`. Closing the scope removes it. */
+    readonly acquireVolume: (spec: VolumeSpec) => Effect.Effect<string, ContainerError, Scope.Scope>
+    /** Names of what still carries a run's label: containers, volumes, networks. */
+    readonly leftovers: (runId: RunId) => Effect.Effect<ReadonlyArray<string>, ContainerError>
+  }
+>()("@cogni/sandbox-core/ContainerRuntime") {}

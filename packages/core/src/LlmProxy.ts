@@ -1,0 +1,101 @@
+/**
+ * The port through which a sandbox reaches a model, without ever holding a key.
+ *
+ * The sandbox is given a socket and nothing else: who it is follows from which socket it speaks through, so there is
+ * nothing to forge or to replay. The key meets the request on the host's side (`KeyInjection` in
+ * `@cogni/sandbox-proxy`) and is forgotten when the scope closes.
+ */
+import { Context, Effect, Layer, Ref, type Scope } from "effect"
+import type { Mount } from "./ContainerRuntime.ts"
+import type { RunId } from "./RunId.ts"
+import type { LlmTraffic } from "./RunResult.ts"
+import { type ImageNotFound, ProxyFailed, type ContainerFailed, type RuntimeUnavailable } from "./SandboxError.ts"
+import type { LlmAccess } from "./SandboxSpec.ts"
+
+/** @category errors */
+export type LlmProxyError = ProxyFailed | RuntimeUnavailable | ImageNotFound | ContainerFailed
+
+/** Where the bridge inside the sandbox looks for the proxy. @category constants */
+export const socketPath = "/llm-sock/llm.sock"
+
+/** Where the agent looks for the model. @category constants */
+export const baseUrl = "http://localhost:8080"
+
+/** What a proxy can and cannot do, so that a caller never assumes more. @category models */
+export interface LlmProxyCapabilities {
+  readonly name: string
+  /** Reads and rebuilds request bodies, so that it can hold a run to its models and budgets. */
+  readonly inspectsBodies: boolean
+}
+
+/** @category models */
+export interface LlmRequest {
+  readonly runId: RunId
+  readonly llm: LlmAccess
+  readonly runtimeSecondsMax: number
+  /** A directory of the host, of this run only, for the audit. Absent where nothing is kept. */
+  readonly directory?: string | undefined
+}
+
+/** What one run is handed. @category models */
+export interface LlmEndpoint {
+  readonly mounts: ReadonlyArray<Mount>
+  /** Settles when a connection to the socket is answered. */
+  readonly ready: Effect.Effect<void, LlmProxyError>
+  /** Never succeeds; fails when the proxy ends while the run still needs it. */
+  readonly failure: Effect.Effect<never, LlmProxyError>
+  /** What has gone through so far. */
+  readonly traffic: Effect.Effect<LlmTraffic, LlmProxyError>
+}
+
+/** @category services */
+export class LlmProxy extends Context.Service<
+  LlmProxy,
+  {
+    readonly capabilities: LlmProxyCapabilities
+    /**
+     * Open a run's own way out. Returns as soon as its mounts are known, and goes on starting until `ready`; closing
+     * the scope closes the socket and every stream on it.
+     */
+    readonly acquire: (request: LlmRequest) => Effect.Effect<LlmEndpoint, LlmProxyError, Scope.Scope>
+  }
+>()("@cogni/sandbox-core/LlmProxy") {}
+
+/** Refuses every run that asks for a model. @category layers */
+export const layerNoop: Layer.Layer<LlmProxy> = Layer.succeed(LlmProxy, {
+  capabilities: { name: "none", inspectsBodies: false },
+  acquire: () =>
+    Effect.fail(
+      new ProxyFailed({
+        detail: "no proxy is configured",
+        remedy: "Provide a LlmProxy layer, or leave llm out of the spec"
+      })
+    )
+})
+
+/** @category constructors */
+export const makeMemory = Effect.gen(function* () {
+  const open = yield* Ref.make<ReadonlySet<RunId>>(new Set())
+  const acquire = Effect.fn("LlmProxy.acquire")(function* (request: LlmRequest) {
+    yield* Effect.acquireRelease(
+      Ref.update(open, (all) => new Set(all).add(request.runId)),
+      () => Ref.update(open, (all) => new Set([...all].filter((runId) => runId !== request.runId)))
+    )
+    const stillOpen = Ref.get(open).pipe(
+      Effect.filterOrFail(
+        (all) => all.has(request.runId),
+        () => new ProxyFailed({ detail: "the socket is closed", remedy: "Ask while the run lives" })
+      )
+    )
+    return {
+      mounts: [{ type: "volume", source: `memory-${request.runId}-socket`, target: "/llm-sock", readOnly: true }],
+      ready: Effect.asVoid(stillOpen),
+      failure: Effect.never,
+      traffic: Effect.as(stillOpen, { proxy: "memory", upstream: "memory", calls: [], injectedHeaders: [] })
+    } satisfies LlmEndpoint
+  })
+  return LlmProxy.of({ capabilities: { name: "memory", inspectsBodies: false }, acquire })
+})
+
+/** A socket that leads nowhere: for programs in memory. @category layers */
+export const layerMemory: Layer.Layer<LlmProxy> = Layer.effect(LlmProxy, makeMemory)

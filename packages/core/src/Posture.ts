@@ -1,0 +1,123 @@
+/**
+ * How a sandbox was really held, as the kernel tells it, and what it had to be.
+ *
+ * A posture is read inside, before the agent's first instruction, and again by the host. Pure: `mismatches` compares
+ * what was seen with what a spec promises. One entry in its answer and the run does not start.
+ */
+import { Schema } from "effect"
+import type { User } from "./ContainerRuntime.ts"
+import type { Network } from "./SandboxSpec.ts"
+
+/** One mount of the sandbox. @category models */
+export const PostureMount = Schema.Struct({
+  target: Schema.String,
+  fileSystem: Schema.String,
+  readOnly: Schema.Boolean,
+  options: Schema.Array(Schema.String)
+})
+
+/** @category models */
+export const Posture = Schema.Struct({
+  userIds: Schema.Array(Schema.Int),
+  groupIds: Schema.Array(Schema.Int),
+  /** Hexadecimal masks of `/proc/self/status`. */
+  capabilities: Schema.Struct({
+    inheritable: Schema.String,
+    permitted: Schema.String,
+    effective: Schema.String,
+    bounding: Schema.String,
+    ambient: Schema.String
+  }),
+  noNewPrivileges: Schema.Boolean,
+  /** 2 is a filter. */
+  seccompMode: Schema.Int,
+  /** `net`, `pid`, … to the inode of the namespace. */
+  namespaces: Schema.Record(Schema.String, Schema.String),
+  interfaces: Schema.Array(Schema.String),
+  routes: Schema.Array(Schema.String),
+  mounts: Schema.Array(PostureMount),
+  /** Where the same facts were confirmed: by the sandbox itself, the engine's configuration, the host's `/proc`. */
+  confirmedBy: Schema.Array(Schema.Literals(["sandbox", "engine", "host"]))
+})
+
+/** @category models */
+export type Posture = typeof Posture.Type
+
+/** What a posture is held against. @category models */
+export interface Expected {
+  readonly user: User
+  readonly network: Network
+  /** Targets the sandbox may have besides the engine's own, and whether they may be written. */
+  readonly mounts: ReadonlyArray<{ readonly target: string; readonly readOnly: boolean }>
+}
+
+/** Where every sandbox may write besides its workspace: bounded, and in memory. @category constants */
+export const temporaryTargets: ReadonlyArray<string> = ["/tmp", "/home/agent"]
+
+/** What every Linux engine itself puts into a container: at these, or below them. */
+const engineMounts = [
+  "/proc",
+  "/sys",
+  "/dev",
+  "/etc/hosts",
+  "/etc/hostname",
+  "/etc/resolv.conf",
+  "/sbin/docker-init",
+  "/usr/sbin/docker-init"
+]
+
+const isEngineMount = (target: string) =>
+  engineMounts.some((own) => target === own || (own !== "/dev" && target.startsWith(`${own}/`))) ||
+  ["/dev/pts", "/dev/mqueue", "/dev/shm", "/dev/console"].includes(target)
+
+const forbiddenSources = /docker\.sock|containerd\.sock|podman\.sock/u
+
+/**
+ * Everything in which a posture is weaker than it had to be, each as one sentence; empty when it holds.
+ *
+ * @category predicates
+ */
+export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<string> => {
+  const found: Array<string> = []
+  const expect = (holds: boolean, sentence: string) => {
+    if (!holds) found.push(sentence)
+  }
+  expect(
+    seen.userIds.length > 0 && seen.userIds.every((id) => id === expected.user.userId && id !== 0),
+    `uid is ${seen.userIds.join("/")}, not ${expected.user.userId}`
+  )
+  expect(
+    seen.groupIds.length > 0 && seen.groupIds.every((id) => id === expected.user.groupId && id !== 0),
+    `gid is ${seen.groupIds.join("/")}, not ${expected.user.groupId}`
+  )
+  for (const [name, mask] of Object.entries(seen.capabilities)) {
+    expect(/^0+$/u.test(mask), `${name} capabilities are ${mask}, not none`)
+  }
+  expect(seen.noNewPrivileges, "no-new-privileges is off")
+  expect(seen.seccompMode === 2, `seccomp mode is ${seen.seccompMode}, not 2 (filter)`)
+  if (expected.network.mode === "none") {
+    const others = seen.interfaces.filter((name) => name !== "lo")
+    expect(others.length === 0, `there are interfaces besides lo: ${others.join(", ")}`)
+    expect(seen.routes.length === 0, `there are routes: ${seen.routes.join("; ")}`)
+  }
+  const root = seen.mounts.find((mount) => mount.target === "/")
+  expect(root !== undefined && root.readOnly, "the root file system can be written")
+  for (const mount of seen.mounts) {
+    if (mount.target === "/" || isEngineMount(mount.target)) continue
+    if (temporaryTargets.includes(mount.target)) {
+      expect(mount.fileSystem === "tmpfs", `${mount.target} is ${mount.fileSystem}, not tmpfs`)
+      continue
+    }
+    const allowed = expected.mounts.find((other) => other.target === mount.target)
+    if (allowed === undefined) found.push(`${mount.target} is mounted and was not asked for`)
+    else if (allowed.readOnly && !mount.readOnly) found.push(`${mount.target} can be written`)
+    expect(!forbiddenSources.test(mount.target), `${mount.target} is an engine's socket`)
+  }
+  for (const { target } of expected.mounts) {
+    expect(
+      seen.mounts.some((mount) => mount.target === target),
+      `${target} is not mounted`
+    )
+  }
+  return found
+}

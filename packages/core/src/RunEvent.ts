@@ -1,0 +1,43 @@
+/**
+ * What is seen of a run while it runs.
+ *
+ * Exactly one `RunStarted`, first; on success exactly one `RunEnded`, last. A failure is the stream's error.
+ */
+import type { Posture } from "./Posture.ts"
+import type { RunId } from "./RunId.ts"
+import type { Phase, RunResult } from "./RunResult.ts"
+
+/** The run has an id; nothing is made yet. @category models */
+export interface RunStarted {
+  readonly _tag: "RunStarted"
+  readonly runId: RunId
+}
+
+/** A phase is over. @category models */
+export interface PhaseEnded {
+  readonly _tag: "PhaseEnded"
+  readonly phase: Phase
+  readonly durationMs: number
+}
+
+/** The sandbox is held as it must be; the agent starts now. @category models */
+export interface PostureVerified {
+  readonly _tag: "PostureVerified"
+  readonly posture: Posture
+}
+
+/** The agent wrote something. The bytes are as they came, and may end inside a character. @category models */
+export interface OutputReceived {
+  readonly _tag: "OutputReceived"
+  readonly channel: "stdout" | "stderr"
+  readonly bytes: Uint8Array
+}
+
+/** The run ended by itself and nothing of it is left. @category models */
+export interface RunEnded {
+  readonly _tag: "RunEnded"
+  readonly result: RunResult
+}
+
+/** @category models */
+export type RunEvent = RunStarted | PhaseEnded | PostureVerified | OutputReceived | RunEnded

@@ -1,0 +1,105 @@
+/**
+ * The port that keeps what is known of a run, while it runs and after.
+ *
+ * Opening a run claims its id for ever; the record is written again when it ends, on every path. Records hold no
+ * secret: a spec has none.
+ */
+import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
+import { RunId } from "./RunId.ts"
+import { Output, Peak, RunResult, Timing } from "./RunResult.ts"
+import { RunIdInUse, WorkspaceFailed } from "./SandboxError.ts"
+import { SandboxSpec } from "./SandboxSpec.ts"
+import { Posture } from "./Posture.ts"
+
+/** @category models */
+export const Outcome = Schema.Union([
+  Schema.Struct({ status: Schema.Literal("running") }),
+  Schema.Struct({ status: Schema.Literal("exited"), result: RunResult }),
+  Schema.Struct({
+    status: Schema.Literal("failed"),
+    reason: Schema.String,
+    code: Schema.String,
+    message: Schema.String,
+    output: Schema.optionalKey(Output),
+    peak: Schema.optionalKey(Peak)
+  }),
+  /** An open sandbox was closed by its owner. */
+  Schema.Struct({ status: Schema.Literal("closed") }),
+  Schema.Struct({ status: Schema.Literal("interrupted") }),
+  /** The host process died while the run was running; said when the record is read, or by the reaper. */
+  Schema.Struct({ status: Schema.Literal("abandoned") })
+])
+
+/** @category models */
+export type Outcome = typeof Outcome.Type
+
+/** @category models */
+export const RunRecord = Schema.Struct({
+  runId: RunId,
+  spec: SandboxSpec,
+  /** `ResourceLabels.formatOwner` of the host process. */
+  owner: Schema.String,
+  startedAt: Schema.String,
+  endedAt: Schema.optionalKey(Schema.String),
+  outcome: Outcome,
+  posture: Schema.optionalKey(Posture),
+  timings: Schema.Array(Timing)
+})
+
+/** @category models */
+export type RunRecord = typeof RunRecord.Type
+
+/** An open run: where its files may lie, and how its record is finished. @category models */
+export interface OpenRun {
+  /** A directory of the host for this run only; absent where nothing is kept on disk. */
+  readonly directory?: string | undefined
+  readonly owner: string
+  /** Replace the record. Called once when the run ends. */
+  readonly save: (record: RunRecord) => Effect.Effect<void>
+}
+
+/** @category services */
+export class RunStore extends Context.Service<
+  RunStore,
+  {
+    /** Claim the id and write the first record. Closing the scope frees what only a living run needs. */
+    readonly open: (runId: RunId, spec: SandboxSpec) => Effect.Effect<OpenRun, RunIdInUse | WorkspaceFailed, Scope.Scope>
+    readonly get: (runId: RunId) => Effect.Effect<RunRecord | undefined, WorkspaceFailed>
+    /** The newest first. */
+    readonly list: Effect.Effect<ReadonlyArray<RunRecord>, WorkspaceFailed>
+  }
+>()("@cogni/sandbox-core/RunStore") {}
+
+/** @category constructors */
+export const makeMemory = Effect.gen(function* () {
+  const records = yield* Ref.make<ReadonlyMap<RunId, RunRecord>>(new Map())
+  const save = (record: RunRecord) => Ref.update(records, (all) => new Map(all).set(record.runId, record))
+  const open = Effect.fn("RunStore.open")(function* (runId: RunId, spec: SandboxSpec) {
+    const owner = "memory/1/0"
+    const claimed = yield* Ref.modify(records, (all): readonly [boolean, ReadonlyMap<RunId, RunRecord>] =>
+      all.has(runId)
+        ? [false, all]
+        : [
+            true,
+            new Map(all).set(runId, {
+              runId,
+              spec,
+              owner,
+              startedAt: new Date(0).toISOString(),
+              outcome: { status: "running" },
+              timings: []
+            })
+          ]
+    )
+    if (!claimed) return yield* new RunIdInUse({ runId })
+    return { owner, save } satisfies OpenRun
+  })
+  return RunStore.of({
+    open,
+    get: (runId) => Effect.map(Ref.get(records), (all) => all.get(runId)),
+    list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed())
+  })
+})
+
+/** @category layers */
+export const layerMemory: Layer.Layer<RunStore> = Layer.effect(RunStore, makeMemory)

@@ -1,0 +1,268 @@
+/**
+ * Why a run did not end by itself.
+ *
+ * One error, `SandboxError`, with a `reason`. Limits that a run broke carry what there was so far; everything else is
+ * a fault with a remedy. An exit code, whatever it is, is a value and never an error. Reasons are derived from kernel
+ * and engine facts, never from texts.
+ */
+import { Schema } from "effect"
+import { RunId } from "./RunId.ts"
+import { Output, Peak } from "./RunResult.ts"
+
+/**
+ * The source documents' coarse code, kept beside the finer reason.
+ *
+ * @category models
+ */
+export type ErrorCode = "timeout" | "oom_killed" | "container_failed" | "internal" | "invalid_request"
+
+const formatBytes = (bytes: number): string =>
+  bytes >= 1024 ** 3
+    ? `${(bytes / 1024 ** 3).toFixed(1)} GiB`
+    : bytes >= 1024 ** 2
+      ? `${(bytes / 1024 ** 2).toFixed(1)} MiB`
+      : `${bytes} bytes`
+
+// -----------------------------------------------------------------------------
+// limits
+// -----------------------------------------------------------------------------
+
+/** What there was when a limit was broken. @category models */
+export const Partial = Schema.Struct({
+  /** Absent when the agent was stopped by the run, or when the engine never told. */
+  exitCode: Schema.optionalKey(Schema.Int),
+  output: Output,
+  peak: Peak
+})
+
+/** @category models */
+export type Partial = typeof Partial.Type
+
+/** The agent ran longer than `runtimeSecondsMax`. @category errors */
+export class TimedOut extends Schema.TaggedError<TimedOut>()("TimedOut", {
+  runtimeSecondsMax: Schema.Int,
+  partial: Partial
+}) {
+  readonly code: ErrorCode = "timeout"
+  readonly isRetryable = false
+  override get message(): string {
+    return `the agent was still running after ${this.runtimeSecondsMax} s. Raise limits.runtimeSecondsMax (--timeout) or give it less to do`
+  }
+}
+
+/** The kernel killed a process of the sandbox for want of memory, the agent itself or a child of it. @category errors */
+export class OomKilled extends Schema.TaggedError<OomKilled>()("OomKilled", {
+  memoryBytesMax: Schema.Int,
+  partial: Partial
+}) {
+  readonly code: ErrorCode = "oom_killed"
+  readonly isRetryable = false
+  override get message(): string {
+    const peak = this.partial.peak.memoryBytes
+    return (
+      `the kernel killed ${this.partial.exitCode === 137 || this.partial.exitCode === undefined ? "the agent" : "a process of the agent"} at the memory limit of ${formatBytes(this.memoryBytesMax)}` +
+      `${peak === undefined ? "" : ` (peak ${formatBytes(peak)})`}. Raise limits.memoryBytesMax (--memory); files in /tmp count as memory`
+    )
+  }
+}
+
+/** The kernel refused the sandbox another process. @category errors */
+export class PidsExhausted extends Schema.TaggedError<PidsExhausted>()("PidsExhausted", {
+  processesMax: Schema.Int,
+  partial: Partial
+}) {
+  readonly code: ErrorCode = "container_failed"
+  readonly isRetryable = false
+  override get message(): string {
+    return `the sandbox asked for more than its ${this.processesMax} processes and was refused. Raise limits.processesMax, or look for a fork bomb`
+  }
+}
+
+/** More came on stdout and stderr than the run may write. @category errors */
+export class OutputLimitExceeded extends Schema.TaggedError<OutputLimitExceeded>()("OutputLimitExceeded", {
+  outputBytesMax: Schema.Int,
+  partial: Partial
+}) {
+  readonly code: ErrorCode = "container_failed"
+  readonly isRetryable = false
+  override get message(): string {
+    return `the agent wrote more than ${formatBytes(this.outputBytesMax)} to stdout and stderr and was stopped. Write results to a file, or raise limits.outputBytesMax`
+  }
+}
+
+/** The run added more to its workspace than it may. @category errors */
+export class DiskFull extends Schema.TaggedError<DiskFull>()("DiskFull", {
+  workspaceBytesMax: Schema.Int,
+  partial: Partial
+}) {
+  readonly code: ErrorCode = "container_failed"
+  readonly isRetryable = false
+  override get message(): string {
+    const peak = this.partial.peak.workspaceBytes
+    return `the run added ${peak === undefined ? "more" : formatBytes(peak)} to its workspace, over its limit of ${formatBytes(this.workspaceBytesMax)}, and was stopped. Raise limits.workspaceBytesMax`
+  }
+}
+
+/** The model budget of the run is spent. @category errors */
+export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>()("BudgetExceeded", {
+  budget: Schema.String,
+  partial: Partial
+}) {
+  readonly code: ErrorCode = "container_failed"
+  readonly isRetryable = false
+  override get message(): string {
+    return `the run's model budget is spent: ${this.budget}`
+  }
+}
+
+// -----------------------------------------------------------------------------
+// faults
+// -----------------------------------------------------------------------------
+
+/** The spec is not one. @category errors */
+export class InvalidSpec extends Schema.TaggedError<InvalidSpec>()("InvalidSpec", {
+  problems: Schema.Array(Schema.String)
+}) {
+  readonly code: ErrorCode = "invalid_request"
+  readonly isRetryable = false
+  override get message(): string {
+    return `the spec is refused: ${this.problems.join("; ")}`
+  }
+}
+
+/** Another run has, or had, this id. @category errors */
+export class RunIdInUse extends Schema.TaggedError<RunIdInUse>()("RunIdInUse", { runId: Schema.String }) {
+  readonly code: ErrorCode = "invalid_request"
+  readonly isRetryable = false
+  override get message(): string {
+    return `run id ${this.runId} is taken. An id names one run for ever: leave it out to get a fresh one`
+  }
+}
+
+/** The engine cannot be reached, or went away during the run. @category errors */
+export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()("RuntimeUnavailable", {
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly code: ErrorCode = "internal"
+  readonly isRetryable = true
+  override get message(): string {
+    return `the container engine ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** The image is not on this host. Nothing is pulled behind the caller's back. @category errors */
+export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNotFound", { image: Schema.String }) {
+  readonly code: ErrorCode = "container_failed"
+  readonly isRetryable = false
+  override get message(): string {
+    return `there is no image ${this.image} on this engine. Build it (./dev images) or pull it first; a run never pulls`
+  }
+}
+
+/** The engine refused the container or lost it. @category errors */
+export class ContainerFailed extends Schema.TaggedError<ContainerFailed>()("ContainerFailed", {
+  operation: Schema.String,
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly code: ErrorCode = "container_failed"
+  readonly isRetryable = false
+  override get message(): string {
+    return `${this.operation} failed: ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** The way to the model could not be had, or broke during the run. @category errors */
+export class ProxyFailed extends Schema.TaggedError<ProxyFailed>()("ProxyFailed", {
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly code: ErrorCode = "internal"
+  readonly isRetryable = true
+  override get message(): string {
+    return `the way to the model failed: ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** The sandbox is not held as the spec says, so the agent was never started. @category errors */
+export class PostureMismatch extends Schema.TaggedError<PostureMismatch>()("PostureMismatch", {
+  mismatches: Schema.Array(Schema.String)
+}) {
+  readonly code: ErrorCode = "container_failed"
+  readonly isRetryable = false
+  override get message(): string {
+    return `the sandbox is not held as it must be, so the agent was not started: ${this.mismatches.join("; ")}. Look at the engine's configuration (cogni-sandbox doctor)`
+  }
+}
+
+/** The files of the run could not be had. @category errors */
+export class WorkspaceFailed extends Schema.TaggedError<WorkspaceFailed>()("WorkspaceFailed", {
+  path: Schema.String,
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly code: ErrorCode = "invalid_request"
+  readonly isRetryable = false
+  override get message(): string {
+    return `the workspace ${this.path} ${this.detail}. ${this.remedy}`
+  }
+}
+
+// -----------------------------------------------------------------------------
+// the error of a run
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export const LimitReason = Schema.Union([TimedOut, OomKilled, PidsExhausted, OutputLimitExceeded, DiskFull, BudgetExceeded])
+
+/** @category models */
+export type LimitReason = typeof LimitReason.Type
+
+/** @category models */
+export const Reason = Schema.Union([
+  TimedOut,
+  OomKilled,
+  PidsExhausted,
+  OutputLimitExceeded,
+  DiskFull,
+  BudgetExceeded,
+  InvalidSpec,
+  RunIdInUse,
+  RuntimeUnavailable,
+  ImageNotFound,
+  ContainerFailed,
+  ProxyFailed,
+  PostureMismatch,
+  WorkspaceFailed
+])
+
+/** @category models */
+export type Reason = typeof Reason.Type
+
+/**
+ * The only error of `SandboxRunner`.
+ *
+ * **Example** recover from one reason: `Effect.catchReason("SandboxError", "OomKilled", (reason) => …)`
+ *
+ * @category errors
+ */
+export class SandboxError extends Schema.TaggedError<SandboxError>()("SandboxError", {
+  /** Absent when the spec was refused before the run had an id. */
+  runId: Schema.optionalKey(RunId),
+  reason: Reason
+}) {
+  get code(): ErrorCode {
+    return this.reason.code
+  }
+  get isRetryable(): boolean {
+    return this.reason.isRetryable
+  }
+  /** What the run had produced when a limit ended it. */
+  get partial(): Partial | undefined {
+    return "partial" in this.reason ? this.reason.partial : undefined
+  }
+  override get message(): string {
+    return `${this.runId === undefined ? "" : `${this.runId}: `}${this.reason.message}`
+  }
+}

@@ -1,0 +1,322 @@
+/**
+ * The life of a run.
+ *
+ *     RunStore ─► Workspace ─┐
+ *                 LlmProxy ──┴─► container: create ─► start, held ─► posture ─► proceed ─► output, exit
+ *
+ * Whatever does not depend on each other is acquired at the same time; the proxy goes on starting while the container
+ * does, and both meet before the agent's first instruction. Everything is in one scope: success, failure, time-out and
+ * interruption end the same way, in reverse order, with nothing left behind.
+ */
+import { Clock, Context, Duration, Effect, Exit, Layer, Queue, SchemaIssue, type Scope, Stream } from "effect"
+import { ContainerRuntime } from "./ContainerRuntime.ts"
+import * as AgentWatch from "./internal/AgentWatch.ts"
+import * as OutputCollector from "./internal/OutputCollector.ts"
+import * as Release from "./internal/Release.ts"
+import * as RunLife from "./internal/RunLife.ts"
+import * as LlmProxy from "./LlmProxy.ts"
+import * as MemoryContainerRuntime from "./MemoryContainerRuntime.ts"
+import { mismatches, type Posture } from "./Posture.ts"
+import type { RunEvent } from "./RunEvent.ts"
+import * as RunId from "./RunId.ts"
+import type { Output, RunResult } from "./RunResult.ts"
+import * as RunStore from "./RunStore.ts"
+import {
+  type ErrorCode,
+  InvalidSpec,
+  OutputLimitExceeded,
+  PostureMismatch,
+  type Reason,
+  SandboxError,
+  TimedOut
+} from "./SandboxError.ts"
+import * as SandboxSpec from "./SandboxSpec.ts"
+import * as Telemetry from "./Telemetry.ts"
+import * as Workspace from "./Workspace.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** The source documents' result: both channels folded into one value. @category models */
+export interface RunOnceResult {
+  readonly ok: boolean
+  readonly stdout: string
+  readonly stderr: string
+  /** -1 where the agent never ran or the engine never told. */
+  readonly exitCode: number
+  readonly errorCode?: ErrorCode
+  /** The finer reason beside the coarse code. */
+  readonly reason?: Reason["_tag"]
+  /** What happened and what to do. */
+  readonly message?: string
+}
+
+/** @category models */
+export interface ExecOptions {
+  readonly env?: Readonly<Record<string, string>> | undefined
+  readonly workingDirectory?: string | undefined
+}
+
+/** @category models */
+export interface ExecResult {
+  readonly exitCode: number
+  readonly output: Output
+}
+
+/** A sandbox that is open for commands until its scope closes. @category models */
+export interface Sandbox {
+  readonly runId: RunId.RunId
+  readonly posture: Posture
+  /** Run a command in it. Files stay between commands, environment does not; the output limits hold for each. */
+  readonly exec: (
+    argv: readonly [string, ...Array<string>],
+    options?: ExecOptions
+  ) => Effect.Effect<ExecResult, SandboxError>
+}
+
+/** @category services */
+export class SandboxRunner extends Context.Service<
+  SandboxRunner,
+  {
+    /** Run one spec to its end. The caller cannot leak: all is released before this returns. */
+    readonly run: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunResult, SandboxError>
+    /** The same, seen while it happens. Abandoning the stream ends the run. */
+    readonly stream: (spec: SandboxSpec.SandboxSpecInput) => Stream.Stream<RunEvent, SandboxError>
+    /** A sandbox to run many commands in. Its whole life is bounded by `runtimeSecondsMax`. */
+    readonly open: (
+      spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
+    ) => Effect.Effect<Sandbox, SandboxError, Scope.Scope>
+    /** `run`, folded into one value: never fails. */
+    readonly runOnce: (spec: SandboxSpec.SandboxSpecInput) => Effect.Effect<RunOnceResult>
+  }
+>()("@cogni/sandbox-core/SandboxRunner") {}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const make = Effect.gen(function* () {
+  const proxy = yield* LlmProxy.LlmProxy
+  const runtime = yield* ContainerRuntime
+  const store = yield* RunStore.RunStore
+  const workspaces = yield* Workspace.Workspace
+
+  /** Everything up to the agent's first instruction. */
+  const begin = Effect.fnUntraced(function* (life: RunLife.RunLife, spec: SandboxSpec.SandboxSpec) {
+    const { runId } = life
+    life.open = yield* Release.owned("run record", store.open(runId, spec))
+    const { directory } = life.open
+    const [workspace, endpoint] = yield* Effect.all(
+      [
+        Release.owned(
+          "workspace",
+          workspaces.acquire({ runId, source: spec.workspace, inputs: spec.inputs, directory })
+        ).pipe(life.phase("workspace")),
+        spec.llm === undefined
+          ? Effect.succeed(undefined)
+          : Release.owned(
+              "proxy",
+              proxy.acquire({ runId, llm: spec.llm, runtimeSecondsMax: spec.limits.runtimeSecondsMax, directory })
+            ).pipe(life.phase("socket"))
+      ],
+      { concurrency: "unbounded" }
+    )
+    const mounts = [...workspace.mounts, ...(endpoint?.mounts ?? [])]
+    const container = yield* Release.owned(
+      "container",
+      runtime.acquire({
+        runId,
+        role: "agent",
+        image: spec.image,
+        argv: spec.argv,
+        env: spec.llm === undefined ? spec.env : { ...spec.env, ...llmEnvironment(spec.llm) },
+        user: workspace.user,
+        mounts,
+        network: spec.network,
+        limits: spec.limits
+      })
+    ).pipe(life.phase("create"))
+    const [posture] = yield* Effect.all(
+      [
+        container.start.pipe(life.phase("start")),
+        endpoint === undefined ? Effect.void : endpoint.ready.pipe(life.phase("proxy"))
+      ],
+      { concurrency: "unbounded" }
+    )
+    const amiss =
+      posture === undefined
+        ? ["the sandbox did not report how it is held"]
+        : mismatches(posture, { user: workspace.user, network: spec.network, mounts })
+    if (posture === undefined || amiss.length > 0) return yield* new PostureMismatch({ mismatches: amiss })
+    life.posture = posture
+    yield* life.emit({ _tag: "PostureVerified", posture })
+    yield* container.proceed.pipe(life.phase("entrypoint"))
+    return { container, endpoint, workspace, posture }
+  })
+
+  const live = Effect.fn("SandboxRunner.run")(function* (life: RunLife.RunLife, spec: SandboxSpec.SandboxSpec) {
+    yield* Effect.annotateCurrentSpan({
+      [Telemetry.attribute.runId]: life.runId,
+      [Telemetry.attribute.containerImage]: spec.image,
+      ...(spec.llm === undefined ? {} : { [Telemetry.attribute.model]: spec.llm.model })
+    })
+    const { container, endpoint, posture, workspace } = yield* begin(life, spec)
+    const agent = yield* AgentWatch.watch(container, spec.limits, {
+      emit: life.emit,
+      addedBytes: workspace.addedBytes,
+      failure: endpoint?.failure ?? Effect.never
+    }).pipe(life.phase("agent", AgentWatch.secondsMax(spec.limits)))
+    const llm = endpoint === undefined ? undefined : yield* endpoint.traffic.pipe(life.phase("collect"))
+    yield* Effect.annotateCurrentSpan(Telemetry.attribute.exitCode, agent.exitCode)
+    return {
+      runId: life.runId,
+      ...agent,
+      posture,
+      ...(llm === undefined ? {} : { llm }),
+      timings: [...life.timings],
+      durationMs: yield* life.elapsedMs
+    } satisfies RunResult
+  })
+
+  const lifeOf = Effect.fnUntraced(function* (input: unknown, emit: (event: RunEvent) => Effect.Effect<void>) {
+    const spec = yield* decode(input)
+    const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, emit)
+    yield* emit({ _tag: "RunStarted", runId: life.runId })
+    const result = yield* Release.scoped(live(life, spec).pipe(Effect.onExit((exit) => life.record(exit)))).pipe(
+      Effect.mapError((reason) => new SandboxError({ runId: life.runId, reason }))
+    )
+    yield* emit({ _tag: "RunEnded", result })
+    return result
+  })
+
+  const run = (spec: SandboxSpec.SandboxSpecInput) => lifeOf(spec, () => Effect.void)
+
+  const open = Effect.fn("SandboxRunner.open")(function* (input: Omit<SandboxSpec.SandboxSpecInput, "argv">) {
+    const spec = yield* decode({ ...input, argv: ["sleep", "infinity"] })
+    const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, () => Effect.void)
+    const fail = (reason: Reason) => new SandboxError({ runId: life.runId, reason })
+    const { container, posture } = yield* begin(life, spec).pipe(
+      Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : life.record(Exit.failCause(exit.cause)))),
+      Effect.mapError(fail)
+    )
+    yield* Effect.addFinalizer(() => life.record(Exit.succeed(undefined)))
+    const deadlineMs = (yield* Clock.currentTimeMillis) + spec.limits.runtimeSecondsMax * 1000
+    const { outputBytesMax, outputRetainedBytesMax, runtimeSecondsMax } = spec.limits
+
+    const exec: Sandbox["exec"] = (argv, options) =>
+      Effect.gen(function* () {
+        const collector = OutputCollector.make(outputRetainedBytesMax)
+        const partial = () => ({ output: collector.output(), peak: {} })
+        const leftMs = Math.max(0, deadlineMs - (yield* Clock.currentTimeMillis))
+        return yield* Effect.gen(function* () {
+          const command = yield* container.exec({ argv, ...options })
+          yield* Stream.runForEach(command.output, (chunk) =>
+            collector.add(chunk) > outputBytesMax
+              ? Effect.fail(new OutputLimitExceeded({ outputBytesMax, partial: partial() }))
+              : Effect.void
+          )
+          return { exitCode: yield* command.exitCode, output: collector.output() }
+        }).pipe(
+          Effect.timeoutOrElse({
+            duration: Duration.millis(leftMs),
+            orElse: () => Effect.fail(new TimedOut({ runtimeSecondsMax, partial: partial() }))
+          })
+        )
+      }).pipe(Effect.scoped, Effect.mapError(fail), Effect.withSpan("Sandbox.exec"))
+    return { runId: life.runId, posture, exec } satisfies Sandbox
+  })
+
+  return SandboxRunner.of({
+    run,
+    open,
+    stream: (spec) =>
+      Stream.callback<RunEvent, SandboxError>(
+        (queue) =>
+          lifeOf(spec, (event) => Effect.asVoid(Queue.offer(queue, event))).pipe(
+            Effect.matchCauseEffect({
+              onFailure: (cause) => Queue.failCause(queue, cause),
+              onSuccess: () => Queue.end(queue)
+            })
+          ),
+        { bufferSize: 16 }
+      ),
+    runOnce: (spec) => Effect.match(run(spec), { onSuccess: foldResult, onFailure: foldError })
+  })
+})
+
+// -----------------------------------------------------------------------------
+// layers
+// -----------------------------------------------------------------------------
+
+/** @category layers */
+export const layer: Layer.Layer<
+  SandboxRunner,
+  never,
+  ContainerRuntime | LlmProxy.LlmProxy | RunStore.RunStore | Workspace.Workspace
+> = Layer.effect(SandboxRunner, make)
+
+/**
+ * A whole runner with nothing behind it: no Docker, no files, no model. What would be the agent is a `program`.
+ *
+ * @category layers
+ */
+export const layerMemory = (
+  options?: MemoryContainerRuntime.MemoryOptions
+): Layer.Layer<SandboxRunner | ContainerRuntime | RunStore.RunStore> =>
+  layer.pipe(
+    Layer.provide([LlmProxy.layerMemory, Workspace.layerMemory()]),
+    Layer.provideMerge(Layer.merge(MemoryContainerRuntime.layer(options), RunStore.layerMemory))
+  )
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
+
+const decode = (input: unknown) =>
+  SandboxSpec.decode(input).pipe(
+    Effect.mapError(
+      ({ issue }) =>
+        new SandboxError({
+          reason: new InvalidSpec({
+            problems: formatIssues(issue).issues.map(({ message, path }) =>
+              path === undefined || path.length === 0
+                ? message
+                : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
+            )
+          })
+        })
+    )
+  )
+
+/** How an agent finds its model. None of it is worth anything outside its own sandbox. */
+const llmEnvironment = (llm: SandboxSpec.LlmAccess): Record<string, string> => ({
+  COGNI_MODEL: llm.model,
+  COGNI_SOCKET: LlmProxy.socketPath,
+  OPENAI_API_BASE: LlmProxy.baseUrl,
+  OPENAI_BASE_URL: `${LlmProxy.baseUrl}/v1`,
+  OPENAI_API_KEY: "none",
+  ANTHROPIC_BASE_URL: LlmProxy.baseUrl,
+  ANTHROPIC_API_KEY: "none"
+})
+
+const foldResult = ({ exitCode, output }: RunResult): RunOnceResult => ({
+  ok: exitCode === 0,
+  stdout: output.stdout.text,
+  stderr: output.stderr.text,
+  exitCode,
+  ...(exitCode === 0 ? {} : { errorCode: "container_failed" as const })
+})
+
+const foldError = (error: SandboxError): RunOnceResult => ({
+  ok: false,
+  stdout: error.partial?.output.stdout.text ?? "",
+  stderr: error.partial?.output.stderr.text ?? "",
+  exitCode: error.partial?.exitCode ?? -1,
+  errorCode: error.code,
+  reason: error.reason._tag,
+  message: error.message
+})

@@ -1,0 +1,197 @@
+/**
+ * What to run and how tightly to hold it: the only input of a run.
+ *
+ * A spec is plain data and holds no secret: credentials belong to the proxy and the relay, which live outside the
+ * sandbox. Every quantity has a limit and a default, with its unit in its name.
+ */
+import { Effect, Schema } from "effect"
+import { RunId } from "./RunId.ts"
+
+const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
+  schema.pipe(Schema.withDecodingDefaultKey(Effect.succeed(value)))
+
+const bounded = (minimum: number, maximum: number, fallback: number, description: string) =>
+  withDefault(
+    Schema.Int.check(
+      Schema.isBetween({ minimum, maximum }, { expected: `a value from ${minimum} to ${maximum} (${description})` })
+    ).annotate({ description }),
+    fallback
+  )
+
+const KiB = 1024
+const MiB = 1024 * KiB
+const GiB = 1024 * MiB
+
+/** The kernel's cap on one argument or variable (`MAX_ARG_STRLEN`, 32 pages), less its closing NUL. @category constants */
+export const argumentBytesMax = 128 * KiB - 1
+
+/** What all of argv and env may hold together; the kernel gives them a quarter of an 8 MiB stack. @category constants */
+export const argumentsBytesMax = 1536 * KiB
+
+/** One input file, such as a prompt. More than this belongs into the workspace. @category constants */
+export const inputBytesMax = 4 * MiB
+
+const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
+
+// -----------------------------------------------------------------------------
+// limits
+// -----------------------------------------------------------------------------
+
+/** How much of everything a run may have. @category models */
+export const Limits = Schema.Struct({
+  runtimeSecondsMax: bounded(1, 86_400, 600, "wall clock from the agent's first instruction"),
+  stopGraceSecondsMax: bounded(0, 120, 5, "from SIGTERM to SIGKILL"),
+  memoryBytesMax: bounded(6 * MiB, 1024 * GiB, GiB, "memory and tmpfs pages together; there is no swap. The engine's own minimum is 6 MiB"),
+  processesMax: bounded(4, 32_768, 256, "processes and threads at one time"),
+  cpusMax: withDefault(Schema.Finite.check(Schema.isBetween({ minimum: 0.01, maximum: 1024 }, { expected: "a value from 0.01 to 1024 (processors)" })), 2),
+  outputBytesMax: bounded(1, 16 * GiB, 64 * MiB, "stdout and stderr together, before the run is ended"),
+  outputRetainedBytesMax: bounded(0, 256 * MiB, 4 * MiB, "of each of stdout and stderr, kept in the result"),
+  workspaceBytesMax: bounded(64 * KiB, 1024 * GiB, 2 * GiB, "what a run may add to its workspace"),
+  temporaryBytesMax: bounded(64 * KiB, 64 * GiB, 256 * MiB, "of each of /tmp and /home/agent; counted as memory"),
+  filesOpenMax: bounded(16, 16_384, 4096, "open files of one process")
+})
+
+/** @category models */
+export type Limits = typeof Limits.Type
+
+// -----------------------------------------------------------------------------
+// parts
+// -----------------------------------------------------------------------------
+
+/** One element of argv: no NUL, and no longer than the kernel takes. @category models */
+export const Argument = Schema.String.check(
+  Schema.makeFilter((text: string) =>
+    text.includes("\0")
+      ? "an argument without NUL"
+      : bytesOf(text) > argumentBytesMax
+        ? `an argument of at most ${argumentBytesMax} bytes (the kernel's cap; put long text into a file: inputs or the workspace)`
+        : undefined
+  )
+)
+
+const environmentNameExpected = "a name of at most 128 letters, digits and underscores that starts with no digit"
+
+/** @category models */
+export const EnvironmentName = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/u, { expected: environmentNameExpected })
+)
+
+/** `none`, or one internal network (no route out). Nothing wider exists. @category models */
+export const Network = Schema.Union([
+  Schema.Struct({ mode: Schema.Literal("none") }),
+  Schema.Struct({
+    mode: Schema.Literal("internal"),
+    networkName: Schema.String.check(Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/u))
+  })
+])
+
+/** @category models */
+export type Network = typeof Network.Type
+
+/**
+ * The files a run may change, at `/workspace`: a fresh directory that ends with the run, or one of the host's.
+ *
+ * @category models
+ */
+export const WorkspaceSource = Schema.Union([
+  Schema.Struct({ type: Schema.Literal("temporary") }),
+  Schema.Struct({
+    type: Schema.Literal("directory"),
+    path: Schema.String.check(Schema.isPattern(/^\/[^\0]{0,4094}$/u, { expected: "an absolute path without NUL" }))
+  })
+])
+
+/** @category models */
+export type WorkspaceSource = typeof WorkspaceSource.Type
+
+/** A file the agent reads and can never change: `/cogni/<name>`, and `/workspace/.cogni/<name>`. @category models */
+export const Input = Schema.Struct({
+  name: Schema.String.check(
+    Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/u, {
+      expected: "a plain file name: at most 100 letters, digits, dots, underscores and hyphens, starting with neither dot nor hyphen"
+    })
+  ),
+  content: Schema.String.check(
+    Schema.makeFilter((text: string) =>
+      bytesOf(text) > inputBytesMax
+        ? `an input of at most ${inputBytesMax} bytes (put more into the workspace)`
+        : undefined
+    )
+  )
+})
+
+/** @category models */
+export type Input = typeof Input.Type
+
+const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
+
+/**
+ * Who pays, and what the ledger and the trace should say. Set by the host; nothing a sandbox sends can change it.
+ *
+ * @category models
+ */
+export const LlmIdentity = Schema.Struct({
+  billingAccountId: Identifier,
+  attempt: bounded(0, 1000, 0, "counts from 0"),
+  userId: Schema.optionalKey(Identifier),
+  graphId: Schema.optionalKey(Identifier),
+  existingTraceId: Schema.optionalKey(Identifier),
+  sessionId: Schema.optionalKey(Identifier),
+  traceUserId: Schema.optionalKey(Identifier)
+})
+
+/** @category models */
+export type LlmIdentity = typeof LlmIdentity.Type
+
+/** That a run may speak to a model, to which one, and in whose name. @category models */
+export const LlmAccess = Schema.Struct({
+  model: Identifier,
+  identity: LlmIdentity
+})
+
+/** @category models */
+export type LlmAccess = typeof LlmAccess.Type
+
+// -----------------------------------------------------------------------------
+// spec
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export const SandboxSpec = Schema.Struct({
+  /** Made by the runner when absent. */
+  runId: Schema.optionalKey(RunId),
+  /** An image built on the runtime image, so that its entrypoint reports the posture. */
+  image: Schema.String.check(
+    Schema.isPattern(/^[a-z0-9][A-Za-z0-9._:/@-]{0,254}$/u, { expected: "the name of an image, such as cogni/agent:1" })
+  ),
+  /** Executed as it is; no shell is involved. */
+  argv: Schema.NonEmptyArray(
+    Argument.pipe(Schema.annotateKey({ messageMissingKey: "Expected a program to run, then its arguments" }))
+  ),
+  env: withDefault(
+    Schema.Record(EnvironmentName, Argument).annotate({ messageUnexpectedKey: `Expected ${environmentNameExpected}` }),
+    {}
+  ),
+  workspace: withDefault(WorkspaceSource, { type: "temporary" }),
+  inputs: withDefault(Schema.Array(Input).check(Schema.isMaxLength(64)), []),
+  limits: withDefault(Limits, {}),
+  network: withDefault(Network, { mode: "none" }),
+  /** Absent: the run has no way out at all. */
+  llm: Schema.optionalKey(LlmAccess)
+}).check(
+  Schema.makeFilter((spec) => {
+    const bytes = [...spec.argv, ...Object.entries(spec.env).flat()].reduce((sum, text) => sum + bytesOf(text) + 1, 0)
+    return bytes > argumentsBytesMax
+      ? `argv and env of at most ${argumentsBytesMax} bytes together (put long text into a file: inputs or the workspace)`
+      : undefined
+  })
+)
+
+/** @category models */
+export type SandboxSpec = typeof SandboxSpec.Type
+
+/** What a caller writes: everything with a default may be left out. @category models */
+export type SandboxSpecInput = typeof SandboxSpec.Encoded
+
+/** Fails with every problem of the input, not just the first. @category constructors */
+export const decode = Schema.decodeUnknownEffect(SandboxSpec, { errors: "all", onExcessProperty: "error" })

@@ -1,0 +1,75 @@
+/**
+ * The port through which a run gets the files it may change, and the inputs it may only read.
+ *
+ * The host never writes into a tree the agent can write, nor follows a path inside one: inputs live in a directory of
+ * their own, mounted read-only.
+ */
+import { Context, Effect, Layer, Ref, type Scope } from "effect"
+import type { Mount, User } from "./ContainerRuntime.ts"
+import type { RunId } from "./RunId.ts"
+import { WorkspaceFailed } from "./SandboxError.ts"
+import type { Input, WorkspaceSource } from "./SandboxSpec.ts"
+
+/** @category constants */
+export const target = "/workspace"
+
+/** Where inputs lie besides `/workspace/.cogni`. @category constants */
+export const inputsTarget = "/cogni"
+
+/** @category models */
+export interface WorkspaceRequest {
+  readonly runId: RunId
+  readonly source: WorkspaceSource
+  readonly inputs: ReadonlyArray<Input>
+  /** The run's directory on the host. Absent where nothing is kept. */
+  readonly directory?: string | undefined
+}
+
+/** @category models */
+export interface AcquiredWorkspace {
+  readonly mounts: ReadonlyArray<Mount>
+  /** Who the agent must be, so that it can read and write the workspace. Never root. */
+  readonly user: User
+  /** Bytes added since the run began. Cheap enough to ask every second. */
+  readonly addedBytes: Effect.Effect<number, WorkspaceFailed>
+}
+
+/** @category services */
+export class Workspace extends Context.Service<
+  Workspace,
+  {
+    readonly acquire: (request: WorkspaceRequest) => Effect.Effect<AcquiredWorkspace, WorkspaceFailed, Scope.Scope>
+  }
+>()("@cogni/sandbox-core/Workspace") {}
+
+/** @category constructors */
+export const makeMemory = (options?: {
+  /** Directories that exist; all of them, when left out. */
+  readonly directories?: ReadonlySet<string> | undefined
+}) =>
+  Effect.gen(function* () {
+    const used = yield* Ref.make<ReadonlySet<RunId>>(new Set())
+    const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
+      const path = request.source.type === "directory" ? request.source.path : `/memory/${request.runId}`
+      if (request.source.type === "directory" && options?.directories?.has(path) === false) {
+        return yield* new WorkspaceFailed({ path, detail: "does not exist", remedy: "Make it, or name another" })
+      }
+      yield* Effect.acquireRelease(
+        Ref.update(used, (all) => new Set(all).add(request.runId)),
+        () => Ref.update(used, (all) => new Set([...all].filter((runId) => runId !== request.runId)))
+      )
+      return {
+        mounts: [
+          { type: "directory", source: path, target, readOnly: false },
+          { type: "directory", source: `/memory/${request.runId}/inputs`, target: inputsTarget, readOnly: true }
+        ],
+        user: { userId: 1000, groupId: 1000 },
+        addedBytes: Effect.succeed(0)
+      } satisfies AcquiredWorkspace
+    })
+    return Workspace.of({ acquire })
+  })
+
+/** Directories that are only names. @category layers */
+export const layerMemory = (options?: Parameters<typeof makeMemory>[0]): Layer.Layer<Workspace> =>
+  Layer.effect(Workspace, makeMemory(options))

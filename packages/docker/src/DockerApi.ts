@@ -1,0 +1,376 @@
+/**
+ * The Engine API: one function per endpoint, each bounded in time, with schemas at the edge.
+ *
+ * The only module that speaks to the engine. dockerode stays behind it; none of its types go further.
+ */
+import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
+import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import Docker from "dockerode"
+import { Context, Effect, Layer, Schema } from "effect"
+import { Agent } from "node:http"
+import type { Duplex, Readable } from "node:stream"
+import { classify, faultOf, isNotFound, isRemovalUnderWay } from "./DockerError.ts"
+import { type DockerAddress, defaultPath, parse } from "./DockerSocket.ts"
+
+/** How long an ordinary call may take. @category constants */
+export const callSecondsMax = 30
+
+/** How long a create, a start or a removal may take on a busy engine. @category constants */
+export const heavyCallSecondsMax = 90
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export const Inspected = Schema.Struct({
+  Id: Schema.String,
+  Name: Schema.String,
+  HostConfig: Schema.Record(Schema.String, Schema.Unknown),
+  Config: Schema.Struct({
+    Labels: Schema.NullishOr(Schema.Record(Schema.String, Schema.String)),
+    User: Schema.String
+  }),
+  State: Schema.Struct({
+    Status: Schema.String,
+    Running: Schema.Boolean,
+    OOMKilled: Schema.Boolean,
+    Pid: Schema.Int,
+    ExitCode: Schema.Int
+  })
+})
+
+/** @category models */
+export type Inspected = typeof Inspected.Type
+
+/** What carries our labels. @category models */
+export interface Labelled {
+  readonly kind: "container" | "volume" | "network"
+  readonly id: string
+  readonly name: string
+  readonly labels: Readonly<Record<string, string>>
+}
+
+const ContainerEvent = Schema.Struct({
+  Action: Schema.String,
+  Actor: Schema.Struct({ ID: Schema.String, Attributes: Schema.Record(Schema.String, Schema.String) })
+})
+
+/** @category models */
+export type ContainerEvent = typeof ContainerEvent.Type
+
+const Info = Schema.Struct({
+  ServerVersion: Schema.String,
+  Driver: Schema.String,
+  CgroupVersion: Schema.optional(Schema.String),
+  CgroupDriver: Schema.optional(Schema.String),
+  DockerRootDir: Schema.String,
+  OperatingSystem: Schema.String,
+  NCPU: Schema.Int,
+  MemTotal: Schema.Finite,
+  SwapLimit: Schema.optional(Schema.Boolean),
+  PidsLimit: Schema.optional(Schema.Boolean),
+  SecurityOptions: Schema.NullishOr(Schema.Array(Schema.String)),
+  Warnings: Schema.NullishOr(Schema.Array(Schema.String))
+})
+
+/** @category models */
+export type Info = typeof Info.Type
+
+/** @category models */
+export interface CreateOptions {
+  readonly name: string
+  readonly image: string
+  readonly entrypoint?: ReadonlyArray<string> | undefined
+  readonly argv: ReadonlyArray<string>
+  readonly env: ReadonlyArray<string>
+  readonly user: string
+  readonly workingDirectory?: string | undefined
+  readonly labels: Readonly<Record<string, string>>
+  readonly hostConfig: object
+}
+
+// -----------------------------------------------------------------------------
+// service
+// -----------------------------------------------------------------------------
+
+/** @category services */
+export class DockerApi extends Context.Service<
+  DockerApi,
+  {
+    readonly address: DockerAddress
+    readonly ping: Effect.Effect<{ readonly apiVersion: string }, ContainerError>
+    readonly info: Effect.Effect<Info, ContainerError>
+    readonly imageSize: (image: string) => Effect.Effect<number | undefined, ContainerError>
+    readonly create: (options: CreateOptions) => Effect.Effect<string, ContainerError>
+    /** Frames of stdout and stderr come out, stdin goes in. Before the start, so that nothing is missed. */
+    readonly attach: (id: string) => Effect.Effect<Duplex, ContainerError>
+    readonly start: (id: string) => Effect.Effect<void, ContainerError>
+    /** Settles when the container next ends. Unbounded: the caller has the clock. */
+    readonly waitNextExit: (id: string) => Effect.Effect<void, ContainerError>
+    readonly inspect: (id: string) => Effect.Effect<Inspected | undefined, ContainerError>
+    readonly kill: (id: string, signal: "SIGTERM" | "SIGKILL") => Effect.Effect<void, ContainerError>
+    /** Idempotent: succeeds when the container is gone. */
+    readonly remove: (id: string) => Effect.Effect<void, ContainerError>
+    readonly exec: (
+      id: string,
+      options: { readonly argv: ReadonlyArray<string>; readonly env: ReadonlyArray<string>; readonly workingDirectory?: string | undefined }
+    ) => Effect.Effect<{ readonly id: string; readonly stream: Duplex }, ContainerError>
+    readonly execExitCode: (id: string) => Effect.Effect<number | undefined, ContainerError>
+    readonly createVolume: (options: {
+      readonly name: string
+      readonly labels: Readonly<Record<string, string>>
+      readonly tmpfsOptions: string
+    }) => Effect.Effect<void, ContainerError>
+    readonly removeVolume: (name: string) => Effect.Effect<void, ContainerError>
+    /** `undefined` when there is none of that name. */
+    readonly isInternalNetwork: (name: string) => Effect.Effect<boolean | undefined, ContainerError>
+    readonly removeNetwork: (id: string) => Effect.Effect<void, ContainerError>
+    /** Everything that carries a label, of any value or of this one. */
+    readonly labelled: (label: string) => Effect.Effect<ReadonlyArray<Labelled>, ContainerError>
+    /** Lines of the engine's event stream about labelled containers, until it ends. */
+    readonly events: (label: string) => Effect.Effect<Readable, ContainerError>
+    readonly parseEvent: (line: string) => ContainerEvent | undefined
+  }
+>()("@cogni/sandbox-docker/DockerApi") {}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (options: { readonly host?: string | undefined } = {}) {
+  const address = parse(options.host ?? defaultPath)
+  if (address === undefined) {
+    return yield* new RuntimeUnavailable({
+      detail: `has an address that is none: ${options.host}`,
+      remedy: "Set DOCKER_HOST to unix:///path/to/docker.sock or tcp://host:port"
+    })
+  }
+  // Connections are kept: a run makes eight calls, and each connection costs as much as the shortest of them.
+  const agent = yield* Effect.acquireRelease(
+    Effect.sync(() => new Agent({ keepAlive: true, maxSockets: Infinity })),
+    (made) => Effect.sync(() => made.destroy())
+  )
+  // dockerode takes an agent; its types do not say so.
+  const connection: Docker.DockerOptions & { readonly agent: Agent } = {
+    ...(address.type === "unix" ? { socketPath: address.path } : { host: address.host, port: address.port }),
+    agent
+  }
+  const docker = new Docker(connection)
+
+  const call = <A>(
+    operation: string,
+    run: (abortSignal: AbortSignal) => Promise<A>,
+    about: { readonly secondsMax?: number; readonly image?: string } = {}
+  ): Effect.Effect<A, ContainerError> =>
+    Effect.tryPromise({
+      try: (signal) =>
+        run(
+          about.secondsMax === Infinity
+            ? signal
+            : AbortSignal.any([signal, AbortSignal.timeout((about.secondsMax ?? callSecondsMax) * 1000)])
+        ),
+      catch: (thrown) => classify(operation, thrown, about)
+    })
+
+  const decoded =
+    <S extends Schema.Codec<any, any>>(schema: S, operation: string) =>
+    (value: unknown): Effect.Effect<S["Type"], ContainerError> =>
+      Schema.decodeUnknownEffect(schema)(value).pipe(
+        Effect.mapError((error) => classify(operation, new Error(`an answer this library does not know: ${error.message}`)))
+      )
+
+  const absentIsFine = <A>(effect: Promise<A>): Promise<A | undefined> =>
+    effect.catch((thrown: unknown) => {
+      if (isNotFound(faultOf(thrown))) return undefined
+      throw thrown
+    })
+
+  const remove = (id: string): Effect.Effect<void, ContainerError> =>
+    call(
+      "remove",
+      async (abortSignal) => {
+        for (;;) {
+          try {
+            return await absentIsFine(docker.getContainer(id).remove({ force: true, v: true, abortSignal }))
+          } catch (thrown) {
+            // Somebody else removes it already; it is gone when it can no longer be found.
+            if (!isRemovalUnderWay(faultOf(thrown))) throw thrown
+            await new Promise((resolve) => setTimeout(resolve, 20))
+          }
+        }
+      },
+      { secondsMax: heavyCallSecondsMax }
+    ).pipe(Effect.asVoid)
+
+  return DockerApi.of({
+    address,
+    ping: call("ping", () => docker.version()).pipe(Effect.map((version) => ({ apiVersion: version.ApiVersion }))),
+    info: call("info", () => docker.info()).pipe(Effect.flatMap(decoded(Info, "info"))),
+    imageSize: (image) =>
+      call("inspect image", () => absentIsFine(docker.getImage(image).inspect())).pipe(
+        Effect.map((found) => found?.Size)
+      ),
+    create: (options) =>
+      call(
+        "create",
+        async (abortSignal) => {
+          const container = await docker.createContainer({
+            name: options.name,
+            Image: options.image,
+            ...(options.entrypoint === undefined ? {} : { Entrypoint: [...options.entrypoint] }),
+            Cmd: [...options.argv],
+            Env: [...options.env],
+            User: options.user,
+            ...(options.workingDirectory === undefined ? {} : { WorkingDir: options.workingDirectory }),
+            Labels: { ...options.labels },
+            AttachStdin: true,
+            AttachStdout: true,
+            AttachStderr: true,
+            OpenStdin: true,
+            StdinOnce: true,
+            Tty: false,
+            HostConfig: options.hostConfig as Docker.HostConfig,
+            abortSignal
+          })
+          return container.id
+        },
+        { secondsMax: heavyCallSecondsMax, image: options.image }
+      ),
+    attach: (id) =>
+      call("attach", async (abortSignal) => {
+        const stream = docker.getContainer(id).attach({
+          stream: true,
+          stdin: true,
+          stdout: true,
+          stderr: true,
+          hijack: true
+        })
+        return (await abandonable(stream, abortSignal)) as Duplex
+      }),
+    start: (id) =>
+      call("start", (abortSignal) => docker.getContainer(id).start({ abortSignal }), {
+        secondsMax: heavyCallSecondsMax
+      }).pipe(Effect.asVoid),
+    waitNextExit: (id) =>
+      call("wait", (abortSignal) => docker.getContainer(id).wait({ condition: "next-exit", abortSignal }), {
+        secondsMax: Infinity
+      }).pipe(Effect.asVoid),
+    inspect: (id) =>
+      call("inspect", (abortSignal) => absentIsFine(docker.getContainer(id).inspect({ abortSignal }))).pipe(
+        Effect.flatMap((found) =>
+          found === undefined ? Effect.succeed(undefined) : decoded(Inspected, "inspect")(found)
+        )
+      ),
+    kill: (id, signal) =>
+      call("kill", async (abortSignal) => {
+        try {
+          await docker.getContainer(id).kill({ signal, abortSignal })
+        } catch (thrown) {
+          // Not running, or gone: what was wanted is so.
+          const { statusCode } = faultOf(thrown)
+          if (statusCode !== 404 && statusCode !== 409) throw thrown
+        }
+      }),
+    remove,
+    exec: (id, options) =>
+      call("exec", async (abortSignal) => {
+        const exec = await docker.getContainer(id).exec({
+          Cmd: [...options.argv],
+          Env: [...options.env],
+          AttachStdout: true,
+          AttachStderr: true,
+          ...(options.workingDirectory === undefined ? {} : { WorkingDir: options.workingDirectory }),
+          abortSignal
+        })
+        const stream = await abandonable(exec.start({ hijack: true, stdin: false }), abortSignal)
+        return { id: exec.id, stream: stream as Duplex }
+      }),
+    execExitCode: (id) =>
+      call("inspect exec", () => docker.getExec(id).inspect()).pipe(
+        Effect.map((found) => (found.Running ? undefined : (found.ExitCode ?? undefined)))
+      ),
+    createVolume: (options) =>
+      call("create volume", (abortSignal) =>
+        docker.createVolume({
+          Name: options.name,
+          Labels: { ...options.labels },
+          Driver: "local",
+          DriverOpts: { type: "tmpfs", device: "tmpfs", o: options.tmpfsOptions },
+          abortSignal
+        })
+      ).pipe(Effect.asVoid),
+    removeVolume: (name) =>
+      call("remove volume", (abortSignal) => absentIsFine(docker.getVolume(name).remove({ abortSignal }))).pipe(
+        Effect.asVoid
+      ),
+    isInternalNetwork: (name) =>
+      call("inspect network", () => absentIsFine(docker.getNetwork(name).inspect())).pipe(
+        Effect.map((found) => (found === undefined ? undefined : found.Internal === true))
+      ),
+    removeNetwork: (id) =>
+      call("remove network", () => absentIsFine(docker.getNetwork(id).remove())).pipe(Effect.asVoid),
+    labelled: (label) =>
+      call("list", async (abortSignal) => {
+        const filters = { label: [label] }
+        const [containers, volumes, networks] = await Promise.all([
+          docker.listContainers({ all: true, filters, abortSignal }),
+          docker.listVolumes({ filters, abortSignal } as Docker.VolumeListOptions),
+          docker.listNetworks({ filters, abortSignal })
+        ])
+        return [
+          ...containers.map(
+            (one): Labelled => ({
+              kind: "container",
+              id: one.Id,
+              name: one.Names[0]?.replace(/^\//u, "") ?? one.Id,
+              labels: one.Labels
+            })
+          ),
+          ...(volumes.Volumes ?? []).map(
+            (one): Labelled => ({ kind: "volume", id: one.Name, name: one.Name, labels: one.Labels ?? {} })
+          ),
+          ...networks.map(
+            (one): Labelled => ({ kind: "network", id: one.Id, name: one.Name, labels: one.Labels ?? {} })
+          )
+        ]
+      }),
+    events: (label) =>
+      call("events", async (abortSignal) => {
+        const stream = docker.getEvents({ filters: { type: ["container"], label: [label] } })
+        return (await abandonable(stream, abortSignal)) as Readable
+      }),
+    parseEvent: (line) => {
+      const parsed = decodeEvent(line)
+      return parsed._tag === "Some" ? parsed.value : undefined
+    }
+  })
+})
+
+/** @category layers */
+export const layer = (options?: { readonly host?: string | undefined }): Layer.Layer<DockerApi, RuntimeUnavailable> =>
+  Layer.effect(DockerApi, make(options))
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const decodeEvent = Schema.decodeUnknownOption(Schema.fromJsonString(ContainerEvent))
+
+/** A stream that comes after nobody waits for it any more is closed, not leaked. */
+const abandonable = async <S extends { destroy: () => unknown }>(pending: Promise<unknown>, signal: AbortSignal) => {
+  const stream = pending as Promise<S>
+  const aborted = new Promise<never>((_, reject) => {
+    signal.addEventListener("abort", () => reject(Object.assign(new Error("aborted"), { code: "ABORT_ERR" })), {
+      once: true
+    })
+  })
+  try {
+    return await Promise.race([stream, aborted])
+  } catch (thrown) {
+    stream.then((late) => late.destroy(), () => undefined)
+    throw thrown
+  }
+}
+

@@ -1,0 +1,89 @@
+/**
+ * From what the engine or the connection to it said, to a reason. Pure, and the only place that reads an engine's words:
+ * its API has status codes where it could have reasons, so a status and, within one status, a text decide.
+ */
+import { ContainerFailed, ImageNotFound, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
+
+/** What dockerode and Node throw, as far as it is read here. @category models */
+export interface EngineFault {
+  readonly code?: string | undefined
+  readonly statusCode?: number | undefined
+  readonly message: string
+}
+
+const unreachable: Record<string, { readonly detail: string; readonly remedy: string }> = {
+  ENOENT: {
+    detail: "is not running: its socket does not exist",
+    remedy: "Start it (./dev setup, or systemctl start docker), or set DOCKER_HOST"
+  },
+  ECONNREFUSED: {
+    detail: "is not running: its socket is left over from one that was killed",
+    remedy: "Start it again (./dev setup, or systemctl restart docker)"
+  },
+  EACCES: {
+    detail: "may not be used by this user",
+    remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root"
+  },
+  EPERM: {
+    detail: "may not be used by this user",
+    remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root"
+  }
+}
+
+const wentAway = {
+  detail: "went away in the middle of a call",
+  remedy: "It was stopped or has crashed: look at its log, then start it and try again"
+}
+
+/** Any value that was thrown. @category converting */
+export const faultOf = (thrown: unknown): EngineFault => {
+  if (typeof thrown !== "object" || thrown === null) return { message: String(thrown) }
+  const { code, json, message, reason, statusCode } = thrown as Record<string, unknown>
+  const said =
+    typeof json === "object" && json !== null && "message" in json
+      ? json.message
+      : (message ?? reason ?? "no message")
+  return {
+    message: String(said).trim().replaceAll(/\s+/gu, " ").slice(0, 600),
+    ...(typeof code === "string" ? { code } : {}),
+    ...(typeof statusCode === "number" ? { statusCode } : {})
+  }
+}
+
+/** @category predicates */
+export const isNotFound = (fault: EngineFault): boolean => fault.statusCode === 404
+
+/** A removal that somebody else has begun. @category predicates */
+export const isRemovalUnderWay = (fault: EngineFault): boolean =>
+  fault.statusCode === 409 && /removal of container .* is already in progress/iu.test(fault.message)
+
+/** @category converting */
+export const classify = (operation: string, thrown: unknown, about: { readonly image?: string } = {}): ContainerError => {
+  const fault = faultOf(thrown)
+  const failed = (remedy: string) => new ContainerFailed({ operation, detail: fault.message, remedy })
+  if (fault.statusCode === undefined) {
+    const known = fault.code === undefined ? undefined : unreachable[fault.code]
+    if (known !== undefined) return new RuntimeUnavailable(known)
+    if (fault.code === "ABORT_ERR" || /abort/iu.test(fault.message)) {
+      return new RuntimeUnavailable({
+        detail: `did not answer "${operation}" in time`,
+        remedy: "It is overloaded or hangs: look at its log (cogni-sandbox doctor)"
+      })
+    }
+    return new RuntimeUnavailable({ ...wentAway, detail: `${wentAway.detail} (${fault.code ?? fault.message})` })
+  }
+  if (fault.statusCode === 404 && about.image !== undefined && /no such image/iu.test(fault.message)) {
+    return new ImageNotFound({ image: about.image })
+  }
+  if (fault.statusCode === 409 && /name .* already in use/iu.test(fault.message)) {
+    return failed("Another run has this id: leave the id out, or remove the leftover (cogni-sandbox prune)")
+  }
+  if (/executable file not found|no such file or directory/iu.test(fault.message) && operation === "start") {
+    return failed("The image has no cogni entrypoint: build it FROM the runtime image (images/README.md)")
+  }
+  if (/no space left on device/iu.test(fault.message)) return failed("Free disk space (cogni-sandbox prune, docker system df)")
+  if (/memory limit|minimum memory/iu.test(fault.message)) return failed("Raise limits.memoryBytesMax")
+  if (fault.statusCode >= 500) return failed("Look at the engine's log (cogni-sandbox doctor)")
+  return failed("The engine refused it: check the spec, the image and the engine's version (cogni-sandbox doctor)")
+}

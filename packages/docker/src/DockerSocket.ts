@@ -1,0 +1,28 @@
+/**
+ * Which engine? Pure: from the words of `DOCKER_HOST`, or the places where engines usually listen, to an address.
+ */
+
+/** Where an engine listens. @category models */
+export type DockerAddress =
+  | { readonly type: "unix"; readonly path: string }
+  | { readonly type: "tcp"; readonly host: string; readonly port: number }
+
+/** @category constants */
+export const defaultPath = "/var/run/docker.sock"
+
+/**
+ * `undefined` when the text is no address this library speaks: `unix:///path`, `/path`, `tcp://host:port`.
+ *
+ * @category constructors
+ */
+export const parse = (host: string): DockerAddress | undefined => {
+  const unix = /^(?:unix:\/\/)?(\/[^\0]*)$/u.exec(host)
+  if (unix !== null) return { type: "unix", path: unix[1]! }
+  const tcp = /^(?:tcp|http):\/\/(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):(\d{1,5})\/?$/u.exec(host)
+  if (tcp !== null && Number(tcp[2]) <= 65_535) return { type: "tcp", host: tcp[1]!, port: Number(tcp[2]) }
+  return undefined
+}
+
+/** As it is written in `DOCKER_HOST`. @category converting */
+export const format = (address: DockerAddress): string =>
+  address.type === "unix" ? `unix://${address.path}` : `tcp://${address.host}:${address.port}`

@@ -1,0 +1,69 @@
+/**
+ * What a held container says before its agent may start, taken out of its stderr.
+ *
+ * Pure and incremental. First the report, then `cogni-start` or `cogni-failed REASON`; every byte after that is the
+ * agent's own.
+ */
+import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import { lines, reportBytesMax } from "./PostureReport.ts"
+
+/** @category models */
+export type Said =
+  | { readonly _tag: "Reported"; readonly report: string }
+  | { readonly _tag: "Started" }
+  | { readonly _tag: "Failed"; readonly detail: string }
+
+/** @category models */
+export interface Handshake {
+  /** Takes a chunk in; answers what was said with it and what of it is the agent's. */
+  readonly push: (chunk: OutputChunk) => { readonly said: ReadonlyArray<Said>; readonly output: OutputChunk | undefined }
+  /** What came instead of a report or a start, for an error message. */
+  readonly pending: () => string
+}
+
+const newline = 0x0a
+
+/** @category constructors */
+export const make = (): Handshake => {
+  let state: "reporting" | "held" | "over" = "reporting"
+  let pending = new Uint8Array(0)
+  const report: Array<string> = []
+  const decoder = new TextDecoder("utf-8")
+
+  const line = (text: string): Said | undefined => {
+    if (state === "held") {
+      if (text === lines.started) {
+        state = "over"
+        return { _tag: "Started" }
+      }
+      return text.startsWith(lines.failed) ? { _tag: "Failed", detail: text.slice(lines.failed.length) } : undefined
+    }
+    report.push(text)
+    if (text !== lines.end) return undefined
+    state = "held"
+    return { _tag: "Reported", report: report.join("\n") }
+  }
+
+  return {
+    push: (chunk) => {
+      if (state === "over" || chunk.channel === "stdout") return { said: [], output: chunk }
+      const joined = new Uint8Array(pending.byteLength + chunk.bytes.byteLength)
+      joined.set(pending)
+      joined.set(chunk.bytes, pending.byteLength)
+      const said: Array<Said> = []
+      let from = 0
+      for (let at = joined.indexOf(newline); at !== -1; at = joined.indexOf(newline, from)) {
+        const heard = line(decoder.decode(joined.subarray(from, at)))
+        from = at + 1
+        if (heard !== undefined) said.push(heard)
+        if (heard?._tag === "Started") {
+          const rest = joined.subarray(from)
+          return { said, output: rest.byteLength === 0 ? undefined : { channel: "stderr", bytes: rest } }
+        }
+      }
+      pending = joined.slice(from, from + reportBytesMax)
+      return { said, output: undefined }
+    },
+    pending: () => [...report, decoder.decode(pending)].join("\n").trim().slice(-600)
+  }
+}

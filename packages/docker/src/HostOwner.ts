@@ -1,0 +1,54 @@
+/**
+ * Who owns a resource: this host process, and whether another one still lives.
+ *
+ * A process id alone is not an identity. With the boot of the machine, the process id namespace and the kernel's start
+ * time of the process it is.
+ */
+import { type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import { readFileSync, readlinkSync } from "node:fs"
+
+const read = (path: string): string | undefined => {
+  try {
+    return readFileSync(path, "utf8")
+  } catch {
+    return undefined
+  }
+}
+
+const startTicks = (processId: number): number | undefined => {
+  const stat = read(`/proc/${processId}/stat`)
+  // The name, in parentheses, may hold anything; fields count from behind it. Field 22 is the start time.
+  const field = stat?.slice(stat.lastIndexOf(")") + 2).split(" ")[19]
+  return field === undefined ? undefined : Number(field)
+}
+
+const machine = (): string => {
+  const boot = read("/proc/sys/kernel/random/boot_id")?.trim() ?? "unknown"
+  try {
+    return `${boot}-${/\d+/u.exec(readlinkSync("/proc/self/ns/pid"))?.[0] ?? "0"}`
+  } catch {
+    return `${boot}-0`
+  }
+}
+
+/** This process. @category constructors */
+export const self = (): Owner => ({
+  bootId: machine(),
+  processId: process.pid,
+  startTicks: startTicks(process.pid) ?? 0
+})
+
+/** `unknown` is an owner that cannot be seen from here: another machine, boot or namespace. @category predicates */
+export const liveness = (owner: Owner): "alive" | "dead" | "unknown" => {
+  if (owner.bootId !== machine() || owner.startTicks === 0) return "unknown"
+  return startTicks(owner.processId) === owner.startTicks ? "alive" : "dead"
+}
+
+/** Whether what carries these words is left over: its owner is dead, or unknown and long over. @category predicates */
+export const isLeftover = (owner: string | undefined, expiresAt: string | undefined, now: Date): boolean => {
+  const parsed = owner === undefined ? undefined : parseOwner(owner)
+  const seen = parsed === undefined ? "unknown" : liveness(parsed)
+  if (seen !== "unknown") return seen === "dead"
+  const expiry = Date.parse(expiresAt ?? "")
+  return Number.isFinite(expiry) && expiry < now.getTime()
+}

@@ -1,0 +1,224 @@
+/**
+ * `Workspace` over directories of the host, mounted into the sandbox.
+ *
+ * A fresh workspace ends with its run. One of the user's stays, and nothing is ever written into it, nor is a path in
+ * it followed: the one exception is the empty directory `.cogni`, made without following links, onto which the inputs
+ * are mounted.
+ */
+import type { Mount, User } from "@cogni/sandbox-core/ContainerRuntime"
+import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { type AcquiredWorkspace, inputsTarget, target, Workspace, type WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
+import { Effect, Layer } from "effect"
+import { constants, type Stats } from "node:fs"
+import { access, chmod, chown, lstat, mkdir, mkdtemp, opendir, realpath, rm, rmdir, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { basename, dirname, join, resolve } from "node:path"
+
+/** Who an agent is when the host process is root and the workspace does not say. @category constants */
+export const defaultUser: User = { userId: 1000, groupId: 1000 }
+
+/** More entries than this are not counted; the limit on each file's size still holds. @category constants */
+export const measuredEntriesMax = 200_000
+
+/** Directories whose mount would hand over the host. A workspace may neither be nor hold one. */
+const forbidden = ["/proc", "/sys", "/dev", "/run/docker.sock", "/var/run/docker.sock", "/var/lib/docker", "/etc/passwd", "/usr/bin"]
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const make = (options?: {
+  /** Further paths that no workspace may be or hold, such as the directory of the records. */
+  readonly forbidden?: ReadonlyArray<string> | undefined
+}) => {
+  const neverHeld = [...forbidden, ...(options?.forbidden ?? [])]
+
+  const fresh = Effect.fnUntraced(function* (base: string) {
+    const user = ownUser() ?? defaultUser
+    const path = join(base, "workspace")
+    yield* Effect.acquireRelease(
+      attempt(path, async () => {
+        await mkdir(path, { mode: 0o700 })
+        await mkdir(join(path, ".cogni"), { mode: 0o755 })
+        if (ownUser() === undefined) await chown(path, user.userId, user.groupId)
+      }),
+      () => removeTree(path)
+    )
+    return { path, user }
+  })
+
+  const given = Effect.fnUntraced(function* (asked: string) {
+    const { path, user } = yield* attempt(asked, () => examine(asked, neverHeld))
+    const control = join(path, ".cogni")
+    yield* Effect.acquireRelease(
+      attempt(asked, () => controlDirectory(control, asked)),
+      (made) => (made ? Effect.promise(() => rmdir(control).catch(() => undefined)) : Effect.void)
+    )
+    return { path, user }
+  })
+
+  const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
+    const base = request.directory ?? (yield* temporaryDirectory)
+    const inputs = yield* writeInputs(base, request)
+    const { path, user } = yield* request.source.type === "temporary" ? fresh(base) : given(request.source.path)
+    const mounts: Array<Mount> = [
+      { type: "directory", source: path, target, readOnly: false },
+      { type: "directory", source: inputs, target: inputsTarget, readOnly: true },
+      { type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true }
+    ]
+    // A large workspace is first measured while the agent already runs: it must not wait for that.
+    let before: number | undefined = request.source.type === "temporary" ? yield* attempt(path, () => measure(path)) : undefined
+    const addedBytes = Effect.map(attempt(path, () => measure(path)), (bytes) => {
+      before ??= bytes
+      return Math.max(0, bytes - before)
+    })
+    return { mounts, user, addedBytes } satisfies AcquiredWorkspace
+  })
+  return Workspace.of({ acquire })
+}
+
+/** @category layers */
+export const layer = (options?: Parameters<typeof make>[0]): Layer.Layer<Workspace> =>
+  Layer.sync(Workspace, () => make(options))
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+class Refused extends Error {
+  readonly remedy: string
+  constructor(detail: string, remedy: string) {
+    super(detail)
+    this.remedy = remedy
+  }
+}
+
+const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, WorkspaceFailed> =>
+  Effect.tryPromise({
+    try: run,
+    catch: (thrown) =>
+      thrown instanceof Refused
+        ? new WorkspaceFailed({ path, detail: thrown.message, remedy: thrown.remedy })
+        : new WorkspaceFailed({
+            path,
+            detail: `cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+            remedy: "Check the directory, its file system and its permissions"
+          })
+  })
+
+/** Root makes containers for others; anyone else is who the container runs as. */
+const ownUser = (): User | undefined => {
+  const userId = process.getuid?.() ?? 0
+  return userId === 0 ? undefined : { userId, groupId: process.getgid?.() ?? userId }
+}
+
+const removeTree = (path: string) =>
+  Effect.promise(() => rm(path, { recursive: true, force: true, maxRetries: 3, retryDelay: 50 }))
+
+const temporaryDirectory = Effect.acquireRelease(
+  attempt(tmpdir(), () => mkdtemp(join(tmpdir(), "cogni-run-"))),
+  removeTree
+)
+
+const writeInputs = (base: string, request: WorkspaceRequest) => {
+  const path = join(base, "inputs")
+  return Effect.acquireRelease(
+    attempt(path, async () => {
+      await mkdir(path, { mode: 0o755 })
+      await Promise.all(
+        request.inputs.map(({ content, name }) => writeFile(join(path, name), content, { flag: "wx", mode: 0o644 }))
+      )
+      // The umask of the host process must not keep the agent from reading its inputs.
+      await chmod(path, 0o755)
+      await Promise.all(request.inputs.map(({ name }) => chmod(join(path, name), 0o644)))
+      return path
+    }),
+    () => removeTree(path)
+  )
+}
+
+const stat = async (path: string): Promise<Stats> => {
+  try {
+    return await lstat(path)
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException
+    if (code === "ENOENT") throw new Refused("does not exist", "Make it first, or name another directory")
+    if (code === "ENOTDIR") throw new Refused("lies below something that is not a directory", "Check the path")
+    if (code === "EACCES") throw new Refused("cannot be reached by this user", "Check the permissions of the directories above it")
+    throw thrown
+  }
+}
+
+const examine = async (asked: string, neverHeld: ReadonlyArray<string>) => {
+  const absolute = resolve(asked)
+  const found = await stat(absolute)
+  if (found.isSymbolicLink()) {
+    throw new Refused(
+      `is a symbolic link to ${await realpath(absolute).catch(() => "nowhere")}`,
+      "Name the directory itself, so that it cannot be exchanged"
+    )
+  }
+  if (!found.isDirectory()) throw new Refused("is not a directory", "Name a directory; single files can be inputs")
+  const path = join(await realpath(dirname(absolute)), basename(absolute))
+  const held = neverHeld.find((other) => path === "/" || other === path || other.startsWith(`${path}/`) || path.startsWith(`${other}/`))
+  if (held !== undefined) throw new Refused(`would hand ${held} to the agent`, "Name a directory of a project, not one of the system")
+  return { path, user: await userFor(path, found) }
+}
+
+/** The agent must be able to work in it, and must not be root: it becomes the owner, or the permissions must allow it. */
+const userFor = async (path: string, found: Stats): Promise<User> => {
+  const own = ownUser()
+  if (own !== undefined) {
+    await access(path, constants.R_OK | constants.W_OK | constants.X_OK).catch(() => {
+      throw new Refused(
+        `cannot be read and written by uid ${own.userId}, as which the agent runs`,
+        `Give it to that user: chown -R ${own.userId}:${own.groupId} ${path}`
+      )
+    })
+    return own
+  }
+  if (found.uid !== 0) return { userId: found.uid, groupId: found.gid === 0 ? found.uid : found.gid }
+  const bits = found.gid === defaultUser.groupId ? found.mode >> 3 : found.mode
+  if ((bits & 0o7) === 0o7) return defaultUser
+  throw new Refused(
+    `belongs to root and cannot be read and written by uid ${defaultUser.userId}, as which the agent runs`,
+    `Give it to that user: chown -R ${defaultUser.userId}:${defaultUser.groupId} ${path}`
+  )
+}
+
+/** Answers whether it was made here. `mkdir` never follows a link at the end of its path. */
+const controlDirectory = async (control: string, workspace: string): Promise<boolean> => {
+  try {
+    await mkdir(control, { mode: 0o755 })
+    return true
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
+    const found = await lstat(control)
+    if (found.isDirectory()) return false
+    throw new Refused(
+      "holds a .cogni that is not a directory, where the inputs must be mounted",
+      `Look at ${join(workspace, ".cogni")} and remove it`
+    )
+  }
+}
+
+/** Bytes on disk below a directory, never following a link. */
+const measure = async (path: string): Promise<number> => {
+  let bytes = 0
+  let entries = 0
+  const pending = [path]
+  for (let directory = pending.pop(); directory !== undefined; directory = pending.pop()) {
+    // What vanishes between the listing and the look is no longer there to count.
+    const listing = await opendir(directory).catch(() => undefined)
+    if (listing === undefined) continue
+    for await (const entry of listing) {
+      if (++entries > measuredEntriesMax) return bytes
+      const inner = join(directory, entry.name)
+      const found = await lstat(inner).catch(() => undefined)
+      bytes += (found?.blocks ?? 0) * 512
+      if (found?.isDirectory() === true) pending.push(inner)
+    }
+  }
+  return bytes
+}

@@ -1,0 +1,42 @@
+/**
+ * What a test must not leave behind: labelled containers, volumes and networks, and directories of runs.
+ *
+ * `layer` looks when its scope closes, so a leak is a failed test and not a code review.
+ */
+import { assert } from "@effect/vitest"
+import { label } from "@cogni/sandbox-core/ResourceLabels"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import { Effect, Layer } from "effect"
+import { existsSync, readdirSync } from "node:fs"
+import { join } from "node:path"
+
+/** Names of what this process's runs have left on the engine. */
+export const leftovers = (ofThisProcess: string): Effect.Effect<ReadonlyArray<string>> =>
+  DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
+    Effect.map((found) =>
+      found.filter(({ labels }) => labels[label.owner] === ofThisProcess).map(({ kind, name }) => `${kind} ${name}`)
+    ),
+    Effect.provide(DockerApi.layer()),
+    Effect.orDie
+  )
+
+/** Paths of directories that only a living run may have. */
+export const directories = (stateDirectory: string): ReadonlyArray<string> => {
+  const runs = join(stateDirectory, "runs")
+  return existsSync(runs)
+    ? readdirSync(runs).flatMap((run) =>
+        FileRunStore.transientEntries.map((entry) => join(runs, run, entry)).filter((path) => existsSync(path))
+      )
+    : []
+}
+
+/** Fails when anything of the kind is there at the end. */
+export const layer = (options: { readonly owner: string; readonly stateDirectory: string }): Layer.Layer<never> =>
+  Layer.effectDiscard(
+    Effect.addFinalizer(() =>
+      Effect.map(leftovers(options.owner), (found) => {
+        assert.deepStrictEqual([...found, ...directories(options.stateDirectory)], [], "left behind")
+      })
+    )
+  )
