@@ -4,22 +4,22 @@
  * `layer` looks when its scope closes, so a leak is a failed test and not a code review.
  */
 import { assert } from "@effect/vitest"
-import { label } from "@cogni/sandbox-core/ResourceLabels"
+import { formatOwner, label } from "@cogni/sandbox-core/ResourceLabels"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import { Effect, Layer } from "effect"
 import { existsSync, readdirSync } from "node:fs"
 import { join } from "node:path"
 
-/** Names of what this process's runs have left on the engine. */
-export const leftovers = (ofThisProcess: string): Effect.Effect<ReadonlyArray<string>> =>
-  DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
-    Effect.map((found) =>
-      found.filter(({ labels }) => labels[label.owner] === ofThisProcess).map(({ kind, name }) => `${kind} ${name}`)
-    ),
-    Effect.provide(DockerApi.layer()),
-    Effect.orDie
-  )
+/** Names of what the runs of this process have left on the engine. */
+export const leftovers = DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
+  Effect.map((found) => {
+    const own = formatOwner(HostOwner.self())
+    return found.filter(({ labels }) => labels[label.owner] === own).map(({ kind, name }) => `${kind} ${name}`)
+  }),
+  Effect.orDie
+)
 
 /** Paths of directories that only a living run may have. */
 export const directories = (stateDirectory: string): ReadonlyArray<string> => {
@@ -32,11 +32,13 @@ export const directories = (stateDirectory: string): ReadonlyArray<string> => {
 }
 
 /** Fails when anything of the kind is there at the end. */
-export const layer = (options: { readonly owner: string; readonly stateDirectory: string }): Layer.Layer<never> =>
+export const layer = (options: { readonly stateDirectory: string }): Layer.Layer<never, never, DockerApi.DockerApi> =>
   Layer.effectDiscard(
-    Effect.addFinalizer(() =>
-      Effect.map(leftovers(options.owner), (found) => {
-        assert.deepStrictEqual([...found, ...directories(options.stateDirectory)], [], "left behind")
-      })
+    Effect.flatMap(DockerApi.DockerApi, (api) =>
+      Effect.addFinalizer(() =>
+        Effect.map(leftovers, (found) => {
+          assert.deepStrictEqual([...found, ...directories(options.stateDirectory)], [], "left behind")
+        }).pipe(Effect.provideService(DockerApi.DockerApi, api))
+      )
     )
   )

@@ -27,12 +27,14 @@ export interface ProcessStatus {
   readonly seccompMode: number
 }
 
-const numbers = (text: string | undefined) =>
-  (text ?? "")
-    .trim()
-    .split(/\s+/u)
-    .filter((word) => /^\d+$/u.test(word))
-    .map(Number)
+/** Root, the weakest there is, where the field is missing. */
+const ids = (text: string | undefined): ReadonlyArray<number> =>
+  text === undefined
+    ? [0]
+    : text
+        .split(/\s+/u)
+        .filter((word) => /^\d+$/u.test(word))
+        .map(Number)
 
 /** A field that is missing reads as the weakest there is, so that it never passes. @category converting */
 export const parseStatus = (text: string): ProcessStatus => {
@@ -47,8 +49,8 @@ export const parseStatus = (text: string): ProcessStatus => {
     return /^[0-9a-f]{1,32}$/u.test(value) ? value : "unknown"
   }
   return {
-    userIds: numbers(field.get("Uid")),
-    groupIds: [...numbers(field.get("Gid")), ...numbers(field.get("Groups"))],
+    userIds: ids(field.get("Uid")),
+    groupIds: [...ids(field.get("Gid")), ...ids(field.get("Groups"))],
     capabilities: {
       inheritable: mask("CapInh"),
       permitted: mask("CapPrm"),

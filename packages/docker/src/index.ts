@@ -1,6 +1,7 @@
 export * as ContainerEvents from "./ContainerEvents.ts"
 export * as DockerApi from "./DockerApi.ts"
 export * as DockerContainerRuntime from "./DockerContainerRuntime.ts"
+export * as DockerDoctor from "./DockerDoctor.ts"
 export * as DockerError from "./DockerError.ts"
 export * as DockerReaper from "./DockerReaper.ts"
 export * as DockerSocket from "./DockerSocket.ts"

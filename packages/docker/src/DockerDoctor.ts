@@ -1,0 +1,167 @@
+/**
+ * What is wrong with this machine for sandboxed runs, and what to do about each thing.
+ *
+ * Looks and never changes anything. Every finding stands for itself: one that fails does not hide the next.
+ */
+import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
+import { Effect, Exit } from "effect"
+import { constants } from "node:fs"
+import { access, mkdir, stat, statfs } from "node:fs/promises"
+import * as DockerApi from "./DockerApi.ts"
+import { type DockerAddress, format } from "./DockerSocket.ts"
+
+/** The oldest Engine API that has everything a run needs (Engine 20.10). @category constants */
+export const apiVersionMin = "1.41"
+
+/** Less free disk than this is a warning. @category constants */
+export const diskFreeBytesMin = 2 * 1024 ** 3
+
+/** @category models */
+export interface Finding {
+  readonly check: string
+  readonly status: "ok" | "warn" | "fail"
+  readonly detail: string
+  /** What to do; absent when nothing is to be done. */
+  readonly fix?: string | undefined
+}
+
+/** @category models */
+export interface DoctorOptions {
+  /** Images that runs will need. */
+  readonly images: ReadonlyArray<{ readonly name: string; readonly image: string }>
+  /** Where records will be kept. */
+  readonly stateDirectory: string
+}
+
+const ok = (check: string, detail: string): Finding => ({ check, status: "ok", detail })
+const warn = (check: string, detail: string, fix: string): Finding => ({ check, status: "warn", detail, fix })
+const fail = (check: string, detail: string, fix: string): Finding => ({ check, status: "fail", detail, fix })
+
+const versionAtLeast = (version: string, least: string): boolean => {
+  const [major = 0, minor = 0] = version.split(".").map(Number)
+  const [leastMajor = 0, leastMinor = 0] = least.split(".").map(Number)
+  return major > leastMajor || (major === leastMajor && minor >= leastMinor)
+}
+
+const mebibytes = (bytes: number) => `${Math.round(bytes / 1024 ** 2)} MiB`
+
+// -----------------------------------------------------------------------------
+// findings of an engine that answers. Pure.
+// -----------------------------------------------------------------------------
+
+/** @category converting */
+export const engineFindings = (info: DockerApi.Info, apiVersion: string): ReadonlyArray<Finding> => [
+  versionAtLeast(apiVersion, apiVersionMin)
+    ? ok("api version", `${apiVersion} (Engine ${info.ServerVersion})`)
+    : fail(
+        "api version",
+        `${apiVersion} (Engine ${info.ServerVersion})`,
+        `Update the engine: at least API ${apiVersionMin} (Engine 20.10) is needed`
+      ),
+  ["overlay2", "overlayfs", "btrfs", "zfs", "fuse-overlayfs"].includes(info.Driver)
+    ? ok("storage driver", info.Driver)
+    : warn("storage driver", info.Driver, "Use overlay2: others copy a whole image for every container"),
+  info.SwapLimit === false
+    ? fail(
+        "cgroups",
+        `version ${info.CgroupVersion ?? "?"}, without swap accounting`,
+        "Boot with swapaccount=1, or turn swap off: otherwise a run can swap past its memory limit and does not start"
+      )
+    : info.PidsLimit === false
+      ? fail("cgroups", "without a limit on processes", "Enable the pids controller: a fork bomb could not be held")
+      : ok("cgroups", `version ${info.CgroupVersion ?? "?"}, driver ${info.CgroupDriver ?? "?"}`),
+  (info.SecurityOptions ?? []).some((option) => option.includes("seccomp") && !option.includes("unconfined"))
+    ? ok("seccomp", "the engine's default filter")
+    : fail("seccomp", "the engine runs containers without a filter", "Remove seccomp-profile=unconfined from its configuration"),
+  ok("capacity", `${info.NCPU} CPUs, ${mebibytes(info.MemTotal)} of memory`)
+]
+
+// -----------------------------------------------------------------------------
+// looking
+// -----------------------------------------------------------------------------
+
+const socketFinding = (address: DockerAddress): Effect.Effect<Finding> =>
+  address.type === "tcp"
+    ? Effect.succeed(
+        warn(
+          "socket",
+          format(address),
+          "Use a unix socket: workspaces are directories of this host, which a remote engine does not see"
+        )
+      )
+    : Effect.promise(() =>
+        access(address.path, constants.R_OK | constants.W_OK).then(
+          () => ok("socket", address.path),
+          (thrown: NodeJS.ErrnoException) =>
+            thrown.code === "ENOENT"
+              ? fail("socket", `${address.path} does not exist`, "Start the engine (./dev setup), or set DOCKER_HOST")
+              : fail("socket", `${address.path}: ${thrown.code}`, "Add this user to the docker group, or run as root")
+        )
+      )
+
+const userFinding: Effect.Effect<Finding> = Effect.sync(() => {
+  const userId = process.getuid?.()
+  return userId === undefined
+    ? warn("user", "this system has no user ids", "Run on Linux, or in WSL2")
+    : userId === 0
+      ? ok("user", "root: agents run as uid 1000, or as the owner of their workspace")
+      : ok("user", `uid ${userId}: agents run as the same`)
+})
+
+const diskFinding = (check: string, path: string): Effect.Effect<Finding> =>
+  Effect.promise(() =>
+    statfs(path).then(
+      ({ bavail, bsize }) =>
+        bavail * bsize < diskFreeBytesMin
+          ? warn(check, `${mebibytes(bavail * bsize)} free at ${path}`, "Free some: cogni-sandbox prune, docker system df")
+          : ok(check, `${mebibytes(bavail * bsize)} free at ${path}`),
+      () => ok(check, `${path} cannot be seen from here`)
+    )
+  )
+
+const stateFinding = (directory: string): Effect.Effect<Finding> =>
+  Effect.promise(async () => {
+    try {
+      await mkdir(directory, { recursive: true, mode: 0o700 })
+      await access(directory, constants.W_OK)
+      const { mode } = await stat(directory)
+      return (mode & 0o022) === 0
+        ? ok("records", directory)
+        : warn("records", `${directory} can be written by others`, `chmod go-w ${directory}`)
+    } catch (thrown) {
+      return fail("records", `${directory}: ${(thrown as Error).message}`, "Set COGNI_STATE_DIR to a directory this user can write")
+    }
+  })
+
+const imageFinding = (api: DockerApi.DockerApi["Service"], { image, name }: DoctorOptions["images"][number]) =>
+  Effect.map(Effect.exit(api.imageSize(image)), (found) =>
+    Exit.isSuccess(found) && found.value !== undefined
+      ? ok(`image ${name}`, `${image}, ${mebibytes(found.value)}`)
+      : fail(`image ${name}`, `${image} is not on this engine`, "Build it: ./dev images")
+  )
+
+/** @category constructors */
+export const examine = Effect.fn("DockerDoctor.examine")(function* (
+  options: DoctorOptions
+): Effect.fn.Return<ReadonlyArray<Finding>, never, DockerApi.DockerApi> {
+  const api = yield* DockerApi.DockerApi
+  const around = yield* Effect.all([
+    socketFinding(api.address),
+    userFinding,
+    stateFinding(options.stateDirectory),
+    diskFinding("disk for records", options.stateDirectory)
+  ])
+  const engine = yield* Effect.result(Effect.all([api.ping, api.info], { concurrency: 2 }))
+  if (engine._tag === "Failure") {
+    const error: ContainerError = engine.failure
+    return [fail("engine", error.message, "remedy" in error ? error.remedy : "Look at its log"), ...around]
+  }
+  const [{ apiVersion }, info] = engine.success
+  return [
+    ok("engine", `${format(api.address)}, ${info.OperatingSystem}`),
+    ...engineFindings(info, apiVersion),
+    ...(yield* Effect.forEach(options.images, (image) => imageFinding(api, image), { concurrency: 4 })),
+    yield* diskFinding("disk for images", info.DockerRootDir),
+    ...around
+  ]
+})

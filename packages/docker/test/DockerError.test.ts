@@ -1,0 +1,36 @@
+import { assert, describe, it } from "@effect/vitest"
+import { classify, faultOf, isRemovalUnderWay } from "@cogni/sandbox-docker/DockerError"
+import { Schema } from "effect"
+
+const http = (statusCode: number, message: string) => ({ statusCode, json: { message }, message: `(HTTP code ${statusCode})` })
+
+describe("DockerError", () => {
+  it.each([
+    [{ code: "ENOENT", message: "connect ENOENT" }, "RuntimeUnavailable", /is not running/u],
+    [{ code: "ECONNREFUSED", message: "connect ECONNREFUSED" }, "RuntimeUnavailable", /left over/u],
+    [{ code: "EACCES", message: "connect EACCES" }, "RuntimeUnavailable", /docker group/u],
+    [{ code: "ECONNRESET", message: "socket hang up" }, "RuntimeUnavailable", /went away/u],
+    [{ code: "ABORT_ERR", message: "The operation was aborted" }, "RuntimeUnavailable", /in time/u],
+    [http(404, "No such image: nope:1"), "ImageNotFound", /never pulls/u],
+    [http(409, 'Conflict. The container name "/cogni-x" is already in use by container'), "ContainerFailed", /prune/u],
+    [http(400, "OCI runtime create failed: exec: \"/usr/local/bin/cogni-entrypoint\": executable file not found"), "ContainerFailed", /entrypoint/u],
+    [http(400, "Minimum memory limit allowed is 6MB"), "ContainerFailed", /memoryBytesMax/u],
+    [http(500, "write /var/lib/docker: no space left on device"), "ContainerFailed", /disk/u],
+    [http(500, "server error"), "ContainerFailed", /log/u]
+  ] as const)("%o is %s", (thrown, tag, says) => {
+    const error = classify("start", thrown, { image: "nope:1" })
+    assert.strictEqual(error._tag, tag)
+    assert.match(error.message, says)
+  })
+
+  it("knows a removal that somebody else began", () => {
+    assert.isTrue(isRemovalUnderWay(faultOf(http(409, "removal of container abc is already in progress"))))
+    assert.isFalse(isRemovalUnderWay(faultOf(http(409, "container is running"))))
+  })
+
+  it.prop("whatever is thrown, there is a reason with a remedy", [Schema.Unknown], ([thrown]) => {
+    const error = classify("create", thrown)
+    assert.isAbove(error.message.length, 10)
+    assert.isAbove(("remedy" in error ? error.remedy : "").length, 10)
+  })
+})

@@ -1,0 +1,60 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as Handshake from "@cogni/sandbox-docker/Handshake"
+import { Schema } from "effect"
+
+const bytes = (text: string) => new TextEncoder().encode(text)
+const report = ["cogni-posture 1", "status Seccomp:\t2", "interface lo", "cogni-posture end"].join("\n")
+
+const play = (pieces: ReadonlyArray<Uint8Array>) => {
+  const handshake = Handshake.make()
+  const said: Array<Handshake.Said> = []
+  const output: Array<Uint8Array> = []
+  for (const piece of pieces) {
+    const heard = handshake.push({ channel: "stderr", bytes: piece })
+    said.push(...heard.said)
+    if (heard.output !== undefined) output.push(heard.output.bytes)
+  }
+  return { said, output: Buffer.concat(output).toString("latin1"), pending: handshake.pending() }
+}
+
+describe("Handshake", () => {
+  it.prop(
+    "however stderr is cut, the report is whole and the agent's bytes are its own",
+    [Schema.String, Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 17 }))],
+    ([own, length]) => {
+      const wire = bytes(`${report}\ncogni-start\n${own}`)
+      const pieces = Array.from({ length: Math.ceil(wire.byteLength / length) }, (_, index) =>
+        wire.slice(index * length, (index + 1) * length)
+      )
+      const { output, said } = play(pieces)
+      assert.deepStrictEqual(said, [{ _tag: "Reported", report }, { _tag: "Started" }])
+      assert.strictEqual(output, Buffer.from(own, "utf8").toString("latin1"))
+    }
+  )
+
+  it("an agent that imitates the handshake is heard as an agent", () => {
+    const { output, said } = play([bytes(`${report}\ncogni-start\n${report}\ncogni-failed socket\n`)])
+    assert.strictEqual(said.length, 2)
+    assert.include(output, "cogni-failed socket")
+  })
+
+  it("a start before a report is none", () => {
+    assert.deepStrictEqual(play([bytes("cogni-start\nhello\n")]).said, [])
+  })
+
+  it("says why the way to the model failed", () => {
+    assert.deepStrictEqual(play([bytes(`${report}\ncogni-failed socket no answer\n`)]).said[1], {
+      _tag: "Failed",
+      detail: "socket no answer"
+    })
+  })
+
+  it("keeps what came instead of a report, for the message", () => {
+    assert.include(play([bytes("exec /usr/local/bin/cogni-entrypoint: no such file")]).pending, "no such file")
+  })
+
+  it("stdout is never part of it", () => {
+    const handshake = Handshake.make()
+    assert.deepStrictEqual(handshake.push({ channel: "stdout", bytes: bytes(report) }).said, [])
+  })
+})

@@ -1,0 +1,94 @@
+import { assert, describe, it } from "@effect/vitest"
+import { hostConfig } from "@cogni/sandbox-docker/Hardening"
+import * as ContainerSpecs from "./ContainerSpecs.ts"
+
+describe("Hardening", () => {
+  it("is exactly this", () => {
+    assert.deepStrictEqual(hostConfig(ContainerSpecs.written), {
+      AutoRemove: false,
+      CapAdd: [],
+      CapDrop: ["ALL"],
+      CgroupnsMode: "private",
+      CpuPeriod: 100_000,
+      CpuQuota: 150_000,
+      Devices: [],
+      Init: true,
+      IpcMode: "private",
+      LogConfig: { Type: "none", Config: {} },
+      Memory: 536_870_912,
+      MemorySwap: 536_870_912,
+      Mounts: [
+        {
+          Type: "bind",
+          Source: "/srv/run/workspace",
+          Target: "/workspace",
+          ReadOnly: false,
+          BindOptions: { Propagation: "rprivate" }
+        },
+        {
+          Type: "volume",
+          Source: "cogni-run-000000000000-socket",
+          Target: "/llm-sock",
+          ReadOnly: true,
+          VolumeOptions: { NoCopy: true }
+        }
+      ],
+      NetworkMode: "none",
+      OomKillDisable: false,
+      PidMode: "",
+      PidsLimit: 128,
+      Privileged: false,
+      ReadonlyRootfs: true,
+      RestartPolicy: { Name: "no", MaximumRetryCount: 0 },
+      SecurityOpt: ["no-new-privileges"],
+      ShmSize: 16_777_216,
+      Tmpfs: {
+        "/tmp": "rw,exec,nosuid,nodev,size=67108864,mode=1777",
+        "/home/agent": "rw,exec,nosuid,nodev,size=67108864,mode=1777"
+      },
+      Ulimits: [
+        { Name: "core", Soft: 0, Hard: 0 },
+        { Name: "fsize", Soft: 1_073_741_824, Hard: 1_073_741_824 },
+        { Name: "nofile", Soft: 1024, Hard: 1024 }
+      ],
+      UsernsMode: ""
+    })
+  })
+
+  it.prop("no spec can loosen it", [ContainerSpecs.Any], ([any]) => {
+    const spec = ContainerSpecs.fromAny(any)
+    const config = hostConfig(spec)
+    assert.deepStrictEqual(
+      {
+        CapAdd: config.CapAdd,
+        CapDrop: config.CapDrop,
+        Devices: config.Devices,
+        IpcMode: config.IpcMode,
+        PidMode: config.PidMode,
+        Privileged: config.Privileged,
+        ReadonlyRootfs: config.ReadonlyRootfs,
+        SecurityOpt: config.SecurityOpt,
+        UsernsMode: config.UsernsMode
+      },
+      {
+        CapAdd: [],
+        CapDrop: ["ALL"],
+        Devices: [],
+        IpcMode: "private",
+        PidMode: "",
+        Privileged: false,
+        ReadonlyRootfs: true,
+        SecurityOpt: ["no-new-privileges"],
+        UsernsMode: ""
+      }
+    )
+    assert.strictEqual(config.Memory, config.MemorySwap)
+    assert.isAbove(config.PidsLimit, 0)
+    assert.isAbove(config.CpuQuota, 0)
+    assert.notInclude(["host", "bridge", "default"], config.NetworkMode)
+    assert.deepStrictEqual(
+      config.Mounts.map(({ Target, ReadOnly }) => [Target, ReadOnly]),
+      spec.mounts.map(({ readOnly, target }) => [target, readOnly])
+    )
+  })
+})

@@ -1,0 +1,27 @@
+import { assert, describe, it } from "@effect/vitest"
+import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
+import { isLeftover, liveness, self } from "@cogni/sandbox-docker/HostOwner"
+
+const now = new Date("2030-01-01T00:00:00Z")
+const before = "2029-12-31T00:00:00Z"
+const after = "2030-01-02T00:00:00Z"
+
+describe("HostOwner", () => {
+  it("knows itself to be alive, and what it owns not to be left over, however late", () => {
+    assert.strictEqual(liveness(self()), "alive")
+    assert.isFalse(isLeftover(formatOwner(self()), before, now))
+  })
+
+  it("a process that got the id of a dead owner is not that owner", () => {
+    const dead = { ...self(), startTicks: self().startTicks + 1 }
+    assert.strictEqual(liveness(dead), "dead")
+    assert.isTrue(isLeftover(formatOwner(dead), after, now))
+  })
+
+  it("an owner that cannot be seen keeps its resources until they expire", () => {
+    const foreign = formatOwner({ ...self(), bootId: "another-boot-1" })
+    assert.isFalse(isLeftover(foreign, after, now))
+    assert.isTrue(isLeftover(foreign, before, now))
+    assert.isFalse(isLeftover("not an owner", undefined, now))
+  })
+})

@@ -1,0 +1,92 @@
+import { assert, describe, it } from "@effect/vitest"
+import { mismatches } from "@cogni/sandbox-core/Posture"
+import { hostConfig } from "@cogni/sandbox-docker/Hardening"
+import { engineMismatches, hostMismatches, parseReport, parseStatus } from "@cogni/sandbox-docker/PostureReport"
+import { Schema } from "effect"
+import * as ContainerSpecs from "./ContainerSpecs.ts"
+
+const none = "0000000000000000"
+
+const report = [
+  "cogni-posture 1",
+  "status Uid:\t1000\t1000\t1000\t1000",
+  "status Gid:\t1000\t1000\t1000\t1000",
+  "status Groups:\t1000 ",
+  ...["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"].map((name) => `status ${name}:\t${none}`),
+  "status NoNewPrivs:\t1",
+  "status Seccomp:\t2",
+  "ns net:[4026532182]",
+  "mount 1047 844 0:52 / / ro,relatime - overlay overlay rw,lowerdir=/a:/b",
+  "mount 1048 1047 0:55 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw",
+  "mount 1060 1047 254:0 /srv/with\\040blank /workspace rw,relatime - ext4 /dev/vda rw",
+  "mount 1061 1047 0:60 / /llm-sock ro,relatime - tmpfs tmpfs rw,size=64k",
+  "mount 1062 1047 0:61 / /tmp rw,nosuid,nodev,relatime - tmpfs tmpfs rw,size=65536k",
+  "interface lo",
+  "route6 00000000000000000000000000000001 80 00000000000000000000000000000000 00 00000000000000000000000000000000 00000000 00000002 00000000 80200001       lo",
+  "cogni-posture end"
+]
+
+const expected = { user: { userId: 1000, groupId: 1000 }, network: { mode: "none" as const }, mounts: ContainerSpecs.written.mounts }
+
+const amiss = (lines: ReadonlyArray<string>) => mismatches(parseReport(lines.join("\n"))!, expected)
+
+describe("PostureReport", () => {
+  it("reads what the entrypoint writes", () => {
+    const posture = parseReport(report.join("\n"))!
+    assert.deepStrictEqual(posture.userIds, [1000, 1000, 1000, 1000])
+    assert.deepStrictEqual(posture.namespaces, { net: "4026532182" })
+    assert.deepStrictEqual(posture.interfaces, ["lo"])
+    assert.deepStrictEqual(posture.routes, [])
+    assert.deepStrictEqual(posture.mounts[0], { target: "/", fileSystem: "overlay", readOnly: true, options: ["ro", "relatime"] })
+    assert.deepStrictEqual(amiss(report), [])
+  })
+
+  it.each([
+    ["status Uid:", "status Uid:\t0\t0\t0\t0"],
+    ["status Groups:", "status Groups:\t1000 0 "],
+    ["status CapEff:", "status CapEff:\t00000000a80425fb"],
+    ["status CapBnd:", "status CapBnd:\t0000000000000001"],
+    ["status NoNewPrivs:", "status NoNewPrivs:\t0"],
+    ["status Seccomp:", "status Seccomp:\t0"],
+    ["interface lo", "interface eth0"],
+    ["mount 1047", "mount 1047 844 0:52 / / rw,relatime - overlay overlay rw"],
+    ["mount 1061", "mount 1061 1047 0:60 / /llm-sock rw,relatime - tmpfs tmpfs rw"],
+    ["mount 1062", "mount 1062 1047 0:61 / /var/run/docker.sock rw - tmpfs tmpfs rw"]
+  ])("finds the weakness when %s becomes %s", (start, line) => {
+    assert.isAbove(amiss(report.map((own) => (own.startsWith(start) ? line : own))).length, 0)
+  })
+
+  it.each(report.filter((line) => line.startsWith("status")))("a report without %s does not pass", (line) => {
+    assert.isAbove(amiss(report.filter((own) => own !== line)).length, 0)
+  })
+
+  it.prop("what is no report is none", [Schema.String], ([text]) => {
+    assert.isUndefined(parseReport(text))
+  })
+
+  it("holds the engine's own configuration against what was asked", () => {
+    const asked = hostConfig(ContainerSpecs.written)
+    assert.deepStrictEqual(engineMismatches(asked, { ...asked, CapAdd: null, Devices: null }), [])
+    for (const weaker of [
+      { Memory: 0 },
+      { MemorySwap: -1 },
+      { PidsLimit: null },
+      { CapDrop: [] },
+      { CapAdd: ["SYS_ADMIN"] },
+      { SecurityOpt: ["no-new-privileges", "seccomp=unconfined"] },
+      { NetworkMode: "host" },
+      { Privileged: true },
+      { ReadonlyRootfs: false },
+      { PidMode: "host" },
+      { Tmpfs: { "/tmp": "rw" } }
+    ]) {
+      assert.strictEqual(engineMismatches(asked, { ...asked, ...weaker }).length, 1, JSON.stringify(weaker))
+    }
+  })
+
+  it("holds the host's view of the first process against it too", () => {
+    const status = report.flatMap((line) => (line.startsWith("status ") ? [line.slice(7)] : [])).join("\n")
+    assert.deepStrictEqual(hostMismatches(parseStatus(status)), [])
+    assert.strictEqual(hostMismatches(parseStatus("")).length, 8)
+  })
+})

@@ -1,0 +1,101 @@
+/**
+ * The four ways to run one `true` in a container with no network, as far apart as they really are.
+ */
+import * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
+import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
+import type { RunResult } from "@cogni/sandbox-core/RunResult"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
+import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import type { Upstream } from "@cogni/sandbox-proxy/Upstream"
+import Docker from "dockerode"
+import { Effect, Layer, Redacted } from "effect"
+import { execFile } from "node:child_process"
+import { Agent } from "node:http"
+import { PassThrough } from "node:stream"
+import { promisify } from "node:util"
+
+/** Throws when it did not work. Phases, where there are any, in milliseconds. */
+export type Contender = () => Promise<Readonly<Record<string, number>>>
+
+const exec = promisify(execFile)
+
+export const cli =
+  (image: string): Contender =>
+  async () => {
+    await exec("docker", ["run", "--rm", "--network", "none", "--entrypoint", "true", image])
+    return {}
+  }
+
+/** What no library over this engine can be below: five calls, kept connections, no hardening, nothing checked. */
+export const bareApi = (docker: Docker, image: string): Contender => {
+  const agent = new Agent({ keepAlive: true })
+  Object.assign(docker.modem, { agent })
+  return async () => {
+    const container = await docker.createContainer({
+      Image: image,
+      Entrypoint: ["true"],
+      Cmd: [],
+      AttachStdout: true,
+      AttachStderr: true,
+      HostConfig: { NetworkMode: "none" }
+    })
+    const stream = await container.attach({ stream: true, stdout: true, stderr: true, hijack: true })
+    const output = new PassThrough()
+    docker.modem.demuxStream(stream, output, output)
+    output.resume()
+    await container.start()
+    const { StatusCode } = (await container.wait()) as { readonly StatusCode: number }
+    await container.remove()
+    if (StatusCode !== 0) throw new Error(`the bare container ended with ${StatusCode}`)
+    return {}
+  }
+}
+
+const spec = (image: string): SandboxSpecInput => ({ image, argv: ["true"] })
+
+const withModel = (image: string): SandboxSpecInput => ({
+  ...spec(image),
+  llm: { model: "demo", identity: { billingAccountId: "bench" } }
+})
+
+const phases = (result: RunResult) => {
+  if (result.exitCode !== 0) throw new Error(`the agent ended with ${result.exitCode}: ${result.output.stderr.text}`)
+  return Object.fromEntries(result.timings.map(({ durationMs, phase }) => [phase, durationMs]))
+}
+
+/** Our runner over a directory of its own; it lives as long as the scope. */
+const runner = (directory: string, proxy: Layer.Layer<LlmProxy.LlmProxy, never, ContainerRuntime.ContainerRuntime>) =>
+  Effect.map(
+    Layer.build(
+      SandboxRunner.layer.pipe(
+        Layer.provide([HostWorkspace.layer(), FileRunStore.layer({ directory }), proxy]),
+        Layer.provide(DockerContainerRuntime.layer({ host: process.env["DOCKER_HOST"] }))
+      )
+    ),
+    (context) => (input: SandboxSpecInput) =>
+      SandboxRunner.SandboxRunner.use((service) => service.run(input)).pipe(
+        Effect.map(phases),
+        Effect.provide(context),
+        Effect.runPromise
+      )
+  )
+
+export const sealed = (directory: string, image: string) =>
+  Effect.map(runner(directory, LlmProxy.layerNoop), (run): Contender => () => run(spec(image)))
+
+export const sealedWithModel = (
+  directory: string,
+  images: { readonly runtime: string; readonly proxy: string },
+  upstream: Upstream
+) =>
+  Effect.map(
+    runner(
+      directory,
+      NginxLlmProxy.layer({ image: images.proxy, upstream, key: Redacted.make("no-key-of-anybody") })
+    ),
+    (run): Contender => () => run(withModel(images.runtime))
+  )

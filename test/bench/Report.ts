@@ -1,0 +1,76 @@
+/**
+ * What was measured, as data and as a table. Pure.
+ */
+import type { Summary } from "./Samples.ts"
+
+export interface Row extends Summary {
+  readonly name: string
+}
+
+export interface LoadRow extends Row {
+  readonly atOnce: number
+  readonly runsPerSecond: number
+}
+
+/** A figure that must not get worse. */
+export interface Bar {
+  readonly name: string
+  readonly value: number
+  /** Absent: only reported. */
+  readonly atMost?: number
+  readonly atLeast?: number
+}
+
+export interface Report {
+  readonly takenAt: string
+  readonly machine: Readonly<Record<string, string | number>>
+  readonly rows: ReadonlyArray<Row>
+  /** Medians of the phases of our runs; they overlap. */
+  readonly phases: Readonly<Record<string, Readonly<Record<string, number>>>>
+  readonly load: ReadonlyArray<LoadRow>
+  readonly sustained: { readonly runs: number; readonly succeeded: number; readonly seconds: number; readonly runsPerSecond: number }
+  readonly bars: ReadonlyArray<Bar>
+}
+
+export const isMissed = ({ atLeast, atMost, value }: Bar): boolean =>
+  !(value <= (atMost ?? Infinity)) || !(value >= (atLeast ?? -Infinity))
+
+const table = (header: ReadonlyArray<string>, rows: ReadonlyArray<ReadonlyArray<string | number>>): string => {
+  const all = [header, ...rows].map((row) => row.map(String))
+  const widths = header.map((_, column) => Math.max(...all.map((row) => row[column]!.length)))
+  const line = (row: ReadonlyArray<string>) =>
+    `| ${row.map((cell, column) => (column === 0 ? cell.padEnd(widths[column]!) : cell.padStart(widths[column]!))).join(" | ")} |`
+  const rule = `|${widths.map((width, column) => `${column === 0 ? ":" : "-"}${"-".repeat(width)}${column === 0 ? "-" : ":"}`).join("|")}|`
+  return [line(all[0]!), rule, ...all.slice(1).map(line)].join("\n")
+}
+
+const bound = ({ atLeast, atMost }: Bar) =>
+  atMost !== undefined ? `≤ ${atMost}` : atLeast !== undefined ? `≥ ${atLeast}` : "–"
+
+export const format = (report: Report): string =>
+  [
+    "Milliseconds from the call to everything removed; all rows taken in turns.",
+    table(
+      ["one at a time", "n", "min", "p50", "p95", "p99"],
+      report.rows.map(({ count, min, name, p50, p95, p99 }) => [name, count, min, p50, p95, p99])
+    ),
+    table(
+      ["several at once", "at once", "n", "p50", "p95", "p99", "runs/s"],
+      report.load.map((row) => [row.name, row.atOnce, row.count, row.p50, row.p95, row.p99, row.runsPerSecond])
+    ),
+    `Sustained: ${report.sustained.succeeded} of ${report.sustained.runs} runs succeeded, four at once, in ${report.sustained.seconds} s (${report.sustained.runsPerSecond} runs/s).`,
+    table(
+      ["", "is", "must be", ""],
+      report.bars.map((bar) => [bar.name, bar.value, bound(bar), bar.atLeast === undefined && bar.atMost === undefined ? "" : isMissed(bar) ? "MISSED" : "ok"])
+    ),
+    table(
+      ["median of a phase", ...Object.keys(report.phases)],
+      [...new Set(Object.values(report.phases).flatMap(Object.keys))].map((phase) => [
+        phase,
+        ...Object.values(report.phases).map((own) => own[phase] ?? "")
+      ])
+    ),
+    `Taken ${report.takenAt} on: ${Object.entries(report.machine)
+      .map(([name, value]) => `${name} ${value}`)
+      .join(", ")}.`
+  ].join("\n\n")

@@ -1,0 +1,203 @@
+/**
+ * `./dev bench`: what a sealed run costs beside the engine's own price, measured side by side in one go.
+ *
+ *     --samples N     per row, at least 20 (default 30)
+ *     --quick         5 samples and 20 sustained runs: to see that it works, not what it costs
+ *     --output DIR    where latest.json and latest.md go (default test/bench/results; with --quick only where it is given)
+ *
+ * Ends with 1 when a bar is missed.
+ */
+import { NodeRuntime } from "@effect/platform-node"
+import Docker from "dockerode"
+import { Effect } from "effect"
+import { execFileSync } from "node:child_process"
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { availableParallelism, release, tmpdir, totalmem } from "node:os"
+import { join } from "node:path"
+import { parseArgs } from "node:util"
+import * as Contenders from "./Contenders.ts"
+import * as Report from "./Report.ts"
+import * as Samples from "./Samples.ts"
+import * as Upstreams from "./Upstreams.ts"
+
+const { values: options } = parseArgs({
+  options: { samples: { type: "string" }, quick: { type: "boolean", default: false }, output: { type: "string" } }
+})
+
+const samples = options.quick ? 5 : Math.max(20, Number(options.samples ?? 30) || 30)
+const sustainedRuns = options.quick ? 20 : 200
+const sustainedAtOnce = 4
+const loads = [1, 4, 16]
+const warmUps = 2
+
+const images = {
+  runtime: process.env["COGNI_RUNTIME_IMAGE"] ?? "cogni-sandbox/runtime:latest",
+  proxy: process.env["COGNI_PROXY_IMAGE"] ?? "cogni-sandbox/proxy:latest"
+}
+
+const names = {
+  cli: "docker run --rm, by the CLI",
+  bare: "bare Engine API: create, attach, start, wait, remove",
+  sealed: "sealed run",
+  host: "sealed run with a model (upstream on the host)",
+  container: "sealed run with a model (upstream in a container)"
+} as const
+
+const say = (text: string) => process.stderr.write(`${text}\n`)
+
+const timed = async (contender: Contenders.Contender) => {
+  const before = performance.now()
+  const phases = await contender()
+  return { millis: performance.now() - before, phases }
+}
+
+type Measured = Awaited<ReturnType<typeof timed>>
+
+/** Round after round, each contender once. */
+const oneAtATime = async (contenders: ReadonlyMap<string, Contenders.Contender>) => {
+  const measured = new Map<string, Array<Measured>>([...contenders.keys()].map((name) => [name, []]))
+  for (let round = -warmUps; round < samples; round++) {
+    for (const [name, contender] of Samples.rotate([...contenders], round + warmUps)) {
+      const one = await timed(contender)
+      if (round >= 0) measured.get(name)!.push(one)
+    }
+  }
+  return measured
+}
+
+/** Batches of runs that start together, the sizes and the contenders in turns. */
+const atOnce = async (contenders: ReadonlyMap<string, Contenders.Contender>): Promise<ReadonlyArray<Report.LoadRow>> => {
+  const cells = loads.flatMap((size) => [...contenders].map(([name, contender]) => ({ name, contender, size })))
+  const millis = cells.map((): Array<number> => [])
+  const walls = cells.map(() => 0)
+  for (let round = 0; cells.some((cell, index) => millis[index]!.length < samples); round++) {
+    for (const [index, { contender, size }] of Samples.rotate([...cells.entries()], round)) {
+      if (millis[index]!.length >= samples) continue
+      const before = performance.now()
+      const batch = await Promise.all(Array.from({ length: size }, () => timed(contender)))
+      walls[index]! += performance.now() - before
+      millis[index]!.push(...batch.map((one) => one.millis))
+    }
+  }
+  return cells.map(({ name, size }, index) => ({
+    name,
+    atOnce: size,
+    ...Samples.summarize(millis[index]!),
+    runsPerSecond: Math.round((millis[index]!.length / walls[index]!) * 10_000) / 10
+  }))
+}
+
+const sustained = async (contender: Contenders.Contender): Promise<Report.Report["sustained"]> => {
+  let begun = 0
+  let succeeded = 0
+  const before = performance.now()
+  const worker = async () => {
+    while (begun++ < sustainedRuns) {
+      await contender().then(
+        () => succeeded++,
+        (cause) => say(`  a run failed: ${String(cause)}`)
+      )
+    }
+  }
+  await Promise.all(Array.from({ length: sustainedAtOnce }, worker))
+  const seconds = (performance.now() - before) / 1000
+  return {
+    runs: sustainedRuns,
+    succeeded,
+    seconds: Math.round(seconds * 10) / 10,
+    runsPerSecond: Math.round((sustainedRuns / seconds) * 10) / 10
+  }
+}
+
+const git = (...argv: ReadonlyArray<string>) => {
+  try {
+    return execFileSync("git", argv, { cwd: import.meta.dirname, encoding: "utf8" }).trim()
+  } catch {
+    return ""
+  }
+}
+
+const machine = async (docker: Docker): Promise<Report.Report["machine"]> => {
+  const [info, version] = await Promise.all([docker.info(), docker.version()])
+  return {
+    cores: availableParallelism(),
+    "memory (GiB)": Math.round(totalmem() / 1024 ** 3),
+    kernel: release(),
+    engine: `${version.Version} (API ${version.ApiVersion})`,
+    "default runtime": info.DefaultRuntime,
+    storage: info.Driver,
+    cgroups: `v${(info as { CgroupVersion?: string }).CgroupVersion ?? "1"}`,
+    node: process.version,
+    commit: `${git("rev-parse", "--short", "HEAD") || "unknown"}${git("status", "--porcelain") === "" ? "" : " and changes"}`
+  }
+}
+
+const median = (all: ReadonlyArray<Measured>) =>
+  Object.fromEntries(
+    [...new Set(all.flatMap(({ phases }) => Object.keys(phases)))].map((phase) => [
+      phase,
+      Samples.summarize(all.flatMap(({ phases }) => phases[phase] ?? [])).p50
+    ])
+  )
+
+const write = (report: Report.Report) => {
+  const directory = options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
+  if (directory === undefined) return
+  mkdirSync(directory, { recursive: true })
+  writeFileSync(join(directory, "latest.json"), `${JSON.stringify(report, undefined, 2)}\n`)
+  writeFileSync(join(directory, "latest.md"), `# Latest measurements\n\n${Report.format(report)}\n`)
+  say(`written to ${directory}`)
+}
+
+const main = Effect.gen(function* () {
+  const directory = yield* Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-bench-"))),
+    (made) => Effect.sync(() => rmSync(made, { recursive: true, force: true }))
+  )
+  const docker = new Docker()
+  const own = new Map([
+    [names.sealed, yield* Contenders.sealed(directory, images.runtime)],
+    [names.host, yield* Contenders.sealedWithModel(directory, images, yield* Upstreams.onHost)],
+    [
+      names.container,
+      yield* Contenders.sealedWithModel(directory, images, yield* Upstreams.inContainer(docker, images.runtime))
+    ]
+  ])
+  const all = new Map<string, Contenders.Contender>([
+    [names.cli, Contenders.cli(images.runtime)],
+    [names.bare, Contenders.bareApi(new Docker(), images.runtime)],
+    ...own
+  ])
+  const facts = yield* Effect.promise(() => machine(docker))
+
+  say(`one at a time: ${samples} rounds of ${all.size}`)
+  const measured = yield* Effect.promise(() => oneAtATime(all))
+  say(`several at once: ${loads.join(", ")}`)
+  const load = yield* Effect.promise(() => atOnce(own))
+  say(`sustained: ${sustainedRuns} runs, ${sustainedAtOnce} at once`)
+  const held = yield* Effect.promise(() => sustained(own.get(names.sealed)!))
+
+  const summaries = new Map([...measured].map(([name, row]) => [name, Samples.summarize(row.map(({ millis }) => millis))]))
+  const ratio = (over: string, under: string) =>
+    Math.round((summaries.get(over)!.p50 / summaries.get(under)!.p50) * 100) / 100
+  const report: Report.Report = {
+    takenAt: new Date().toISOString(),
+    machine: facts,
+    rows: [...summaries].map(([name, summary]) => ({ name, ...summary })),
+    phases: Object.fromEntries([...own.keys()].map((name) => [name, median(measured.get(name)!)])),
+    load,
+    sustained: held,
+    bars: [
+      { name: "sealed run / bare Engine API, p50", value: ratio(names.sealed, names.bare), atMost: 1.15 },
+      { name: "sealed run / docker run, p50", value: ratio(names.sealed, names.cli) },
+      { name: "with a model (host) / bare Engine API, p50", value: ratio(names.host, names.bare), atMost: 2.2 },
+      { name: "with a model (container) / bare Engine API, p50", value: ratio(names.container, names.bare), atMost: 2.2 },
+      { name: "sustained success, %", value: Math.round((held.succeeded / held.runs) * 1000) / 10, atLeast: 100 }
+    ]
+  }
+  process.stdout.write(`${Report.format(report)}\n`)
+  write(report)
+  if (report.bars.some(Report.isMissed)) process.exitCode = 1
+}).pipe(Effect.scoped)
+
+NodeRuntime.runMain(main)

@@ -1,0 +1,8 @@
+/** The images that tests run: what `./dev` built, by content hash. */
+const named = (variable: string, fallback: string): string => process.env[variable] ?? fallback
+
+export const runtime: string = named("COGNI_RUNTIME_IMAGE", "cogni-sandbox/runtime:latest")
+export const proxy: string = named("COGNI_PROXY_IMAGE", "cogni-sandbox/proxy:latest")
+
+/** On no engine. */
+export const absent = "cogni-sandbox/absent:none"

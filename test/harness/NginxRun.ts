@@ -1,0 +1,149 @@
+/**
+ * A sandbox with its own nginx in front of a scripted upstream, for tests that look at what gets through.
+ *
+ * Requests are written byte for byte, from inside the sandbox, to the socket it was given. Needs Docker and the images.
+ */
+import { Context, Effect, Layer, Redacted, Stream } from "effect"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { type Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import { type LlmEndpoint, LlmProxy, socketPath } from "@cogni/sandbox-core/LlmProxy"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import * as ScriptedUpstream from "@cogni/sandbox-proxy/testing/ScriptedUpstream"
+
+export const proxyImage = "cogni-sandbox/proxy:latest"
+export const runtimeImage = "cogni-sandbox/runtime:latest"
+
+export const identity: typeof LlmIdentity.Type = {
+  billingAccountId: "acct-42",
+  attempt: 1,
+  userId: 'us"er $uri {1};',
+  graphId: "graph",
+  sessionId: "sitzung-ü"
+}
+
+/** Made up; shaped to break a careless template. */
+export const key = 'sk-"quoted\'-$uri-${host}-\\-{};#-0123456789'
+
+export interface Options {
+  readonly script?: readonly [ScriptedUpstream.Step, ...Array<ScriptedUpstream.Step>]
+  readonly identity?: typeof LlmIdentity.Type
+  readonly key?: string
+  readonly basePath?: string
+  /** An upstream at this URL instead of the scripted one. */
+  readonly url?: string
+  /** Take a defence out of the configuration. */
+  readonly tamper?: (config: string) => string
+}
+
+export interface Answer {
+  readonly text: string
+  /** Undefined when the connection was closed without an answer. */
+  readonly status: number | undefined
+}
+
+/** Connects, writes, and reads until the other side closes or falls silent. */
+const script = `
+const [, encoded, idle, half] = process.argv
+const socket = require("node:net").connect({ path: "${socketPath}", allowHalfOpen: true })
+let timer
+const end = () => process.exit(0)
+socket.on("data", (data) => { process.stdout.write(data); clearTimeout(timer); timer = setTimeout(end, Number(idle)) })
+socket.on("error", end)
+socket.on("end", () => setTimeout(end, 5))
+socket.write(Buffer.from(encoded, "base64"))
+if (half === "cut") setTimeout(end, Number(idle))
+setTimeout(end, 20000)
+`
+
+export class NginxRun extends Context.Service<
+  NginxRun,
+  {
+    readonly runId: RunId.RunId
+    readonly endpoint: LlmEndpoint
+    readonly directory: string
+    readonly sandbox: Container
+    readonly upstream: ScriptedUpstream.ScriptedUpstream
+    /** Latin-1: one character, one byte. */
+    readonly send: (bytes: string, options?: { readonly idleMillis?: number; readonly cut?: boolean }) => Effect.Effect<Answer>
+    readonly exec: (...argv: [string, ...Array<string>]) => Effect.Effect<string>
+  }
+>()("test/NginxRun") {}
+
+export const make = Effect.fnUntraced(function* (options: Options = {}) {
+  const docker = yield* ContainerRuntime
+  const runtime: typeof docker = {
+    ...docker,
+    acquire: (spec) =>
+      docker.acquire(
+        spec.stdin === undefined ? spec : { ...spec, stdin: (options.tamper ?? ((config) => config))(spec.stdin) }
+      )
+  }
+  const runId = yield* RunId.generate
+  const directory = yield* Effect.acquireRelease(
+    Effect.promise(() => mkdtemp(join(tmpdir(), "cogni-test-"))),
+    (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
+  )
+  const upstream = yield* ScriptedUpstream.acquire(options.script ?? [{ _tag: "Answer" }])
+  const proxy = yield* NginxLlmProxy.make({
+    image: proxyImage,
+    upstream: { type: "host", url: options.url ?? `${upstream.url}${options.basePath ?? ""}` },
+    key: Redacted.make(options.key ?? key)
+  }).pipe(Effect.provideService(ContainerRuntime, runtime))
+  const endpoint = yield* proxy.acquire({
+    runId,
+    llm: { model: "m", identity: options.identity ?? identity },
+    runtimeSecondsMax: 120,
+    directory
+  })
+  const sandbox = yield* runtime.acquire({
+    runId,
+    role: "agent",
+    image: runtimeImage,
+    argv: ["sleep", "infinity"],
+    env: { COGNI_SOCKET: socketPath },
+    user: { userId: 1000, groupId: 1000 },
+    mounts: endpoint.mounts,
+    network: { mode: "none" },
+    limits: {
+      memoryBytesMax: 512 * 1024 * 1024,
+      processesMax: 128,
+      cpusMax: 2,
+      temporaryBytesMax: 64 * 1024 * 1024,
+      filesOpenMax: 1024,
+      workspaceBytesMax: 64 * 1024 * 1024,
+      runtimeSecondsMax: 120
+    }
+  })
+  yield* Effect.all([sandbox.start, endpoint.ready], { concurrency: "unbounded" })
+  yield* sandbox.proceed
+
+  const run = (...argv: [string, ...Array<string>]) =>
+    Effect.gen(function* () {
+      const command = yield* sandbox.exec({ argv })
+      const chunks = yield* Stream.runCollect(command.output)
+      yield* command.exitCode
+      return Buffer.concat(chunks.map(({ bytes }) => bytes)).toString("latin1")
+    }).pipe(Effect.scoped, Effect.orDie)
+
+  return NginxRun.of({
+    runId,
+    endpoint,
+    directory,
+    sandbox,
+    upstream,
+    exec: run,
+    send: (bytes, { cut = false, idleMillis = 150 } = {}) =>
+      Effect.map(
+        run("node", "-e", script, Buffer.from(bytes, "latin1").toString("base64"), String(idleMillis), cut ? "cut" : ""),
+        (text) => ({ text, status: Number(/^HTTP\/1\.[01] (\d{3})/u.exec(text)?.[1] ?? NaN) || undefined })
+      )
+  })
+})
+
+export const layer = (options?: Options) =>
+  Layer.effect(NginxRun, make(options)).pipe(Layer.provideMerge(DockerContainerRuntime.layer()))

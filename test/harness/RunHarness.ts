@@ -1,0 +1,54 @@
+/**
+ * A whole runner over real Docker, in a state directory of its own that ends with the tests, and with a look for what
+ * they left behind.
+ */
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import { layerNoop } from "@cogni/sandbox-core/LlmProxy"
+import type { RunStore } from "@cogni/sandbox-core/RunStore"
+import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import { Workspace } from "@cogni/sandbox-core/Workspace"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
+import { Context, Effect, Layer } from "effect"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as LeakCheck from "./LeakCheck.ts"
+
+/** A directory of the host that ends with the tests. */
+export class Directory extends Context.Service<Directory, string>()("test/Directory") {
+  static readonly layer = Layer.effect(
+    Directory,
+    Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-test-"))),
+      (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+    )
+  )
+}
+
+/** The services that tests of real runs need. */
+export type Harness =
+  | SandboxRunner.SandboxRunner
+  | ContainerRuntime
+  | DockerApi.DockerApi
+  | Directory
+  | RunStore
+  | Workspace
+
+/** Over the engine that is running; `proxy` is the way out, none when left out. */
+export const layer = <E>(
+  proxy: Layer.Layer<LlmProxy, E, ContainerRuntime | Directory> = layerNoop
+): Layer.Layer<Harness, E | RuntimeUnavailable> => {
+  const store = Layer.unwrap(Effect.map(Directory, (directory) => FileRunStore.layer({ directory })))
+  const leaks = Layer.unwrap(Effect.map(Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
+  return SandboxRunner.layer.pipe(
+    Layer.provide(proxy),
+    Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi(), HostWorkspace.layer(), store)),
+    Layer.provideMerge(leaks),
+    Layer.provideMerge(Layer.merge(DockerApi.layer(), Directory.layer))
+  )
+}

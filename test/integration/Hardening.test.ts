@@ -1,0 +1,242 @@
+/**
+ * Each line of `Hardening.ts`, looked at from inside.
+ *
+ * A probe is a shell line that prints `held` when the defence stands. It is run twice: in a real sandbox, where it must
+ * say so, and in a container like it with that one defence taken away, where it must not. So every guard here is seen
+ * failing each time the tests run.
+ */
+import { assert, layer } from "@effect/vitest"
+import { ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { label } from "@cogni/sandbox-core/ResourceLabels"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
+import { hostConfig } from "@cogni/sandbox-docker/Hardening"
+import { Effect } from "effect"
+import { execFile } from "node:child_process"
+import { readlinkSync } from "node:fs"
+import { promisify } from "node:util"
+import * as Images from "../harness/Images.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+
+const MiB = 1024 ** 2
+
+const limits = {
+  runtimeSecondsMax: 60,
+  memoryBytesMax: 192 * MiB,
+  processesMax: 48,
+  temporaryBytesMax: 8 * MiB,
+  workspaceBytesMax: 64 * MiB,
+  filesOpenMax: 256,
+  cpusMax: 0.5
+}
+
+interface Probe {
+  readonly defence: string
+  /** Prints `held`, or what it found instead. */
+  readonly script: string
+  /** The same container without the defence. */
+  readonly without: { readonly hostConfig?: Record<string, unknown>; readonly user?: string }
+}
+
+const cgroup = (controller: string, v1: string, v2: string) =>
+  `cat /sys/fs/cgroup/${controller}/${v1} 2>/dev/null || cat /sys/fs/cgroup/${v2}`
+
+const probes: ReadonlyArray<Probe> = [
+  {
+    defence: "no interface but lo",
+    script: `found=$(tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | grep -vx lo); [ -z "$found" ] && echo held || echo "$found"`,
+    without: { hostConfig: { NetworkMode: "bridge" } }
+  },
+  {
+    defence: "no route",
+    script: `found=$(tail -n +2 /proc/net/route; grep -v ' lo$' /proc/net/ipv6_route); [ -z "$found" ] && echo held || echo "$found"`,
+    without: { hostConfig: { NetworkMode: "bridge" } }
+  },
+  {
+    defence: "no way to the host over a network",
+    script: `if (exec 3<>/dev/tcp/172.17.0.1/9) 2>&1 | grep -q 'unreachable'; then echo held; else echo 'the host answers'; fi`,
+    without: { hostConfig: { NetworkMode: "bridge" } }
+  },
+  {
+    defence: "no name service",
+    script: `found=$(getent hosts "$(hostname)" | grep -v '^127\\.\\|^::1'); [ -z "$found" ] && echo held || echo "$found"`,
+    without: { hostConfig: { NetworkMode: "bridge" } }
+  },
+  {
+    defence: "no engine's socket",
+    // By name and by mount: find trusts the directory's own word for the type of what is mounted over it.
+    script: `found=$(find / -xdev -name '*.sock' 2>/dev/null; grep -E '[.]sock' /proc/self/mountinfo); [ -z "$found" ] && echo held || echo "$found"`,
+    without: { hostConfig: { Binds: ["/var/run/docker.sock:/run/docker.sock"] } }
+  },
+  {
+    defence: "no capability",
+    script: `found=$(grep '^Cap' /proc/self/status | grep -v '0000000000000000$'); [ -z "$found" ] && echo held || echo "$found"`,
+    without: { hostConfig: { CapDrop: [] } }
+  },
+  {
+    defence: "no new privileges",
+    script: `grep -qx 'NoNewPrivs:\t1' /proc/self/status && echo held || echo off`,
+    without: { hostConfig: { SecurityOpt: [] } }
+  },
+  {
+    defence: "system calls are filtered",
+    script: `unshare --user true 2>/dev/null && echo 'made a user namespace' || { grep -qx 'Seccomp:\t2' /proc/self/status && echo held; }`,
+    without: { hostConfig: { SecurityOpt: ["no-new-privileges", "seccomp=unconfined"] } }
+  },
+  {
+    defence: "not root",
+    script: `[ "$(id -u)" = 1000 ] && [ "$(id -g)" = 1000 ] && [ "$(id -G)" = 1000 ] && echo held || id`,
+    without: { user: "0:0" }
+  },
+  {
+    defence: "nothing can be written outside the workspace and the memory file systems",
+    script: `found=$(find / \\( -path /proc -o -path /sys -o -path /dev -o -path /workspace -o -path /tmp -o -path /home/agent \\) -prune -o -writable ! -type l -print 2>/dev/null); [ -z "$found" ] && echo held || echo "$found"`,
+    without: { hostConfig: { ReadonlyRootfs: false } }
+  },
+  {
+    defence: "the inputs cannot be changed",
+    script: `for file in /cogni/messages.json /workspace/.cogni/messages.json; do { echo x >> $file || rm -f $file || mv /workspace/.cogni /workspace/other; } 2>/dev/null && echo changed; done; [ "$(cat /cogni/messages.json)" = '[]' ] && echo held`,
+    without: { hostConfig: { Tmpfs: { "/cogni": "mode=1777", "/workspace/.cogni": "mode=1777" } } }
+  },
+  {
+    defence: "memory is limited, without swap",
+    script: `[ "$(${cgroup("memory", "memory.limit_in_bytes", "memory.max")})" = ${limits.memoryBytesMax} ] && echo held`,
+    without: { hostConfig: { Memory: 0, MemorySwap: 0 } }
+  },
+  {
+    defence: "processes are limited",
+    script: `[ "$(${cgroup("pids", "pids.max", "pids.max")})" = ${limits.processesMax} ] && echo held`,
+    without: { hostConfig: { PidsLimit: null } }
+  },
+  {
+    defence: "CPU is limited",
+    script: `q=$(${cgroup("cpu", "cpu.cfs_quota_us", "cpu.max")}); [ "\${q%% *}" = 50000 ] && echo held || echo "$q"`,
+    without: { hostConfig: { CpuQuota: 0 } }
+  },
+  {
+    defence: "open files are limited",
+    script: `[ "$(ulimit -n)" = ${limits.filesOpenMax} ] && [ "$(ulimit -Hn)" = ${limits.filesOpenMax} ] && echo held || ulimit -n`,
+    without: { hostConfig: { Ulimits: [] } }
+  },
+  {
+    defence: "no core dump, and no file larger than the workspace may grow",
+    script: `[ "$(ulimit -Hc)" = 0 ] && [ "$(ulimit -Hf)" = ${limits.workspaceBytesMax / 1024} ] && echo held || ulimit -a`,
+    without: { hostConfig: { Ulimits: [] } }
+  },
+  {
+    defence: "/tmp and the home directory are bounded",
+    script: `[ "$(df -B1 --output=size /tmp /home/agent | tail -n +2 | tr -d ' ' | sort -u)" = ${limits.temporaryBytesMax} ] && echo held || df -B1 /tmp /home/agent`,
+    without: { hostConfig: { Tmpfs: { "/tmp": "", "/home/agent": "" } } }
+  },
+  {
+    defence: "no device of the host",
+    script: `found=$(find /dev -type b 2>/dev/null; ls -d /dev/kmsg /dev/kvm /dev/mem 2>/dev/null); [ -z "$found" ] && echo held || echo "$found"`,
+    without: { hostConfig: { Privileged: true } }
+  },
+  {
+    defence: "no process of the host is seen",
+    script: `[ "$(readlink /proc/self/ns/pid)" != "${readlinkSync("/proc/self/ns/pid")}" ] && echo held`,
+    without: { hostConfig: { PidMode: "host" } }
+  },
+  {
+    defence: "no shared memory with the host",
+    script: `[ "$(readlink /proc/self/ns/ipc)" != "${readlinkSync("/proc/self/ns/ipc")}" ] && echo held`,
+    without: { hostConfig: { IpcMode: "host" } }
+  },
+  {
+    defence: "control groups of its own, that it cannot write",
+    script: `[ "$(readlink /proc/self/ns/cgroup)" != "${readlinkSync("/proc/self/ns/cgroup")}" ] && echo held`,
+    without: { hostConfig: { CgroupnsMode: "host" } }
+  },
+  {
+    defence: "orphans are reaped",
+    script: `[ "$(cat /proc/1/comm)" = docker-init ] && echo held || cat /proc/1/comm`,
+    without: { hostConfig: { Init: false } }
+  }
+]
+
+/** A container like a sandbox's, with one defence taken away. */
+const runLoosened = Effect.fnUntraced(function* (probe: Probe) {
+  const api = yield* DockerApi
+  const runId = yield* RunId.generate
+  const spec: ContainerSpec = {
+    runId,
+    role: "agent",
+    image: Images.runtime,
+    argv: [],
+    env: {},
+    user: { userId: 1000, groupId: 1000 },
+    mounts: [],
+    network: { mode: "none" },
+    limits
+  }
+  const id = yield* Effect.acquireRelease(
+    api.create({
+      name: `cogni-${runId}-loosened`,
+      image: Images.runtime,
+      entrypoint: ["bash", "-c"],
+      argv: [probe.script],
+      env: [],
+      user: probe.without.user ?? "1000:1000",
+      labels: { "dev.cogni.test": label.run },
+      hostConfig: { ...hostConfig(spec), LogConfig: { Type: "json-file" }, ...probe.without.hostConfig }
+    }),
+    (created) => Effect.orDie(api.remove(created))
+  )
+  yield* api.start(id)
+  yield* Effect.promise(() => promisify(execFile)("docker", ["wait", id], { timeout: 20_000 }))
+  return (yield* Effect.promise(() => promisify(execFile)("docker", ["logs", id], { timeout: 20_000 }))).stdout.trim()
+}, Effect.scoped)
+
+layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("Hardening, seen from inside", (it) => {
+  it.effect("every defence stands", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner
+      const { output } = yield* runner.run({
+        image: Images.runtime,
+        argv: ["bash", "-c", probes.map(({ script }) => `( ${script}\n) 2>&1 | tr '\\n' ' '; echo`).join("\n")],
+        inputs: [{ name: "messages.json", content: "[]" }],
+        limits
+      })
+      const said = output.stdout.text.trimEnd().split("\n")
+      assert.deepStrictEqual(
+        probes.map(({ defence }, index) => `${defence}: ${said[index]?.trim()}`),
+        probes.map(({ defence }) => `${defence}: held`)
+      )
+    })
+  )
+
+  for (const probe of probes) {
+    it.effect(`"${probe.defence}" is missed when it is gone`, () =>
+      Effect.map(runLoosened(probe), (said) => assert.notStrictEqual(said, "held"))
+    )
+  }
+
+  it.effect("a container that the engine holds more loosely than asked does not start its agent", () =>
+    Effect.gen(function* () {
+      const runtime = yield* ContainerRuntime
+      const spec = yield* SandboxSpec.decode({ image: Images.runtime, argv: ["true"] }).pipe(Effect.orDie)
+      const runId = yield* RunId.generate
+      const container = yield* runtime.acquire({
+        runId,
+        role: "agent",
+        image: spec.image,
+        argv: ["sh", "-c", "echo started > /workspace/started"],
+        env: {},
+        user: { userId: 1000, groupId: 1000 },
+        mounts: [],
+        network: { mode: "none" },
+        limits: spec.limits
+      })
+      // Somebody lifts a limit between create and start.
+      yield* Effect.promise(() =>
+        promisify(execFile)("docker", ["update", "--memory", "2g", "--memory-swap", "4g", container.id])
+      )
+      const error = yield* Effect.flip(container.start)
+      assert.strictEqual(error._tag, "PostureMismatch")
+      assert.include(error.message, "Memory")
+    })
+  )
+})
