@@ -1,0 +1,199 @@
+/**
+ * The whole way: a real agent in a real sandbox, a real proxy, and an upstream that remembers.
+ *
+ * A key is planted where it belongs, in the proxy, and then looked for everywhere it must not be: inside the sandbox,
+ * in what the engine knows, in the images, in the run's directory, in every word that was said.
+ */
+import { assert, layer } from "@effect/vitest"
+import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import { Context, Effect, Layer, Logger, Redacted, References, Stream } from "effect"
+import { execFile, spawn } from "node:child_process"
+import { promisify } from "node:util"
+import * as Images from "../harness/Images.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+
+/** Made up, and found nowhere else. */
+const key = "sk-planted-7f3c9e1d5b8a-quixotic"
+
+class Upstream extends Context.Service<Upstream, DemoUpstream.DemoUpstream>()("test/Upstream") {
+  static readonly layer = Layer.effect(Upstream, DemoUpstream.acquire({ raw: true }))
+}
+
+const proxy = Layer.unwrap(
+  Effect.map(Upstream, ({ url }) =>
+    NginxLlmProxy.layer({ image: Images.proxy, upstream: { type: "host", url: url! }, key: Redacted.make(key) })
+  )
+)
+
+const logged: Array<string> = []
+const logs = Layer.merge(
+  Logger.layer([Logger.make(({ cause, message }) => void logged.push(JSON.stringify({ message, cause: String(cause) })))]),
+  Layer.succeed(References.MinimumLogLevel, "Trace")
+)
+
+const docker = (...argv: ReadonlyArray<string>) =>
+  Effect.promise(() => promisify(execFile)("docker", [...argv], { timeout: 60_000, maxBuffer: 64 * 1024 ** 2 })).pipe(
+    Effect.map(({ stderr, stdout }) => stdout + stderr)
+  )
+
+const identity = {
+  billingAccountId: "acct-42",
+  attempt: 1,
+  userId: "user-7",
+  graphId: "sandbox:agent",
+  existingTraceId: "trace-1",
+  sessionId: "session-9",
+  traceUserId: "tracer"
+}
+
+const spec: SandboxSpecInput = {
+  image: Images.runtime,
+  argv: ["cogni-agent"],
+  inputs: [{ name: "messages.json", content: JSON.stringify([{ role: "user", content: "What is the capital of Peru?" }]) }],
+  llm: { model: "demo", identity },
+  limits: { runtimeSecondsMax: 60 }
+}
+
+/** Everything an agent could look into, as text. The needle is put together, so that the search does not find itself. */
+const searchInside = `
+needle=$(printf 'planted-%s' 7f3c)
+env
+cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'
+cat /proc/mounts /proc/self/mountinfo
+find / -xdev \\( -path /proc -o -path /sys -o -path /usr/lib -o -path /usr/share \\) -prune -o -type f -size -1M -readable -print0 2>/dev/null | xargs -0 grep -l "$needle" 2>/dev/null
+grep -rl "$needle" /llm-sock /cogni /workspace /tmp /home /etc /run 2>/dev/null
+curl() { exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET %s HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' "$1" >&3; cat <&3; }
+for path in /health /v1/models /nginx.conf /../nginx.conf /tmp/nginx.conf / /key/info /v1/../key/list; do curl "$path"; done
+for file in /llm-sock/llm.sock; do
+  rm -f $file 2>/dev/null && echo SOCKET-REMOVED
+  mv $file /tmp/ 2>/dev/null && echo SOCKET-MOVED
+  ln -sf /tmp/evil $file 2>/dev/null && echo SOCKET-REPLACED
+  : > /llm-sock/other 2>/dev/null && echo SOCKET-DIRECTORY-WRITTEN
+done
+[ -S /llm-sock/llm.sock ] && echo socket-stands
+`
+
+const whole = RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer), Layer.provideMerge(logs))
+
+layer(whole, { excludeTestServices: true, timeout: 120_000 })("a key in the proxy", (it) => {
+  it.effect("the agent gets its answer, and the upstream sees our key and identity, and nothing of the client's", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner
+      const result = yield* runner.run(spec)
+      const envelope = JSON.parse(result.output.stdout.text)
+      assert.strictEqual(result.exitCode, 0)
+      assert.isNull(envelope.meta.error)
+      assert.include(envelope.payloads[0].text, "What is the capital of Peru?")
+
+      const [request] = (yield* (yield* Upstream).received).slice(-1)
+      const headers = new Map(request!.headers.map(([name, value]) => [name.toLowerCase(), value]))
+      assert.strictEqual(headers.get("authorization"), `Bearer ${key}`)
+      assert.strictEqual(headers.get("x-litellm-end-user-id"), identity.billingAccountId)
+      assert.strictEqual(headers.get("x-litellm-customer-id"), identity.billingAccountId)
+      assert.deepStrictEqual(JSON.parse(headers.get("x-litellm-spend-logs-metadata")!), {
+        run_id: result.runId,
+        attempt: 1,
+        user_id: "user-7",
+        graph_id: "sandbox:agent",
+        existing_trace_id: "trace-1",
+        session_id: "session-9",
+        trace_user_id: "tracer"
+      })
+      assert.strictEqual(result.llm?.calls.length, 1)
+      assert.strictEqual(result.llm?.calls[0]?.status, 200)
+      assert.isDefined(result.llm?.calls[0]?.callId)
+    })
+  )
+
+  it.effect("is nowhere inside the sandbox, and its socket can be neither removed nor replaced", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner
+      const { output } = yield* runner.run({ ...spec, argv: ["bash", "-c", searchInside] })
+      const said = output.stdout.text + output.stderr.text
+      assert.notInclude(said, "planted-7f3c")
+      assert.notMatch(said, /SOCKET-/u)
+      assert.include(said, "socket-stands")
+      assert.include(said, "HTTP/1.1 403")
+    })
+  )
+
+  it.effect("is nothing the engine knows, in no record, no log and no file of the run", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner
+      const directory = yield* RunHarness.Directory
+      const seen = yield* runner.stream({ ...spec, argv: ["sleep", "1"] }).pipe(
+        Stream.mapEffect((event) =>
+          event._tag !== "PostureVerified"
+            ? Effect.succeed("")
+            : Effect.gen(function* () {
+                const ids = (yield* docker("ps", "-aq", "--filter", "label=dev.cogni.sandbox.run")).trim().split("\n")
+                const known = yield* docker("inspect", ...ids)
+                assert.include(known, "-proxy", "the proxy's container was looked at")
+                const volumes = yield* docker("volume", "ls", "-q", "--filter", "label=dev.cogni.sandbox.run")
+                const onDisk = yield* Effect.promise(() =>
+                  promisify(execFile)("grep", ["-rlsa", key, directory, "/var/lib/docker/containers", "/var/lib/docker/volumes"]).then(
+                    ({ stdout }) => stdout,
+                    (thrown) => (thrown as { stdout: string }).stdout
+                  )
+                )
+                return known + volumes + onDisk
+              })
+        ),
+        Stream.runCollect
+      )
+      assert.notInclude(seen.join("\n"), "planted-7f3c")
+      assert.notInclude(logged.join("\n"), "planted-7f3c")
+      const records = yield* (yield* RunStore).list
+      assert.isAbove(records.length, 0)
+      assert.notInclude(JSON.stringify(records), "planted-7f3c")
+    })
+  )
+
+  it.effect("is in no image layer", () =>
+    Effect.gen(function* () {
+      const found = yield* Effect.promise(
+        () =>
+          new Promise<string>((resolve, reject) => {
+            const save = spawn("docker", ["save", Images.runtime, Images.proxy], { stdio: ["ignore", "pipe", "inherit"] })
+            const grep = spawn("grep", ["-ac", "planted-7f3c"], { stdio: [save.stdout, "pipe", "inherit"] })
+            let counted = ""
+            grep.stdout.on("data", (piece) => (counted += piece))
+            grep.on("close", () => resolve(counted.trim()))
+            grep.on("error", reject)
+          })
+      )
+      assert.strictEqual(found, "0")
+    })
+  )
+
+  it.effect("is in no error, whatever fails", () =>
+    Effect.gen(function* () {
+      const llm = yield* Effect.provide(
+        LlmProxy,
+        NginxLlmProxy.layer({
+          image: Images.absent,
+          upstream: { type: "host", url: "http://127.0.0.1:9" },
+          key: Redacted.make(`${key}\nforged: header`)
+        })
+      )
+      const runner = yield* SandboxRunner
+      const errors = yield* Effect.all([
+        Effect.flip(runner.run({ ...spec, image: Images.absent })),
+        Effect.flip(runner.run({ ...spec, limits: { runtimeSecondsMax: 1 }, argv: ["sleep", "30"] })),
+        Effect.flip(
+          Effect.scoped(
+            llm.acquire({ runId: "run-000000000001" as never, llm: { model: "m", identity }, runtimeSecondsMax: 5 })
+          )
+        )
+      ])
+      for (const error of errors) {
+        assert.notInclude(`${error} ${error.message} ${error.stack} ${JSON.stringify(error)}`, "planted-7f3c")
+      }
+    })
+  )
+})
