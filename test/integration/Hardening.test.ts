@@ -158,7 +158,10 @@ const probes: ReadonlyArray<Probe> = [
 ]
 
 /** A container like a sandbox's, with one defence taken away. */
-const runLoosened = Effect.fnUntraced(function* (probe: Probe) {
+const runLoosened = Effect.fnUntraced(function* (
+  probe: Pick<Probe, "script" | "without">,
+  mounts: ContainerSpec["mounts"] = []
+) {
   const api = yield* DockerApi
   const runId = yield* RunId.generate
   const spec: ContainerSpec = {
@@ -168,7 +171,7 @@ const runLoosened = Effect.fnUntraced(function* (probe: Probe) {
     argv: [],
     env: {},
     user: { userId: 1000, groupId: 1000 },
-    mounts: [],
+    mounts,
     network: { mode: "none" },
     limits
   }
@@ -213,6 +216,33 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("Harde
       Effect.map(runLoosened(probe), (said) => assert.notStrictEqual(said, "held"))
     )
   }
+
+  it.effect("the directory of the socket is held twice: by its mount, and by its owner", () =>
+    Effect.gen(function* () {
+      const runtime = yield* ContainerRuntime
+      const source = yield* runtime.acquireVolume({
+        runId: yield* RunId.generate,
+        role: "socket",
+        owner: { userId: 999, groupId: 999 },
+        bytesMax: 64 * 1024,
+        filesMax: 8,
+        runtimeSecondsMax: 60
+      })
+      const write = (readOnly: boolean, user: string) =>
+        runLoosened({ script: ": > /llm-sock/evil && echo written || echo held", without: { user } }, [
+          { type: "volume", source, target: "/llm-sock", readOnly }
+        ])
+      assert.deepStrictEqual(
+        {
+          both: yield* write(true, "1000:1000"),
+          mountAlone: yield* write(true, "999:999"),
+          ownerAlone: yield* write(false, "1000:1000"),
+          neither: yield* write(false, "999:999")
+        },
+        { both: "held", mountAlone: "held", ownerAlone: "held", neither: "written" }
+      )
+    })
+  )
 
   it.effect("a container that the engine holds more loosely than asked does not start its agent", () =>
     Effect.gen(function* () {

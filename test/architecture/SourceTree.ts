@@ -1,0 +1,207 @@
+/**
+ * The repository as files, text and syntax, for the tests of its shape.
+ *
+ * Reads what is on disk, tracked or not, so that a file is judged before it is committed. Nothing here runs the code it
+ * looks at.
+ */
+import { globSync, readFileSync } from "node:fs"
+import { basename, join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { parseAst } from "vitest/node"
+
+/** The root of the repository. */
+export const root = fileURLToPath(new URL("../..", import.meta.url))
+
+/** Every package, in the order in which one may build on another. */
+export const packages = ["core", "docker", "proxy", "git-relay", "graph-provider", "cli"] as const
+
+export type Package = (typeof packages)[number]
+
+const skipped = new Set(["node_modules", "dist", ".git", ".cogni", "results"])
+
+/** Paths relative to the root, sorted; never a built or an installed file. */
+export const files = (...patterns: ReadonlyArray<string>): ReadonlyArray<string> =>
+  globSync([...patterns], { cwd: root, exclude: (path) => skipped.has(basename(path)) }).toSorted()
+
+export const read = (path: string): string => readFileSync(join(root, path), "utf8")
+
+export const readJson = (path: string): any => JSON.parse(read(path))
+
+/** Modules of a package, `index.ts` included, as paths below its `src`. */
+export const modules = (name: Package): ReadonlyArray<string> =>
+  files(`packages/${name}/src/**/*.ts`).map((path) => path.slice(`packages/${name}/src/`.length))
+
+/** Every TypeScript file that people write. */
+export const sources = (): ReadonlyArray<string> =>
+  files("packages/*/{src,test}/**/*.ts", "test/**/*.ts", "examples/**/*.ts", "*.ts")
+
+// -----------------------------------------------------------------------------
+// syntax
+// -----------------------------------------------------------------------------
+
+/** A node of the syntax tree, as loosely as a walk needs it. */
+export interface Node {
+  readonly type: string
+  readonly start: number
+  readonly end: number
+  readonly [key: string]: unknown
+}
+
+const isNode = (value: unknown): value is Node =>
+  typeof value === "object" && value !== null && typeof (value as Node).type === "string"
+
+const trees = new Map<string, Node>()
+
+/** The syntax tree of a file, parsed once. */
+export const tree = (path: string): Node => {
+  const known = trees.get(path)
+  if (known !== undefined) return known
+  const parsed = parseAst(read(path), { lang: "ts" }) as unknown as Node
+  trees.set(path, parsed)
+  return parsed
+}
+
+/** Every node of a tree, parents first. */
+export const walk = function* (node: Node): Generator<Node> {
+  yield node
+  for (const value of Object.values(node)) {
+    for (const child of Array.isArray(value) ? value : [value]) if (isNode(child)) yield* walk(child)
+  }
+}
+
+/** The line, from 1, at which a character stands. */
+export const lineOf = (path: string, offset: number): number => read(path).slice(0, offset).split("\n").length
+
+export interface Import {
+  readonly specifier: string
+  readonly typeOnly: boolean
+}
+
+const importKinds = new Set(["ImportDeclaration", "ExportNamedDeclaration", "ExportAllDeclaration", "ImportExpression"])
+
+/** What a file imports or re-exports from elsewhere, dynamic imports of a literal included. */
+export const imports = (path: string): ReadonlyArray<Import> =>
+  [...walk(tree(path))].flatMap((node) => {
+    const source = node["source"]
+    if (!importKinds.has(node.type) || !isNode(source) || typeof source["value"] !== "string") return []
+    return [{ specifier: source["value"], typeOnly: node["importKind"] === "type" || node["exportKind"] === "type" }]
+  })
+
+export interface Mention {
+  readonly text: string
+  /** For `lineOf`. */
+  readonly offset: number
+}
+
+/** `a.b` and `a["b"]` wherever they stand, as `a.b`. */
+export const members = (path: string): ReadonlyArray<Mention> =>
+  [...walk(tree(path))].flatMap((node) => {
+    const { object, property } = node
+    if (node.type !== "MemberExpression" || !isNode(object) || !isNode(property)) return []
+    const owner = object.type === "Identifier" ? object["name"] : ""
+    const name = property["name"] ?? property["value"]
+    return [{ text: `${String(owner)}.${String(name)}`, offset: node.start }]
+  })
+
+/** String literals, and the fixed parts of templates. */
+export const strings = (path: string): ReadonlySet<string> =>
+  new Set(
+    [...walk(tree(path))].flatMap((node) =>
+      node.type === "Literal" && typeof node["value"] === "string"
+        ? [node["value"]]
+        : node.type === "TemplateElement"
+          ? [(node["value"] as { readonly cooked: string }).cooked]
+          : []
+    )
+  )
+
+export interface FunctionSize {
+  readonly line: number
+  /** Without the lines of the functions defined inside it: those count for themselves. */
+  readonly lines: number
+}
+
+const functionKinds = new Set(["FunctionDeclaration", "FunctionExpression", "ArrowFunctionExpression"])
+
+/** Every function, and how long it is by itself. */
+export const functions = (path: string): ReadonlyArray<FunctionSize> => {
+  const found: Array<FunctionSize> = []
+  const visit = (node: Node): number => {
+    const inner = Object.values(node)
+      .flatMap((value): ReadonlyArray<unknown> => (Array.isArray(value) ? value : [value]))
+      .filter(isNode)
+      .reduce((sum, child) => sum + visit(child), 0)
+    if (!functionKinds.has(node.type)) return inner
+    const line = lineOf(path, node.start)
+    const all = lineOf(path, node.end) - line + 1
+    found.push({ line, lines: all - inner })
+    // A function on one line of its owner is part of that line.
+    return all === 1 ? 0 : all - 1
+  }
+  visit(tree(path))
+  return found
+}
+
+/** Names that a module exports, types marked as such. */
+export const exportedNames = (path: string): ReadonlyArray<string> => {
+  const names = (tree(path)["body"] as ReadonlyArray<Node>).flatMap((node) => {
+    if (node.type === "ExportAllDeclaration") return [`* from ${String((node["source"] as Node)["value"])}`]
+    if (node.type !== "ExportNamedDeclaration") return []
+    const mark = node["exportKind"] === "type" ? "type " : ""
+    const specifiers = node["specifiers"] as ReadonlyArray<Node>
+    const declaration = node["declaration"]
+    const declared = isNode(declaration) ? declaredNames(declaration) : []
+    return [...declared, ...specifiers.map((one) => (one["exported"] as Node)["name"])].map((name) => `${mark}${name}`)
+  })
+  // A schema and its type share one name: said once.
+  return [...new Set(names.map((name) => (names.includes(name.slice("type ".length)) ? name.slice(5) : name)))].toSorted()
+}
+
+const declaredNames = (declaration: Node): ReadonlyArray<string> => {
+  const names = (pattern: Node): ReadonlyArray<string> =>
+    pattern.type === "ObjectPattern"
+      ? (pattern["properties"] as ReadonlyArray<Node>).flatMap((property) => names(property["value"] as Node))
+      : [String(pattern["name"])]
+  return declaration.type === "VariableDeclaration"
+    ? (declaration["declarations"] as ReadonlyArray<Node>).flatMap((one) => names(one["id"] as Node))
+    : [String((declaration["id"] as Node)["name"])]
+}
+
+// -----------------------------------------------------------------------------
+// tests
+// -----------------------------------------------------------------------------
+
+const testCalls = /^(?:it|test|describe|layer)$/u
+
+const calleeRoot = (node: Node): string => {
+  if (node.type === "Identifier") return String(node["name"])
+  const inner = node["object"] ?? node["callee"] ?? node["tag"]
+  return isNode(inner) ? calleeRoot(inner) : ""
+}
+
+/** A title as it stands in the source: what a template fills in is `undefined`. */
+export type Title = ReadonlyArray<string | undefined>
+
+/** Titles of the tests and groups of a file. */
+export const titles = (path: string): ReadonlyArray<Title> =>
+  [...walk(tree(path))].flatMap((node) => {
+    if (node.type !== "CallExpression" || !testCalls.test(calleeRoot(node["callee"] as Node))) return []
+    const [first] = node["arguments"] as ReadonlyArray<Node>
+    if (first?.type === "Literal" && typeof first["value"] === "string") return [[first["value"]]]
+    if (first?.type !== "TemplateLiteral") return []
+    const quasis = (first["quasis"] as ReadonlyArray<Node>).map(
+      (quasi) => (quasi["value"] as { readonly cooked: string }).cooked
+    )
+    return [quasis.flatMap((text, index) => (index === 0 ? [text] : [undefined, text]))]
+  })
+
+const escape = (text: string) => text.replaceAll(/[$()*+.?[\\\]^{|}]/gu, "\\$&")
+
+/** Whether a file has a test of that title. What a template fills in has to stand in the file as a string of its own. */
+export const hasTest = (path: string, title: string): boolean =>
+  titles(path).some((parts) => {
+    const pattern = parts.map((part) => (part === undefined ? "(.+)" : escape(part))).join("")
+    const match = new RegExp(`^${pattern}$`, "u").exec(title)
+    const known = strings(path)
+    return match !== null && match.slice(1).every((filled) => known.has(filled))
+  })

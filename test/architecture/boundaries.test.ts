@@ -1,0 +1,186 @@
+/**
+ * Which package may import which, and which module may touch the world.
+ *
+ * A library package knows core and nothing else of ours; whoever composes them is the command, an example or a test.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { existsSync } from "node:fs"
+import { join } from "node:path"
+import * as SourceTree from "./SourceTree.ts"
+
+const ours = "@cogni/sandbox-"
+
+interface Boundary {
+  /** Our own packages it may import. */
+  readonly packages: ReadonlyArray<SourceTree.Package>
+  /** Everybody else's. `src/testing` may use `@effect/vitest` besides. */
+  readonly libraries: ReadonlyArray<string>
+  /**
+   * Modules that may touch the world (files, sockets, processes, an engine), and through what. Shrink it when you can;
+   * a new entry needs a reason in its pull request.
+   */
+  readonly world: Readonly<Record<string, ReadonlyArray<string>>>
+}
+
+const boundaries: Record<SourceTree.Package, Boundary> = {
+  core: { packages: [], libraries: ["effect"], world: {} },
+  docker: {
+    packages: ["core"],
+    libraries: ["dockerode", "effect"],
+    world: {
+      "DockerApi.ts": ["dockerode", "node:http"],
+      "DockerContainerRuntime.ts": ["node:os"],
+      "DockerDoctor.ts": ["node:fs", "node:fs/promises"],
+      "FileRunStore.ts": ["node:fs/promises", "node:os"],
+      "HostOwner.ts": ["node:fs"],
+      "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
+      "KernelFacts.ts": ["node:fs"]
+    }
+  },
+  proxy: {
+    packages: ["core"],
+    libraries: ["effect"],
+    world: {
+      "HostRelay.ts": ["node:fs/promises", "node:net", "node:os", "node:tls"],
+      "internal/AuditDirectory.ts": ["node:fs", "node:fs/promises", "node:os"],
+      "internal/RecordingServer.ts": ["node:http", "node:net"]
+    }
+  },
+  "git-relay": { packages: ["core"], libraries: ["effect"], world: {} },
+  "graph-provider": { packages: ["core"], libraries: ["effect"], world: {} },
+  cli: {
+    packages: ["core", "docker", "proxy", "git-relay", "graph-provider"],
+    libraries: ["@effect/platform-node", "effect"],
+    world: {}
+  }
+}
+
+/** Of Node, what computes and does not touch anything. */
+const pureModules = new Set(["node:path", "node:util", "node:url", "node:crypto", "node:buffer"])
+
+const fileOf = (name: SourceTree.Package, module: string) => `packages/${name}/src/${module}`
+
+/** `effect/testing/TestClock` → `effect`, `@cogni/sandbox-core/RunId` → `@cogni/sandbox-core`. */
+const libraryOf = (specifier: string): string =>
+  specifier.split("/").slice(0, specifier.startsWith("@") ? 2 : 1).join("/")
+
+const isWorld = (specifier: string) =>
+  (specifier.startsWith("node:") && !pureModules.has(specifier)) || specifier === "dockerode"
+
+describe("package boundaries", () => {
+  it("every package is here, and every package is listed", () => {
+    const found = SourceTree.files("packages/*/package.json").map((path) => path.split("/")[1])
+    assert.sameMembers(found, [...SourceTree.packages], "list a new package in SourceTree.ts and in this file")
+    const empty = SourceTree.packages.filter(
+      (name) => !existsSync(join(SourceTree.root, fileOf(name, "index.ts")))
+    )
+    assert.deepStrictEqual(empty, [], "these packages have no src/index.ts")
+  })
+
+  for (const name of SourceTree.packages) {
+    const { libraries, packages, world } = boundaries[name]
+
+    it(`${name} imports ${packages.length === 0 ? "no other package of ours" : `only ${packages.join(", ")}`}`, () => {
+      const offenders = SourceTree.modules(name).flatMap((module) =>
+        SourceTree.imports(fileOf(name, module))
+          .map(({ specifier }) => specifier)
+          .filter((specifier) => specifier.startsWith(ours))
+          .filter((specifier) => !packages.some((other) => libraryOf(specifier) === `${ours}${other}`))
+          .map((specifier) => `${fileOf(name, module)} → ${specifier}`)
+      )
+      assert.deepStrictEqual(offenders, [], "compose packages in cli, examples or test; a shared word belongs to core")
+    })
+
+    it(`${name} builds on ${libraries.join(", ")}`, () => {
+      const offenders = SourceTree.modules(name).flatMap((module) =>
+        SourceTree.imports(fileOf(name, module))
+          .map(({ specifier }) => libraryOf(specifier))
+          .filter((library) => !/^(?:\.{1,2}$|node:|@cogni\/sandbox-)/u.test(library))
+          .filter((library) => !libraries.includes(library))
+          .filter((library) => !(module.startsWith("testing/") && library === "@effect/vitest"))
+          .map((library) => `${fileOf(name, module)} → ${library}`)
+      )
+      assert.deepStrictEqual(offenders, [], "a new dependency has an ADR that says what it replaces")
+    })
+
+    it(`${name} touches the world where it says`, () => {
+      const found = Object.fromEntries(
+        SourceTree.modules(name).flatMap((module) => {
+          const used = SourceTree.imports(fileOf(name, module))
+            .filter(({ specifier, typeOnly }) => !typeOnly && isWorld(specifier))
+            .map(({ specifier }) => specifier)
+          return used.length === 0 ? [] : [[module, [...new Set(used)].toSorted()] as const]
+        })
+      )
+      assert.deepStrictEqual(
+        found,
+        world as typeof found,
+        "keep decisions pure and effects at the edge; take an entry that is no longer needed off the list"
+      )
+    })
+  }
+
+  it("core knows nothing of Node, not even a type", () => {
+    const offenders = SourceTree.modules("core").flatMap((module) =>
+      SourceTree.imports(fileOf("core", module))
+        .filter(({ specifier }) => specifier.startsWith("node:"))
+        .map(({ specifier }) => `${fileOf("core", module)} → ${specifier}`)
+    )
+    assert.deepStrictEqual(offenders, [])
+  })
+
+  it("nobody reaches into another package's internal modules", () => {
+    const offenders = SourceTree.sources().flatMap((path) =>
+      SourceTree.imports(path)
+        .filter(({ specifier }) => /^@cogni\/sandbox-[a-z-]+\/(?:internal|src|dist)\//u.test(specifier))
+        .map(({ specifier }) => `${path} → ${specifier}`)
+    )
+    assert.deepStrictEqual(offenders, [], "export what others need, or test it through what is exported")
+  })
+
+  it("dockerode stays behind DockerApi", () => {
+    const users = SourceTree.files("packages/*/src/**/*.ts").filter((path) =>
+      SourceTree.imports(path).some(({ specifier }) => libraryOf(specifier) === "dockerode")
+    )
+    assert.deepStrictEqual(users, [fileOf("docker", "DockerApi.ts")], "not even its types: add an endpoint to DockerApi")
+  })
+
+  it("only KeyInjection unwraps an upstream key", () => {
+    const users = SourceTree.files("packages/*/src/**/*.ts").filter((path) =>
+      SourceTree.members(path).some(({ text }) => text === "Redacted.value")
+    )
+    assert.deepStrictEqual(users, [fileOf("proxy", "KeyInjection.ts")], "hand the Redacted on; see docs/threat-model.md")
+  })
+
+  it("labels are spelled in ResourceLabels, span attributes in Telemetry", () => {
+    const spelled = (pattern: RegExp, except: string) =>
+      SourceTree.files("packages/*/src/**/*.ts")
+        .filter((path) => path !== except && [...SourceTree.strings(path)].some((text) => pattern.test(text)))
+        .map((path) => `${path} spells ${String(pattern)}`)
+    assert.deepStrictEqual(
+      [
+        ...spelled(/dev\.cogni\.sandbox/u, fileOf("core", "ResourceLabels.ts")),
+        ...spelled(/^(?:sandbox|gen_ai|container)\.[a-z_.]+$/u, fileOf("core", "Telemetry.ts"))
+      ],
+      []
+    )
+  })
+
+  it("packages declare what they import, and the workspace says the same to the compiler", () => {
+    for (const name of SourceTree.packages) {
+      const manifest = SourceTree.readJson(`packages/${name}/package.json`)
+      const declared = [...Object.keys(manifest.dependencies ?? {}), ...Object.keys(manifest.peerDependencies ?? {})]
+      const imported = SourceTree.modules(name)
+        .flatMap((module) => SourceTree.imports(fileOf(name, module)))
+        .map(({ specifier }) => libraryOf(specifier))
+        .filter((library) => !library.startsWith("node:") && !library.startsWith("."))
+      const missing = [...new Set(imported)].filter((library) => !declared.includes(library))
+      assert.deepStrictEqual(missing, [], `packages/${name}/package.json does not declare these`)
+      const references = (SourceTree.readJson(`packages/${name}/tsconfig.json`).references as ReadonlyArray<{ path: string }>)
+        .map(({ path }) => `${ours}${path.replace("../", "")}`)
+        .toSorted()
+      const internal = declared.filter((library) => library.startsWith(ours)).toSorted()
+      assert.deepStrictEqual(references, internal, `packages/${name}/tsconfig.json references what package.json depends on`)
+    }
+  })
+})

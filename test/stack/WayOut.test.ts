@@ -1,0 +1,172 @@
+/**
+ * What a real agent, its run and its caller see when the way to the model misbehaves.
+ */
+import { assert, layer } from "@effect/vitest"
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import * as RunnerModule from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import * as ScriptedUpstream from "@cogni/sandbox-proxy/testing/ScriptedUpstream"
+import { Effect, Layer, Redacted } from "effect"
+import { execFile } from "node:child_process"
+import { promisify } from "node:util"
+import * as Images from "../harness/Images.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+
+const docker = (...argv: ReadonlyArray<string>) =>
+  Effect.promise(() => promisify(execFile)("docker", [...argv], { timeout: 30_000 })).pipe(
+    Effect.map(({ stdout }) => stdout.trim())
+  )
+
+const spec: SandboxSpecInput = {
+  image: Images.runtime,
+  argv: ["cogni-agent"],
+  inputs: [{ name: "messages.json", content: JSON.stringify([{ role: "user", content: "hello" }]) }],
+  llm: { model: "m", identity: { billingAccountId: "acct" } },
+  limits: { runtimeSecondsMax: 30 }
+}
+
+/** Runs on the engine of the harness, with a way out of its own. */
+const through = <A, E>(
+  proxy: Layer.Layer<LlmProxy, never, ContainerRuntime>,
+  use: Effect.Effect<A, E, SandboxRunner>
+) => Effect.provide(use, RunnerModule.layer.pipe(Layer.provide(proxy)), { local: true })
+
+const nginx = (url: string) =>
+  NginxLlmProxy.layer({ image: Images.proxy, upstream: { type: "host", url }, key: Redacted.make("sk-made-up") })
+
+const scripted = Effect.fnUntraced(function* (
+  script: readonly [ScriptedUpstream.Step, ...Array<ScriptedUpstream.Step>],
+  changes: Partial<SandboxSpecInput> = {}
+) {
+  const { url } = yield* ScriptedUpstream.acquire(script)
+  return yield* through(
+    nginx(url),
+    SandboxRunner.use((runner) => runner.run({ ...spec, ...changes }))
+  )
+})
+
+const envelope = (stdout: string) => JSON.parse(stdout) as { payloads: Array<{ text: string }>; meta: { error: null | { message: string } } }
+
+layer(RunHarness.layer(), { excludeTestServices: true, timeout: 120_000 })("the way out", (it) => {
+  it.effect("an upstream that refuses is an honest error of the agent, and a call on record", () =>
+    Effect.gen(function* () {
+      const result = yield* scripted([{ _tag: "Refuse" }])
+      assert.strictEqual(result.exitCode, 1)
+      assert.match(envelope(result.output.stdout.text).meta.error!.message, /502|upstream/u)
+      assert.strictEqual(result.llm?.calls[0]?.status, 502)
+    })
+  )
+
+  it.effect("nobody at the upstream's address is the same", () =>
+    Effect.gen(function* () {
+      const result = yield* through(
+        nginx("http://127.0.0.1:9"),
+        SandboxRunner.use((runner) => runner.run(spec))
+      )
+      assert.strictEqual(result.exitCode, 1)
+      assert.isNotNull(envelope(result.output.stdout.text).meta.error)
+    })
+  )
+
+  it.effect("a stream that breaks keeps what came, and says that it broke", () =>
+    Effect.gen(function* () {
+      const result = yield* scripted([{ _tag: "ResetMidStream", events: 3 }])
+      const { meta, payloads } = envelope(result.output.stdout.text)
+      assert.strictEqual(result.exitCode, 1)
+      assert.include(payloads[0]!.text, "0 1 2")
+      assert.isNotNull(meta.error)
+    })
+  )
+
+  it.effect("a page for people is no answer", () =>
+    Effect.gen(function* () {
+      const result = yield* scripted([{ _tag: "Html", status: 200 }])
+      const { meta, payloads } = envelope(result.output.stdout.text)
+      assert.strictEqual(result.exitCode, 1)
+      assert.isNotNull(meta.error)
+      assert.notInclude(payloads[0]!.text, "<html")
+    })
+  )
+
+  it.effect("an error of the API arrives as it is", () =>
+    Effect.gen(function* () {
+      const result = yield* scripted([{ _tag: "Error", status: 429 }])
+      assert.strictEqual(result.exitCode, 1)
+      assert.include(envelope(result.output.stdout.text).meta.error!.message, "429")
+    })
+  )
+
+  it.effect("an upstream that hangs is ended by the run's time, with what there was", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(
+        scripted([{ _tag: "Hang" }], { limits: { runtimeSecondsMax: 2, stopGraceSecondsMax: 1 } })
+      )
+      assert.strictEqual(error.reason._tag, "TimedOut")
+    })
+  )
+
+  it.effect("a proxy that dies ends the run as ProxyFailed, at once", () =>
+    Effect.gen(function* () {
+      const { url } = yield* ScriptedUpstream.acquire([{ _tag: "Hang" }])
+      const runId = "run-proxydies001"
+      const [error] = yield* through(
+        nginx(url),
+        SandboxRunner.use((runner) =>
+          Effect.all(
+            [
+              Effect.flip(runner.run({ ...spec, runId, argv: ["sleep", "25"] })),
+              Effect.sleep("1500 millis").pipe(Effect.andThen(docker("kill", `cogni-${runId}-proxy`)))
+            ],
+            { concurrency: "unbounded" }
+          )
+        )
+      ).pipe(Effect.timeout("15 seconds"))
+      assert.strictEqual(error.reason._tag, "ProxyFailed")
+      assert.deepStrictEqual(yield* (yield* ContainerRuntime).leftovers(runId as never), [])
+    })
+  )
+
+  it.effect("a missing proxy image ends the run before the agent starts", () =>
+    Effect.gen(function* () {
+      const error = yield* through(
+        NginxLlmProxy.layer({
+          image: Images.absent,
+          upstream: { type: "host", url: "http://127.0.0.1:9" },
+          key: Redacted.make("sk-made-up")
+        }),
+        SandboxRunner.use((runner) => Effect.flip(runner.run(spec)))
+      )
+      assert.strictEqual(error.reason._tag, "ImageNotFound")
+    })
+  )
+
+  it.effect("a container on an internal network is an upstream too, and the sandbox has no way to that network", () =>
+    Effect.gen(function* () {
+      const networkName = `cogni-test-${process.pid}`
+      yield* Effect.acquireRelease(docker("network", "create", "--internal", networkName), () =>
+        docker("network", "rm", networkName)
+      )
+      const server =
+        "require('http').createServer((q,s)=>{s.setHeader('content-type','application/json');s.end(JSON.stringify({choices:[{message:{role:'assistant',content:'from the network: '+q.headers['x-litellm-end-user-id']}}]}))}).listen(4000)"
+      const upstream = yield* Effect.acquireRelease(
+        docker("run", "-d", "--network", networkName, "--network-alias", "litellm", "--entrypoint", "node", Images.runtime, "-e", server),
+        (id) => docker("rm", "-f", id)
+      )
+      assert.isNotEmpty(upstream)
+      const result = yield* through(
+        NginxLlmProxy.layer({
+          image: Images.proxy,
+          upstream: { type: "container", url: "http://litellm:4000", networkName },
+          key: Redacted.make("sk-made-up")
+        }),
+        SandboxRunner.use((runner) => runner.run(spec))
+      )
+      assert.strictEqual(result.exitCode, 0)
+      assert.strictEqual(envelope(result.output.stdout.text).payloads[0]!.text, "from the network: acct")
+      assert.deepStrictEqual(result.posture.interfaces, ["lo"])
+    })
+  )
+})
