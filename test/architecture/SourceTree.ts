@@ -87,6 +87,14 @@ export const imports = (path: string): ReadonlyArray<Import> =>
     return [{ specifier: source["value"], typeOnly: node["importKind"] === "type" || node["exportKind"] === "type" }]
   })
 
+/** Names that a file takes from a module. */
+export const importedNames = (path: string, from: RegExp): ReadonlyArray<string> =>
+  (tree(path)["body"] as ReadonlyArray<Node>).flatMap((node) =>
+    node.type === "ImportDeclaration" && from.test(String((node["source"] as Node)["value"]))
+      ? (node["specifiers"] as ReadonlyArray<Node>).map((one) => String(((one["imported"] ?? one["local"]) as Node)["name"]))
+      : []
+  )
+
 export interface Mention {
   readonly text: string
   /** For `lineOf`. */

@@ -14,9 +14,8 @@ import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
 import { hostConfig } from "@cogni/sandbox-docker/Hardening"
 import { Effect } from "effect"
-import { execFile } from "node:child_process"
 import { readlinkSync } from "node:fs"
-import { promisify } from "node:util"
+import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
@@ -189,8 +188,8 @@ const runLoosened = Effect.fnUntraced(function* (
     (created) => Effect.orDie(api.remove(created))
   )
   yield* api.start(id)
-  yield* Effect.promise(() => promisify(execFile)("docker", ["wait", id], { timeout: 20_000 }))
-  return (yield* Effect.promise(() => promisify(execFile)("docker", ["logs", id], { timeout: 20_000 }))).stdout.trim()
+  yield* docker("wait", id)
+  return yield* docker("logs", id)
 }, Effect.scoped)
 
 layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("Hardening, seen from inside", (it) => {
@@ -261,9 +260,7 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("Harde
         limits: spec.limits
       })
       // Somebody lifts a limit between create and start.
-      yield* Effect.promise(() =>
-        promisify(execFile)("docker", ["update", "--memory", "2g", "--memory-swap", "4g", container.id])
-      )
+      yield* docker("update", "--memory", "2g", "--memory-swap", "4g", container.id)
       const error = yield* Effect.flip(container.start)
       assert.strictEqual(error._tag, "PostureMismatch")
       assert.include(error.message, "Memory")

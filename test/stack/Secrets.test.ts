@@ -14,6 +14,7 @@ import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import { Context, Effect, Layer, Logger, Redacted, References, Stream } from "effect"
 import { execFile, spawn } from "node:child_process"
 import { promisify } from "node:util"
+import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
@@ -35,11 +36,6 @@ const logs = Layer.merge(
   Logger.layer([Logger.make(({ cause, message }) => void logged.push(JSON.stringify({ message, cause: String(cause) })))]),
   Layer.succeed(References.MinimumLogLevel, "Trace")
 )
-
-const docker = (...argv: ReadonlyArray<string>) =>
-  Effect.promise(() => promisify(execFile)("docker", [...argv], { timeout: 60_000, maxBuffer: 64 * 1024 ** 2 })).pipe(
-    Effect.map(({ stderr, stdout }) => stdout + stderr)
-  )
 
 const identity = {
   billingAccountId: "acct-42",

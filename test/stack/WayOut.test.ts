@@ -10,15 +10,9 @@ import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as ScriptedUpstream from "@cogni/sandbox-proxy/testing/ScriptedUpstream"
 import { Effect, Layer, Redacted } from "effect"
-import { execFile } from "node:child_process"
-import { promisify } from "node:util"
+import { container, docker, internalNetwork } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
-
-const docker = (...argv: ReadonlyArray<string>) =>
-  Effect.promise(() => promisify(execFile)("docker", [...argv], { timeout: 30_000 })).pipe(
-    Effect.map(({ stdout }) => stdout.trim())
-  )
 
 const spec: SandboxSpecInput = {
   image: Images.runtime,
@@ -145,17 +139,10 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 120_000 })("the 
 
   it.effect("a container on an internal network is an upstream too, and the sandbox has no way to that network", () =>
     Effect.gen(function* () {
-      const networkName = `cogni-test-${process.pid}`
-      yield* Effect.acquireRelease(docker("network", "create", "--internal", networkName), () =>
-        docker("network", "rm", networkName)
-      )
+      const networkName = yield* internalNetwork(`cogni-test-${process.pid}-out`)
       const server =
         "require('http').createServer((q,s)=>{s.setHeader('content-type','application/json');s.end(JSON.stringify({choices:[{message:{role:'assistant',content:'from the network: '+q.headers['x-litellm-end-user-id']}}]}))}).listen(4000)"
-      const upstream = yield* Effect.acquireRelease(
-        docker("run", "-d", "--network", networkName, "--network-alias", "litellm", "--entrypoint", "node", Images.runtime, "-e", server),
-        (id) => docker("rm", "-f", id)
-      )
-      assert.isNotEmpty(upstream)
+      yield* container("--network", networkName, "--network-alias", "litellm", "--entrypoint", "node", Images.runtime, "-e", server)
       const result = yield* through(
         NginxLlmProxy.layer({
           image: Images.proxy,

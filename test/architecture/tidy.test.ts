@@ -1,0 +1,317 @@
+/**
+ * The habits of this code base, as one test each.
+ *
+ * Every rule says what to do instead. A ratchet lists what is not yet as it should be: it may only get shorter, and it
+ * fails when an entry is no longer needed.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { basename } from "node:path"
+import { none } from "./Rule.ts"
+import * as SourceTree from "./SourceTree.ts"
+
+const lineCharactersMax = 120
+const functionLinesMax = 70
+const moduleLinesMax = 400
+
+/** Text that is written without being written here, so that this file keeps its own rules. */
+const spelled = (...parts: ReadonlyArray<string>) => parts.join("")
+
+const isSource = (path: string) => /^packages\/[a-z-]+\/src\//u.test(path)
+const isTest = (path: string) => path.endsWith(".test.ts") || /^(?:packages\/[a-z-]+\/test|test)\//u.test(path)
+const isBench = (path: string) => path.startsWith("test/bench/")
+const isCommand = (path: string) => path.startsWith("packages/cli/src/")
+
+// -----------------------------------------------------------------------------
+// banned
+// -----------------------------------------------------------------------------
+
+interface Ban {
+  readonly call: RegExp
+  readonly instead: string
+  readonly where: (path: string) => boolean
+  /** Files that may, each with its reason. */
+  readonly except?: Readonly<Record<string, string>>
+}
+
+const calls: ReadonlyArray<Ban> = [
+  {
+    call: /^Effect\.run(?:Promise|Sync|Fork|PromiseExit|SyncExit|Callback)$/u,
+    instead: "return the Effect (it.effect in a test; NodeRuntime.runMain in the program)",
+    where: (path) => (isSource(path) || isTest(path)) && !isBench(path)
+  },
+  {
+    call: /^process\.env$/u,
+    instead: "Config, or an option that the command fills in",
+    where: () => true,
+    except: {
+      "test/harness/Images.ts": "where tests learn which images ./dev has built"
+    }
+  },
+  {
+    call: /^Effect\.sleep$/u,
+    instead: "TestClock.adjust, a Deferred or a Latch: a test that needs a time-out to pass is wrong",
+    where: (path) => /^packages\/[a-z-]+\/test\//u.test(path)
+  },
+  {
+    call: /^console\./u,
+    instead: "Effect.log…, or Console in the command",
+    where: isSource
+  },
+  {
+    call: /^(?:child_process|childProcess)?\.?(?:exec|execSync|spawnSync)$/u,
+    instead: "execFile or spawn with an argv array: no shell, nothing that blocks",
+    where: () => false
+  },
+  {
+    call: /^\w*\.only$/u,
+    instead: "vitest run FILE -t TITLE; a committed .only silences every other test",
+    where: isTest
+  },
+  {
+    call: /^Effect\.orDie$/u,
+    instead: "map the error to a reason: a defect has no remedy",
+    where: (path) => path.startsWith("packages/core/src/") && !path.includes("/testing/")
+  }
+]
+
+/** Imports of `node:child_process` that go through a shell or block. */
+const shellImports = new Set(["exec", "execSync", "execFileSync", "spawnSync"])
+
+const words: ReadonlyArray<{ readonly word: RegExp; readonly instead: string; readonly where: (path: string) => boolean }> = [
+  {
+    word: new RegExp(spelled("@ts-", "(?:ignore|nocheck)"), "u"),
+    instead: "a type, or @ts-expect-error with its reason",
+    where: () => true
+  },
+  {
+    word: new RegExp(spelled("\\bTO", "DO\\b|\\bFIX", "ME\\b|\\bXX", "X\\b"), "u"),
+    instead: "an issue, or doing it",
+    where: () => true
+  },
+  {
+    word: new RegExp(spelled("@effect/", "schema|effect/", "unstable|Context\\.", "Tag\\b"), "u"),
+    instead: "Effect 4's own (docs/adr/0001-effect-4-and-its-schema.md)",
+    where: (path) => path.endsWith(".ts")
+  }
+]
+
+describe("banned", () => {
+  for (const ban of calls.filter(({ where }) => SourceTree.sources().some((path) => where(path)))) {
+    it(`${ban.call.source}: ${ban.instead}`, () => {
+      const found = SourceTree.sources()
+        .filter((path) => ban.where(path))
+        .flatMap((path) =>
+          SourceTree.members(path)
+            .filter(({ text }) => ban.call.test(text))
+            .map(({ offset, text }) => ({ path, sentence: `${path}:${SourceTree.lineOf(path, offset)} ${text}` }))
+        )
+      const excepted = Object.keys(ban.except ?? {})
+      const offenders = found.filter(({ path }) => !excepted.includes(path)).map(({ sentence }) => sentence)
+      none(offenders, `instead: ${ban.instead}`)
+      const idle = excepted.filter((path) => !found.some((one) => one.path === path))
+      none(idle, "these no longer need their exception: take them off the list")
+    })
+  }
+
+  it("a shell, or a process that is waited for without letting go: execFile or spawn with an argv array", () => {
+    const offenders = SourceTree.sources().flatMap((path) =>
+      SourceTree.importedNames(path, /^(?:node:)?child_process$/u)
+        .filter((name) => shellImports.has(name))
+        .filter(() => !isBench(path))
+        .map((name) => `${path} imports ${name}`)
+    )
+    NONE(offenders)
+  })
+
+  it("any: a type, or unknown with a schema", () => {
+    const offenders = SourceTree.sources()
+      .filter((path) => isSource(path))
+      .flatMap((path) =>
+        [...SourceTree.walk(SourceTree.tree(path))]
+          .filter(({ type }) => type === "TSAnyKeyword")
+          .map(({ start }) => `${path}:${SourceTree.lineOf(path, start)}`)
+      )
+    NONE(offenders)
+  })
+
+  it("a global that Effect has as a service, in the library: Clock and Random can be set by a test", () => {
+    const offenders = SourceTree.sources()
+      .filter((path) => path.startsWith("packages/core/src/") && !path.includes("/testing/"))
+      .flatMap((path) =>
+        SourceTree.members(path)
+          .filter(({ text }) => text === "Date.now" || text === "Math.random" || text === "performance.now")
+          .map(({ offset, text }) => `${path}:${SourceTree.lineOf(path, offset)} ${text}`)
+      )
+    NONE(offenders)
+  })
+
+  for (const { instead, where, word } of words) {
+    it(`${word.source}: ${instead}`, () => {
+      const offenders = written().flatMap((path) =>
+        where(path)
+          ? linesOf(path).flatMap((line, index) => (word.test(line) ? [`${path}:${index + 1} ${line.trim()}`] : []))
+          : []
+      )
+      NONE(offenders)
+    })
+  }
+
+  it("paths of somebody's machine: the tree is the same everywhere", () => {
+    const place = new RegExp(spelled("(?:^|[\\s\"'`(=:])/(?:wo", "rk|ro", "ot|Users|home/(?!agent\\b)[a-z]+)/"), "u")
+    const offenders = written().flatMap((path) =>
+      linesOf(path).flatMap((line, index) => (place.test(line) ? [`${path}:${index + 1} ${line.trim()}`] : []))
+    )
+    NONE(offenders)
+  })
+
+  it("the lockfile names no registry", () => {
+    const urls = linesOf("pnpm-lock.yaml").filter((line) => /https?:\/\//u.test(line) && !/deprecated:/u.test(line))
+    none(urls, "install with the registry of the client's configuration, and commit no URL")
+  })
+})
+
+// -----------------------------------------------------------------------------
+// form
+// -----------------------------------------------------------------------------
+
+/** Longer than a function should be, counted without the functions in it. A smell list: shrink it. */
+const longFunctions: Readonly<Record<string, number>> = {}
+
+/** Longer than a module should be: look for the second noun. */
+const longModules: ReadonlyArray<string> = []
+
+describe("form", () => {
+  it(`no line is longer than ${lineCharactersMax} characters, except for one text that cannot be broken`, () => {
+    const offenders = SourceTree.sources().flatMap((path) =>
+      linesOf(path).flatMap((line, index) =>
+        line.length > lineCharactersMax && !/(["'`/]).{40,}\1/u.test(line) ? [`${path}:${index + 1} (${line.length})`] : []
+      )
+    )
+    none(offenders, "pnpm format breaks most; shorten the others")
+  })
+
+  it(`no function is longer than ${functionLinesMax} lines`, () => {
+    const found = SourceTree.sources()
+      .filter((path) => isSource(path))
+      .flatMap((path) => {
+        const long = SourceTree.functions(path).filter(({ lines }) => lines > functionLinesMax)
+        return long.length === 0 ? [] : [[path, long.length] as const]
+      })
+    assert.deepStrictEqual(Object.fromEntries(found), longFunctions, "push ifs up and loops down, and leave leaves pure")
+  })
+
+  it(`no module is longer than ${moduleLinesMax} lines`, () => {
+    const found = SourceTree.sources().filter((path) => isSource(path) && linesOf(path).length - 1 > moduleLinesMax)
+    assert.deepStrictEqual(found, longModules, "there is a second noun in it")
+  })
+
+  it("a module is called by its noun, in PascalCase; never a drawer", () => {
+    const drawers = /^(?:utils?|helpers?|common|types?|constants?|misc|shared|index\.[a-z]+)$/iu
+    const offenders = SourceTree.files("packages/*/src/**/*", "test/harness/**/*")
+      .filter((path) => path.endsWith(".ts"))
+      .filter((path) => !["index.ts", "bin.ts", "setup.ts"].includes(basename(path)))
+      .filter((path) => !/^[A-Z][A-Za-z0-9]*\.ts$/u.test(basename(path)) || drawers.test(basename(path, ".ts")))
+    NONE(offenders)
+    const folders = SourceTree.files("packages/*/src/**/*")
+      .filter((path) => path.endsWith(".ts"))
+      .flatMap((path) => path.split("/").slice(3, -1))
+      .filter((folder) => drawers.test(folder))
+    none([...new Set(folders)], "a folder is a noun too")
+  })
+
+  it("a test file is called after its module, or after the behaviour it looks at", () => {
+    const offenders = SourceTree.packages.flatMap((name) =>
+      SourceTree.files(`packages/${name}/test/**/*.test.ts`)
+        .filter((path) => {
+          const noun = basename(path, ".test.ts")
+          return !SourceTree.modules(name).some((module) => basename(module, ".ts") === noun)
+        })
+        .filter((path) => !behaviours.includes(path))
+    )
+    none(offenders, "a behaviour of several modules is listed in `behaviours`, here")
+  })
+
+  it("every module begins with what it is for", () => {
+    const offenders = SourceTree.files("packages/*/src/**/*.ts", "test/**/*.ts")
+      .filter((path) => basename(path) !== "index.ts")
+      .filter((path) => isSource(path) || !path.endsWith(".test.ts") || path.startsWith("test/"))
+      .filter((path) => !/^(?:#!.*\n)?\/\*\*/u.test(SourceTree.read(path)))
+    none(offenders, "begin with /** … */: what it is for, what it must not do")
+  })
+
+  it("no module of a library is dead", () => {
+    const imported = new Set(
+      SourceTree.sources().flatMap((path) =>
+        SourceTree.imports(path).map(({ specifier }) => basename(specifier).replace(/\.ts$/u, ""))
+      )
+    )
+    const dead = SourceTree.files("packages/*/src/**/*.ts").filter((path) => {
+      const noun = basename(path, ".ts")
+      return noun !== "index" && noun !== "bin" && !imported.has(noun)
+    })
+    none(dead, "nothing imports these")
+  })
+
+  it("a service is called by its package and its module", () => {
+    const offenders = SourceTree.packages.flatMap((name) =>
+      SourceTree.modules(name).flatMap((module) => {
+        const path = `packages/${name}/src/${module}`
+        return [...SourceTree.strings(path)]
+          .filter((text) => /^@cogni\/sandbox-[a-z-]+\/[A-Z]\w*$/u.test(text))
+          .filter((text) => !text.startsWith(`@cogni/sandbox-${name}/`))
+          .filter((text) => !SourceTree.imports(path).some(({ specifier }) => specifier === text))
+          .map((text) => `${path} ${text}`)
+      })
+    )
+    NONE(offenders)
+  })
+})
+
+/** Test files about what several modules do together. */
+const behaviours: ReadonlyArray<string> = []
+
+// -----------------------------------------------------------------------------
+// prose
+// -----------------------------------------------------------------------------
+
+const documents = () =>
+  SourceTree.files("*.md", "docs/**/*.md", "packages/*/README.md", "images/**/*.md", "test/**/*.md", "examples/**/*.md")
+
+describe("prose", () => {
+  it("a Markdown file has exactly one title, first", () => {
+    const offenders = documents().filter((path) => {
+      const text = SourceTree.read(path).replaceAll(/^(```|~~~)[\s\S]*?^\1/gmu, "")
+      const titles = text.match(/^# .+$/gmu) ?? []
+      return titles.length !== 1 || !text.startsWith("# ")
+    })
+    NONE(offenders)
+  })
+
+  it("AGENTS.md stays short enough to be read", () => {
+    assert.isAtMost(linesOf("AGENTS.md").length - 1, 120)
+  })
+
+  it("every package says in its README what it is, and how to install it", () => {
+    const offenders = SourceTree.packages
+      .map((name) => ({ name, path: `packages/${name}/README.md` }))
+      .filter(({ path }) => SourceTree.files(path).length === 1)
+      .filter(({ name, path }) => !SourceTree.read(path).startsWith(`# @cogni/sandbox-${name}\n`))
+      .map(({ path }) => path)
+    none(offenders, "the title of a package's README is its name")
+  })
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const linesOf = (path: string): ReadonlyArray<string> => SourceTree.read(path).split("\n")
+
+/** Everything that people write. */
+const written = (): ReadonlyArray<string> => [
+  ...SourceTree.sources(),
+  ...documents(),
+  ...SourceTree.files("*.json", "*.yaml", ".*rc.json", ".changeset/*", ".ci/*", "packages/*/*.json", "docs/**/*.txt")
+    .filter((path) => path !== "pnpm-lock.yaml"),
+  ...SourceTree.files("dev", "images/**/*").filter((path) => !/\.(?:tar|gz|png)$/u.test(path) && /\.[a-z]+$|Dockerfile$|dev$|build$|entrypoint$/u.test(path))
+]

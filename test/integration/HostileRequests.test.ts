@@ -1,0 +1,324 @@
+/**
+ * What an agent can send, byte for byte, and what of it the upstream then receives.
+ *
+ * Every row is written to the run's socket from inside the sandbox, past any HTTP library. A row that passes must have
+ * reached the upstream with exactly our headers and exactly its own path; a row that is refused must not have reached
+ * it at all. The last test takes the defences out one by one and sees that these assertions notice.
+ */
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
+import * as NginxRun from "../harness/NginxRun.ts"
+
+const chat = "/v1/chat/completions"
+const body = '{"model":"m","messages":[]}'
+
+interface Lines {
+  readonly method?: string
+  readonly target?: string
+  readonly version?: string
+  readonly headers?: ReadonlyArray<string>
+  readonly body?: string
+  readonly newline?: string
+  /** Leave out Host and Content-Length. */
+  readonly bare?: boolean
+}
+
+/** A request line, header lines as they are written here, and a body. */
+const http = (lines: Lines = {}): string => {
+  const { bare = false, method = "POST", newline = "\r\n", target = chat, version = " HTTP/1.1" } = lines
+  const payload = lines.body ?? (method === "POST" ? body : "")
+  const own = bare ? [] : ["Host: localhost", ...(payload === "" ? [] : [`Content-Length: ${payload.length}`])]
+  return [`${method} ${target}${version}`, ...own, ...(lines.headers ?? []), "", payload].join(newline)
+}
+
+const withHeaders = (...headers: ReadonlyArray<string>) => http({ headers })
+const toPath = (target: string, method = "POST") => http({ method, target })
+
+type Row = readonly [
+  name: string,
+  bytes: string,
+  expected: "passes" | "refused",
+  more?: { readonly target?: string; readonly method?: string; readonly version?: string; readonly statuses?: ReadonlyArray<number | undefined> }
+]
+
+const spoofs = [
+  "x-litellm-customer-id: evil",
+  "X-LiteLLM-Customer-Id: evil",
+  "x-litellm-end-user-id: evil",
+  "x-litellm-api-key: sk-evil",
+  "x-litellm-call-id: evil",
+  "x-litellm-tags: evil",
+  "x-litellm-num-retries: 99",
+  "x-litellm-timeout: 1",
+  "x-litellm-model: evil",
+  "x-litellm-trace-id: evil",
+  "x-litellm-session-id: evil",
+  "x-litellm-agent-id: evil",
+  "x-litellm-enable-message-redaction: true",
+  'x-litellm-spend-logs-metadata: {"run_id":"evil"}',
+  "Authorization: Bearer sk-evil",
+  "Proxy-Authorization: Basic evil",
+  "api-key: sk-evil",
+  "x-api-key: sk-evil",
+  "x-goog-api-key: sk-evil",
+  "Ocp-Apim-Subscription-Key: sk-evil",
+  "Cookie: session=evil",
+  "X-Forwarded-For: 6.6.6.6",
+  "X-Forwarded-Host: evil",
+  "X-Real-IP: 6.6.6.6",
+  "Forwarded: for=6.6.6.6",
+  "traceparent: 00-00000000000000000000000000000001-0000000000000001-01",
+  "openai-organization: evil",
+  "anthropic-beta: evil",
+  "anthropic-version: evil",
+  "langfuse_public_key: evil",
+  "Cache-Control: no-cache",
+  "X-HTTP-Method-Override: DELETE",
+  "X-Original-URL: /key/generate",
+  "X-Rewrite-URL: /key/generate",
+  "X-Accel-Redirect: /key/generate",
+  "X-Request-Id: evil",
+  "User-Agent: evil",
+  "Content-Type: text/evil",
+  "Accept: text/evil",
+  "Accept-Encoding: gzip",
+  "Content-Encoding: gzip",
+  "x-litellm-customer-id:evil",
+  "x-litellm-customer-id:\t evil",
+  "x_litellm_customer_id: evil",
+  "x-litellm_customer-id: evil",
+  "X-LITELLM-CUSTOMER-ID: evil",
+  "x.litellm.customer.id: evil",
+  "x-litellm-customer-id\xa0: evil",
+  "x-litellm-customer-id: \xff\xfe"
+]
+
+const rows: ReadonlyArray<Row> = [
+  ["nothing but what is needed", http(), "passes"],
+  ...spoofs.map((line): Row => [`header ${JSON.stringify(line)}`, withHeaders(line), "passes"]),
+  ["a header twice", withHeaders("x-litellm-customer-id: a", "x-litellm-customer-id: b"), "passes"],
+  ["authorization twice", withHeaders("Authorization: Bearer a", "Authorization: Bearer b"), "passes", { statuses: [200, 400] }],
+  ["200 headers", withHeaders(...Array.from({ length: 200 }, (_, index) => `x-litellm-customer-${index}: evil`)), "passes"],
+  ["Connection names an identity header", withHeaders("Connection: x-litellm-customer-id, authorization"), "passes"],
+  ["Connection: close and keep-alive", withHeaders("Connection: close", "Keep-Alive: timeout=1"), "passes"],
+  ["Proxy-Connection", withHeaders("Proxy-Connection: keep-alive"), "passes"],
+  ["Upgrade to a websocket", withHeaders("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x"), "passes"],
+  ["Upgrade to h2c", withHeaders("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"), "passes"],
+  ["Expect: 100-continue", withHeaders("Expect: 100-continue"), "passes"],
+  ["TE: trailers", withHeaders("TE: trailers"), "passes"],
+  ["Trailer announces an identity", withHeaders("Trailer: x-litellm-customer-id"), "passes"],
+  ["Range", withHeaders("Range: bytes=0-0", "If-Range: x"), "passes"],
+  ["two spaces in a value", withHeaders("X-Evil:   a  b "), "passes"],
+  ["an empty value", withHeaders("x-litellm-customer-id:"), "passes"],
+  ["bare line feeds", http({ newline: "\n", headers: ["x-litellm-customer-id: evil"] }), "passes"],
+  [
+    "chunked, with extensions and a trailer",
+    `${http({ bare: true, body: "", headers: ["Host: localhost", "Transfer-Encoding: chunked"] })}${body.length.toString(16)};x=x-litellm-customer-id\r\n${body}\r\n0\r\nx-litellm-customer-id: evil\r\nAuthorization: Bearer evil\r\n\r\n`,
+    "passes"
+  ],
+  ["HTTP/1.0", http({ version: " HTTP/1.0" }), "passes"],
+  ["HTTP/1.0 without Host", http({ version: " HTTP/1.0", bare: true, headers: [`Content-Length: ${body.length}`] }), "passes"],
+  ["HTTP/0.9", "GET /v1/models\r\n\r\n", "passes", { method: "GET", target: "/v1/models" }],
+  ["Host of another", http({ bare: true, headers: ["Host: evil.example", `Content-Length: ${body.length}`] }), "passes"],
+  ["absolute form", toPath(`http://evil.example${chat}`), "passes", { statuses: [200, 403] }],
+  ["a query", toPath(`${chat}?key=evil&user=evil`), "passes"],
+  ["a query that is allowed elsewhere", toPath(`${chat}?beta=true`), "passes"],
+  ["beta=true", toPath("/v1/messages?beta=true"), "passes", { target: "/v1/messages?beta=true" }],
+  ["beta=true and more", toPath("/v1/messages?beta=true&key=evil"), "passes", { target: "/v1/messages" }],
+  ["beta=true twice", toPath("/v1/messages?beta=true?beta=true"), "passes", { target: "/v1/messages" }],
+  ["beta=TRUE", toPath("/v1/messages?beta=TRUE"), "passes", { target: "/v1/messages" }],
+  ["a query that breaks the line", toPath("/v1/messages?beta=true%0d%0aX-Evil:%201"), "passes", { target: "/v1/messages" }],
+  ["count_tokens", toPath("/v1/messages/count_tokens"), "passes", { target: "/v1/messages/count_tokens" }],
+  ["responses", toPath("/v1/responses"), "passes", { target: "/v1/responses" }],
+  ["models", toPath("/v1/models?team_id=evil", "GET"), "passes", { method: "GET", target: "/v1/models" }],
+
+  ["space before the colon", withHeaders("x-litellm-customer-id : evil"), "refused"],
+  ["a folded header", withHeaders("X-Fold: a", " x-litellm-customer-id: evil"), "refused"],
+  ["a header without a name", withHeaders(": evil"), "refused", { statuses: [400, 200] }],
+  ["NUL in a value", withHeaders("X-Evil: a\0b"), "refused"],
+  ["NUL in a name", withHeaders("X-Ev\0il: a"), "refused"],
+  ["a bare carriage return", withHeaders("X-Evil: a\rx-litellm-customer-id: evil"), "refused"],
+  ["length and chunked", withHeaders("Transfer-Encoding: chunked"), "refused"],
+  ["chunked and length", http({ bare: true, headers: ["Host: a", "Transfer-Encoding: chunked", "Content-Length: 3"] }), "refused"],
+  ["two lengths", withHeaders("Content-Length: 3"), "refused"],
+  ["a negative length", http({ bare: true, headers: ["Host: a", "Content-Length: -1"] }), "refused"],
+  ["chunked, misspelt", http({ bare: true, headers: ["Host: a", "Transfer-Encoding: xchunked"] }), "refused"],
+  ["chunked twice", http({ bare: true, headers: ["Host: a", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"] }), "refused"],
+  ["two hosts", withHeaders("Host: evil"), "refused"],
+  ["no host", http({ bare: true, headers: [`Content-Length: ${body.length}`] }), "refused"],
+  ["one header of 40 KiB", withHeaders(`X-Evil: ${"a".repeat(40_960)}`), "refused"],
+  ["40 KiB of headers", withHeaders(...Array.from({ length: 40 }, (_, index) => `X-${index}: ${"a".repeat(1000)}`)), "refused"],
+  ["a target of 40 KiB", toPath(`${chat}?${"a".repeat(40_960)}`), "refused"],
+  ["more than the body may be", http({ bare: true, headers: ["Host: a", "Content-Length: 33554433"] }), "refused", { statuses: [413] }],
+  ["HTTP/2 by prior knowledge", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "refused"],
+  ["HTTP/3.0", http({ version: " HTTP/3.0" }), "refused"],
+  ["TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "refused"],
+  ["CONNECT", "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example\r\n\r\n", "refused"],
+  ["OPTIONS *", http({ method: "OPTIONS", target: "*" }), "refused"],
+  ...["GET", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "post"].map(
+    (method): Row => [`${method} on a POST path`, http({ method, body: "" }), "refused", { statuses: [405, 400] }]
+  ),
+  ["POST on a GET path", toPath("/v1/models"), "refused", { statuses: [405] }],
+  ["HEAD on a GET path", toPath("/v1/models", "HEAD"), "refused", { statuses: [405] }],
+  ...[
+    "/",
+    "/key/generate",
+    "/key/info",
+    "/user/new",
+    "/spend/logs",
+    "/config/update",
+    "/v1",
+    "/v1/",
+    "/v1/files",
+    "/v1/batches",
+    "/v1/embeddings",
+    "/v1/images/generations",
+    "/v1/model/info",
+    "/v1/mcp/tools",
+    "/v1/realtime",
+    "/openai/v1/chat/completions",
+    "/anthropic/v1/messages",
+    "/bedrock/model/x/invoke",
+    "/chat/completions",
+    "/engines/m/chat/completions",
+    "/v1/chat/completions/",
+    "/v1/chat/completions/x",
+    "/v1/chat/completionsx",
+    "/v1/chat/completions;x",
+    "/v1/chat/completions%00",
+    "/v1/chat/completions%2f..%2f..%2fkey%2fgenerate",
+    "/V1/chat/completions",
+    "/key/../v1/chat/completions",
+    "/v1/chat/completions/../../key/generate",
+    "/v1/x/../chat/completions",
+    "/v1/./chat/completions",
+    "/v1/%2e%2e/v1/chat/completions",
+    "/v1/%252e%252e/key/generate",
+    "/v1/..%5ckey/generate",
+    "/v1/..\\key\\generate",
+    "/v1/%63hat/completions",
+    "//v1/chat/completions",
+    "/v1//chat/completions",
+    "/v1/chat/completions#/key/generate",
+    "/v1/messages/count_tokens/../../../key/generate",
+    "/-/path_not_allowed",
+    "/health/../key/generate",
+    "http://upstream/key/generate",
+    "../key/generate",
+    "\\key\\generate"
+  ].map((target): Row => [`path ${target}`, toPath(target), "refused", { statuses: [403, 400] }])
+]
+
+/** What the upstream must have been sent: no more, no less, each name once. */
+const expectedHeaders = (run: NginxRun.NginxRun["Service"], chunked: boolean): ReadonlyArray<string> =>
+  [
+    "accept",
+    "accept-encoding",
+    "authorization",
+    "connection",
+    ...(chunked ? ["transfer-encoding"] : ["content-length"]),
+    "content-type",
+    "host",
+    "x-litellm-customer-id",
+    "x-litellm-end-user-id",
+    "x-litellm-spend-logs-metadata",
+    "x-request-id"
+  ].filter((name) => run.runId !== "" && name !== "")
+
+const check = ([, bytes, expected, more = {}]: Row) =>
+  Effect.gen(function* () {
+    const run = yield* NginxRun.NginxRun
+    const before = (yield* run.upstream.received).length
+    const answer = yield* run.send(bytes)
+    const received = (yield* run.upstream.received).slice(before)
+    if (expected === "refused" || (received.length === 0 && (more.statuses ?? []).includes(answer.status) && answer.status !== 200)) {
+      assert.deepStrictEqual(received, [])
+      if (more.statuses !== undefined) assert.include(more.statuses, answer.status)
+      else assert.isTrue(answer.status === undefined || answer.status >= 400, `answered ${answer.status}`)
+      // Ours, in the shape of OpenAI's errors; nothing of nginx's own pages.
+      if (answer.status !== undefined) assert.notInclude(answer.text, "<html>")
+      return
+    }
+    assert.strictEqual(received.length, 1, answer.text)
+    const [{ headers, method, target }] = received as [(typeof received)[0]]
+    assert.strictEqual(method, more.method ?? "POST")
+    assert.strictEqual(target, more.target ?? chat)
+    const chunked = bytes.includes("Transfer-Encoding: chunked")
+    const names = headers.map(([name]) => name.toLowerCase()).toSorted()
+    assert.deepStrictEqual(names, method === "GET" ? names.filter((name) => expectedHeaders(run, chunked).includes(name)) : expectedHeaders(run, chunked).toSorted())
+    const values = new Map(headers.map(([name, value]) => [name.toLowerCase(), Buffer.from(value, "latin1").toString("utf8")]))
+    assert.strictEqual(values.get("authorization"), `Bearer ${NginxRun.key}`)
+    assert.strictEqual(values.get("x-litellm-customer-id"), NginxRun.identity.billingAccountId)
+    assert.strictEqual(values.get("x-litellm-end-user-id"), NginxRun.identity.billingAccountId)
+    assert.strictEqual(values.get("x-litellm-spend-logs-metadata"), KeyInjection.spendMetadata(run.runId, NginxRun.identity))
+    assert.strictEqual(values.get("host"), new URL(run.upstream.url).host)
+    assert.strictEqual(values.get("accept"), "*/*")
+    assert.strictEqual(values.get("accept-encoding"), "identity")
+    assert.strictEqual(values.get("connection"), "close")
+    assert.strictEqual(values.get("content-type"), "application/json")
+    assert.match(values.get("x-request-id") ?? "", /^[0-9a-f]{32}$/u)
+  })
+
+layer(NginxRun.layer(), { excludeTestServices: true })("Hostile requests", (it) => {
+  for (const row of rows) {
+    it.effect(`${row[2] === "passes" ? "harmless" : "refused"}: ${row[0].replaceAll(/[^ -~]/gu, "?")}`, () => check(row))
+  }
+
+  it.effect("a request hidden in the body of another is not one", () =>
+    Effect.gen(function* () {
+      const run = yield* NginxRun.NginxRun
+      const before = (yield* run.upstream.received).length
+      yield* run.send(http({ body: http({ target: "/key/generate" }) }))
+      const received = (yield* run.upstream.received).slice(before)
+      assert.deepStrictEqual(received.map(({ target }) => target), [chat])
+    }))
+
+  it.effect("each of two requests on one connection is judged by itself", () =>
+    Effect.gen(function* () {
+      const run = yield* NginxRun.NginxRun
+      const before = (yield* run.upstream.received).length
+      const answer = yield* run.send(`${http()}${toPath("/key/generate")}${http({ headers: ["x-litellm-customer-id: evil"] })}`)
+      const received = (yield* run.upstream.received).slice(before)
+      assert.deepStrictEqual(received.map(({ target }) => target), [chat, chat])
+      assert.notInclude(JSON.stringify(received), "evil")
+      assert.match(answer.text, /200 OK[\s\S]*403 Forbidden[\s\S]*200 OK/u)
+    }))
+
+  it.effect("what is heard of a client is its accept and its version", () =>
+    Effect.gen(function* () {
+      const run = yield* NginxRun.NginxRun
+      yield* run.send(http({ target: "/v1/messages", headers: ["Accept: text/event-stream", "anthropic-version: 2023-06-01"] }))
+      const headers = new Map((yield* run.upstream.received).at(-1)!.headers)
+      assert.strictEqual(headers.get("accept"), "text/event-stream")
+      assert.strictEqual(headers.get("anthropic-version"), "2023-06-01")
+    }))
+})
+
+/** A defence, and the row that must notice that it is gone. */
+const defences: ReadonlyArray<readonly [defence: string, tamper: (config: string) => string, row: string]> = [
+  ["request headers off", (config) => config.replace("proxy_pass_request_headers off;", "proxy_pass_request_headers on;"), 'header "Cookie: session=evil"'],
+  [
+    "the customer header beside the end user's",
+    (config) => config.replace("proxy_pass_request_headers off;", "proxy_pass_request_headers on;").replace(/proxy_set_header x-litellm-customer-id [^;]*;/u, ""),
+    'header "x-litellm-customer-id: evil"'
+  ],
+  ["exact locations", (config) => config.replace("location / {\n      return 403;", "location / {\n      proxy_pass http://unix:/upstream/upstream.sock;"), "path /key/generate"],
+  ["the path as it was written", (config) => config.replaceAll(/if \(\$target_path[^}]*\}/gu, ""), "path /v1/%63hat/completions"],
+  ["the method", (config) => config.replaceAll(/if \(\$request_method[^}]*\}/gu, ""), "DELETE on a POST path"],
+  ["dropped queries", (config) => config.replaceAll(/set \$args [^;]*;/gu, ""), "a query"],
+  ["the cap on bodies", (config) => config.replace(/client_max_body_size \d+;/u, "client_max_body_size 0;"), "more than the body may be"]
+]
+
+for (const [defence, tamper, name] of defences) {
+  layer(NginxRun.layer({ tamper }), { excludeTestServices: true })(`Without ${defence}`, (it) => {
+    it.effect(`the row ${JSON.stringify(name)} fails`, () =>
+      Effect.gen(function* () {
+        const row = rows.find(([candidate]) => candidate === name)
+        assert.isDefined(row)
+        const exit = yield* Effect.exit(check(row!))
+        assert.strictEqual(exit._tag, "Failure", "the defence was taken out and nobody noticed")
+      }))
+  })
+}
+void Layer
