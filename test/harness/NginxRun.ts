@@ -137,7 +137,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     sandbox,
     upstream,
     exec: run,
-    send: (bytes, { cut = false, idleMillis = 150 } = {}) =>
+    send: (bytes, { cut = false, idleMillis = 50 } = {}) =>
       Effect.map(
         run("node", "-e", script, Buffer.from(bytes, "latin1").toString("base64"), String(idleMillis), cut ? "cut" : ""),
         (text) => ({ text, status: Number(/^HTTP\/1\.[01] (\d{3})/u.exec(text)?.[1] ?? NaN) || undefined })

@@ -2,13 +2,9 @@
  * A whole runner over real Docker, in a state directory of its own that ends with the tests, and with a look for what
  * they left behind.
  */
-import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import { layerNoop } from "@cogni/sandbox-core/LlmProxy"
-import type { RunStore } from "@cogni/sandbox-core/RunStore"
-import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import { Workspace } from "@cogni/sandbox-core/Workspace"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
@@ -30,19 +26,8 @@ export class Directory extends Context.Service<Directory, string>()("test/Direct
   )
 }
 
-/** The services that tests of real runs need. */
-export type Harness =
-  | SandboxRunner.SandboxRunner
-  | ContainerRuntime
-  | DockerApi.DockerApi
-  | Directory
-  | RunStore
-  | Workspace
-
 /** Over the engine that is running; `proxy` is the way out, none when left out. */
-export const layer = <E>(
-  proxy: Layer.Layer<LlmProxy, E, ContainerRuntime | Directory> = layerNoop
-): Layer.Layer<Harness, E | RuntimeUnavailable> => {
+export const layer = <E = never, R = never>(proxy: Layer.Layer<LlmProxy, E, R> = layerNoop as Layer.Layer<LlmProxy, E, R>) => {
   const store = Layer.unwrap(Effect.map(Directory, (directory) => FileRunStore.layer({ directory })))
   const leaks = Layer.unwrap(Effect.map(Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
   return SandboxRunner.layer.pipe(

@@ -90,7 +90,8 @@ const execute = Effect.fnUntraced(function* (program: Program, spec: ContainerSp
     output: Stream.fromQueue(queue),
     exit: Deferred.await(exited),
     terminate: Deferred.succeed(terminated, undefined),
-    kill: Effect.andThen(Queue.shutdown(queue), Fiber.interrupt(fiber))
+    // Its end closes the output after what was already written; a shutdown would look to the reader as an interruption.
+    kill: Fiber.interrupt(fiber)
   }
 })
 

@@ -111,7 +111,7 @@ export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>()("Budget
   readonly code: ErrorCode = "container_failed"
   readonly isRetryable = false
   override get message(): string {
-    return `the run's model budget is spent: ${this.budget}`
+    return `the run's model budget is spent: ${this.budget}. Raise the budget, or give the agent less to do`
   }
 }
 

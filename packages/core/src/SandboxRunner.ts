@@ -28,7 +28,8 @@ import {
   PostureMismatch,
   type Reason,
   SandboxError,
-  TimedOut
+  TimedOut,
+  WorkspaceFailed
 } from "./SandboxError.ts"
 import * as SandboxSpec from "./SandboxSpec.ts"
 import * as Telemetry from "./Telemetry.ts"
@@ -106,8 +107,25 @@ export const make = Effect.gen(function* () {
   /** Everything up to the agent's first instruction. */
   const begin = Effect.fnUntraced(function* (life: RunLife.RunLife, spec: SandboxSpec.SandboxSpec) {
     const { runId } = life
-    life.open = yield* Release.owned("run record", store.open(runId, spec))
-    const { directory } = life.open
+    const { directory } = yield* Release.owned(
+      "run record",
+      store.open(runId, spec).pipe(
+        // Known at once: an interruption that comes next must still find it, to write the last word.
+        Effect.tap((open) =>
+          Effect.sync(() => {
+            life.open = open
+          })
+        ),
+        RunLife.within(
+          (seconds) =>
+            new WorkspaceFailed({
+              path: runId,
+              detail: `got no run record within ${seconds} s`,
+              remedy: "Look at the disk that keeps the runs, then try again"
+            })
+        )
+      )
+    )
     const [workspace, endpoint] = yield* Effect.all(
       [
         Release.owned(
@@ -198,10 +216,13 @@ export const make = Effect.gen(function* () {
     const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, () => Effect.void)
     const fail = (reason: Reason) => new SandboxError({ runId: life.runId, reason })
     const { container, posture } = yield* begin(life, spec).pipe(
-      Effect.onExit((exit) => (Exit.isSuccess(exit) ? Effect.void : life.record(Exit.failCause(exit.cause)))),
+      Effect.onExit((exit) =>
+        Exit.isSuccess(exit)
+          ? Effect.addFinalizer(() => life.record(Exit.succeed(undefined)))
+          : life.record(Exit.failCause(exit.cause))
+      ),
       Effect.mapError(fail)
     )
-    yield* Effect.addFinalizer(() => life.record(Exit.succeed(undefined)))
     const deadlineMs = (yield* Clock.currentTimeMillis) + spec.limits.runtimeSecondsMax * 1000
     const { outputBytesMax, outputRetainedBytesMax, runtimeSecondsMax } = spec.limits
 

@@ -62,9 +62,9 @@ export type Limits = typeof Limits.Type
 export const Argument = Schema.String.check(
   Schema.makeFilter((text: string) =>
     text.includes("\0")
-      ? "an argument without NUL"
+      ? "Expected an argument without NUL"
       : bytesOf(text) > argumentBytesMax
-        ? `an argument of at most ${argumentBytesMax} bytes (the kernel's cap; put long text into a file: inputs or the workspace)`
+        ? `Expected an argument of at most ${argumentBytesMax} bytes (the kernel's cap; put long text into a file: inputs or the workspace)`
         : undefined
   )
 )
@@ -114,7 +114,7 @@ export const Input = Schema.Struct({
   content: Schema.String.check(
     Schema.makeFilter((text: string) =>
       bytesOf(text) > inputBytesMax
-        ? `an input of at most ${inputBytesMax} bytes (put more into the workspace)`
+        ? `Expected an input of at most ${inputBytesMax} bytes (put more into the workspace)`
         : undefined
     )
   )
@@ -182,7 +182,7 @@ export const SandboxSpec = Schema.Struct({
   Schema.makeFilter((spec) => {
     const bytes = [...spec.argv, ...Object.entries(spec.env).flat()].reduce((sum, text) => sum + bytesOf(text) + 1, 0)
     return bytes > argumentsBytesMax
-      ? `argv and env of at most ${argumentsBytesMax} bytes together (put long text into a file: inputs or the workspace)`
+      ? `Expected argv and env of at most ${argumentsBytesMax} bytes together (put long text into a file: inputs or the workspace)`
       : undefined
   })
 )

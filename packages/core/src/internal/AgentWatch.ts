@@ -1,7 +1,7 @@
 /**
  * From the agent's first instruction to its end: its output, its limits, and how it was ended where it broke one.
  */
-import { Deferred, Duration, Effect, Fiber, Schedule, Stream } from "effect"
+import { Deferred, Duration, Effect, Fiber, Option, Schedule, Stream } from "effect"
 import type { Container, ContainerError, ContainerExit } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
 import type { Output, Peak } from "../RunResult.ts"
@@ -29,8 +29,8 @@ export const secondsMax = (limits: Limits): number =>
 /** How often the workspace is measured. A walk that takes longer makes the pause longer. */
 const diskIntervalSeconds = 1
 
-/** What ended the watch: the agent itself, or the first limit it broke that the kernel does not hold. */
-type Ending = "exited" | "time" | "output" | "disk"
+/** What ended the watch: the agent itself, by its exit, or the first limit it broke that the kernel does not hold. */
+type Ending = ContainerExit | "time" | "output" | "disk"
 
 /** @internal */
 export interface Watched {
@@ -49,14 +49,14 @@ const brokenLimit = (
   if (exit?.oomKilled === true) return new OomKilled({ memoryBytesMax: limits.memoryBytesMax, partial })
   if (exit?.processesRefused === true) return new PidsExhausted({ processesMax: limits.processesMax, partial })
   switch (ending) {
-    case "exited":
-      return undefined
     case "time":
       return new TimedOut({ runtimeSecondsMax: limits.runtimeSecondsMax, partial })
     case "output":
       return new OutputLimitExceeded({ outputBytesMax: limits.outputBytesMax, partial })
     case "disk":
       return new DiskFull({ workspaceBytesMax: limits.workspaceBytesMax, partial })
+    default:
+      return undefined
   }
 }
 
@@ -96,20 +96,24 @@ export const watch = Effect.fnUntraced(function* (
     })
   )
 
-  const ending = yield* Effect.raceAllFirst([
-    Effect.as(exit, "exited" as Ending),
-    Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), "time" as Ending),
-    Effect.as(Deferred.await(flooded), "output" as Ending),
-    Effect.as(disk, "disk" as Ending),
+  const ending: Ending = yield* Effect.raceAllFirst([
+    exit,
+    Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), "time" as const),
+    Effect.as(Deferred.await(flooded), "output" as const),
+    Effect.as(disk, "disk" as const),
     around.failure
   ])
 
-  if (ending !== "exited") yield* container.stop(Duration.seconds(limits.stopGraceSecondsMax))
-  const ended = yield* exit.pipe(Effect.timeoutOption(Duration.seconds(settleSecondsMax)), Effect.map((o) => (o._tag === "Some" ? o.value : undefined)))
+  const stopped = Effect.andThen(
+    container.stop(Duration.seconds(limits.stopGraceSecondsMax)),
+    Effect.timeoutOption(exit, Duration.seconds(settleSecondsMax))
+  )
+  const ended = typeof ending === "string" ? Option.getOrUndefined(yield* stopped) : ending
   const output = collector.output()
   const peak: Peak = { ...ended?.peak, workspaceBytes }
   const partial: Partial = { ...(ended === undefined ? {} : { exitCode: ended.exitCode }), output, peak }
   const broken = brokenLimit(ending, ended, limits, partial)
   if (broken !== undefined) return yield* Effect.fail(broken)
+  // Without a broken limit the agent has ended by itself, so there is an exit.
   return { exitCode: ended!.exitCode, output, peak }
 })

@@ -8,7 +8,8 @@ import { Cause, Duration, Effect, Exit, Fiber, Option, Scope } from "effect"
 /** How long one release step may take before the next goes ahead. */
 export const releaseSecondsMax = 30
 
-const bounded = (name: string, step: Effect.Effect<unknown, unknown>): Effect.Effect<void> =>
+/** One such step. */
+export const bounded = (name: string, step: Effect.Effect<unknown, unknown>): Effect.Effect<void> =>
   // A detached fiber, because a region that must not be interrupted cannot be timed out either.
   Effect.forkDetach(step, { startImmediately: true }).pipe(
     Effect.flatMap((fiber) =>
@@ -16,10 +17,10 @@ const bounded = (name: string, step: Effect.Effect<unknown, unknown>): Effect.Ef
     ),
     Effect.flatMap(
       Option.match({
-        onNone: () => Effect.logWarning(`release of ${name} took over ${releaseSecondsMax} s; left to the reaper`),
+        onNone: () => Effect.logWarning(`${name} took over ${releaseSecondsMax} s; left to the reaper`),
         onSome: (exit) =>
           Exit.isFailure(exit)
-            ? Effect.logWarning(`release of ${name} failed; left to the reaper`, Cause.squash(exit.cause))
+            ? Effect.logWarning(`${name} failed; left to the reaper`, Cause.squash(exit.cause))
             : Effect.void
       })
     ),
@@ -38,7 +39,7 @@ export const owned = <A, E, R>(
 ): Effect.Effect<A, E, Exclude<R, Scope.Scope> | Scope.Scope> =>
   Effect.gen(function* () {
     const scope = yield* Scope.make()
-    yield* Effect.addFinalizer((exit) => bounded(name, Scope.close(scope, exit)))
+    yield* Effect.addFinalizer((exit) => bounded(`release of ${name}`, Scope.close(scope, exit)))
     return yield* Effect.provideService(acquire, Scope.Scope, scope)
   })
 

@@ -7,12 +7,45 @@ import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
 import type { Phase, RunResult, Timing } from "../RunResult.ts"
 import type { OpenRun, Outcome } from "../RunStore.ts"
-import { type Reason, RuntimeUnavailable } from "../SandboxError.ts"
+import { ProxyFailed, type Reason, RuntimeUnavailable, WorkspaceFailed } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import * as Telemetry from "../Telemetry.ts"
+import { target } from "../Workspace.ts"
+import * as Release from "./Release.ts"
 
 /** How long any step before the agent's first instruction, or after its last, may take. */
 export const stepSecondsMax = 120
+
+/** A step that does not end is a fault of whoever was asked to take it. */
+export type TooSlow = RuntimeUnavailable | ProxyFailed | WorkspaceFailed
+
+const tooSlow = (phase: Phase, secondsMax: number): TooSlow => {
+  const detail = `did not finish "${phase}" within ${secondsMax} s`
+  const remedy = "Look at its load and its log, then try again (cogni-sandbox doctor)"
+  switch (phase) {
+    case "workspace":
+      return new WorkspaceFailed({
+        path: target,
+        detail: `could not be had within ${secondsMax} s`,
+        remedy: "Look at the disk it lies on, then try again"
+      })
+    case "socket":
+    case "proxy":
+    case "collect":
+      return new ProxyFailed({ detail: `the proxy ${detail}`, remedy })
+    default:
+      return new RuntimeUnavailable({ detail, remedy })
+  }
+}
+
+/** Bound a step that is no phase of its own. */
+export const within =
+  <E2>(orElse: (secondsMax: number) => E2, secondsMax = stepSecondsMax) =>
+  <A, E, R>(step: Effect.Effect<A, E, R>): Effect.Effect<A, E | E2, R> =>
+    Effect.timeoutOrElse(step, {
+      duration: Duration.seconds(secondsMax),
+      orElse: () => Effect.fail(orElse(secondsMax))
+    })
 
 const outcomeOf = (exit: Exit.Exit<RunResult | undefined, Reason>): Outcome => {
   if (Exit.isSuccess(exit)) {
@@ -43,8 +76,8 @@ export interface RunLife {
   readonly phase: (
     phase: Phase,
     secondsMax?: number
-  ) => <A, E, R>(step: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RuntimeUnavailable, R>
-  /** Write the record's last word. Before the run is open there is none to write. */
+  ) => <A, E, R>(step: Effect.Effect<A, E, R>) => Effect.Effect<A, E | TooSlow, R>
+  /** Write the record's last word. Before the run is open there is none to write; it never fails, nor takes for ever. */
   readonly record: (exit: Exit.Exit<RunResult | undefined, Reason>) => Effect.Effect<void>
   open: OpenRun | undefined
   posture: Posture | undefined
@@ -69,18 +102,7 @@ export const make = Effect.fnUntraced(function* (
       (step) =>
         Effect.gen(function* () {
           const before = yield* Clock.currentTimeNanos
-          const value = yield* step.pipe(
-            Effect.timeoutOrElse({
-              duration: Duration.seconds(secondsMax),
-              orElse: () =>
-                Effect.fail(
-                  new RuntimeUnavailable({
-                    detail: `did not finish "${phase}" within ${secondsMax} s`,
-                    remedy: "Look at its load and its log, then try again (cogni-sandbox doctor)"
-                  })
-                )
-            })
-          )
+          const value = yield* step.pipe(within((seconds) => tooSlow(phase, seconds), secondsMax))
           const durationMs = Number((yield* Clock.currentTimeNanos) - before) / 1e6
           life.timings.push({ phase, durationMs })
           yield* emit({ _tag: "PhaseEnded", phase, durationMs })
@@ -90,16 +112,19 @@ export const make = Effect.fnUntraced(function* (
       Effect.gen(function* () {
         const { open, posture, timings } = life
         if (open === undefined) return
-        yield* open.save({
-          runId,
-          spec,
-          owner: open.owner,
-          startedAt: new Date(startedMs).toISOString(),
-          endedAt: new Date(yield* Clock.currentTimeMillis).toISOString(),
-          outcome: outcomeOf(exit),
-          ...(posture === undefined ? {} : { posture }),
-          timings: [...timings]
-        })
+        yield* Release.bounded(
+          "writing the run record",
+          open.save({
+            runId,
+            spec,
+            owner: open.owner,
+            startedAt: new Date(startedMs).toISOString(),
+            endedAt: new Date(yield* Clock.currentTimeMillis).toISOString(),
+            outcome: outcomeOf(exit),
+            ...(posture === undefined ? {} : { posture }),
+            timings: [...timings]
+          })
+        )
       })
   }
   return life

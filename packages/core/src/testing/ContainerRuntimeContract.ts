@@ -1,0 +1,401 @@
+/**
+ * What every `ContainerRuntime` must do. Run by the in-memory one in `core/test` and by the real ones in
+ * `test/integration`, so that the fake cannot drift from the real.
+ *
+ * Behaviours are named; a fixture says by which argv its containers behave so. Runs on the live clock.
+ */
+import { assert, it } from "@effect/vitest"
+import { Deferred, Duration, Effect, Exit, Fiber, type Layer, Stream } from "effect"
+import {
+  type Container,
+  ContainerRuntime,
+  type ContainerSpec,
+  type OutputChunk,
+  type User
+} from "../ContainerRuntime.ts"
+import type { MemoryOptions, Program } from "../MemoryContainerRuntime.ts"
+import { mismatches } from "../Posture.ts"
+import * as RunId from "../RunId.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** What a container of the contract does. @category models */
+export type Behaviour =
+  | { readonly _tag: "ExitsWith"; readonly exitCode: number }
+  | { readonly _tag: "Writes"; readonly stdout: string; readonly stderr: string }
+  /** Says `ready`, then ends with this code on SIGTERM. */
+  | { readonly _tag: "ExitsOnTerm"; readonly exitCode: number }
+  /** Says `ready`, and goes on whatever it is sent. */
+  | { readonly _tag: "IgnoresTerm" }
+  | { readonly _tag: "SleepsForever" }
+  /** Writes so many `x`, and ends. */
+  | { readonly _tag: "EchoesManyBytes"; readonly bytes: number }
+
+/** What a backend does in its own way. @category models */
+export interface Fixture {
+  readonly image: string
+  readonly missingImage: string
+  readonly user: User
+  /** An argv that behaves so, as a container's and as an `exec`'s. */
+  readonly argv: (behaviour: Behaviour) => readonly [string, ...Array<string>]
+}
+
+// -----------------------------------------------------------------------------
+// fixtures
+// -----------------------------------------------------------------------------
+
+const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
+
+const script = (behaviour: Behaviour): string => {
+  switch (behaviour._tag) {
+    case "ExitsWith":
+      return `exit ${behaviour.exitCode}`
+    case "Writes":
+      return `printf %s ${quoted(behaviour.stdout)}; printf %s ${quoted(behaviour.stderr)} >&2`
+    case "ExitsOnTerm":
+      return `trap 'exit ${behaviour.exitCode}' TERM; echo ready; while :; do sleep 0.1; done`
+    case "IgnoresTerm":
+      return `trap '' TERM; echo ready; while :; do sleep 0.1; done`
+    case "SleepsForever":
+      return "while :; do sleep 1; done"
+    case "EchoesManyBytes":
+      return `head -c ${behaviour.bytes} /dev/zero | tr '\\0' x`
+  }
+}
+
+/** For any image with a POSIX shell and coreutils. @category fixtures */
+export const shell = (behaviour: Behaviour): readonly [string, ...Array<string>] => [
+  "sh",
+  "-c",
+  script(behaviour)
+]
+
+/** For `MemoryContainerRuntime`, together with {@link memoryOptions}. @category fixtures */
+export const memoryFixture: Fixture = {
+  image: "memory/contract",
+  missingImage: "memory/missing",
+  user: { userId: 1000, groupId: 1000 },
+  argv: (behaviour) => ["behave", JSON.stringify(behaviour)]
+}
+
+const behave: Program = ({ argv, stderr, stdout, terminated }) => {
+  const behaviour: Behaviour = JSON.parse(argv[1]!)
+  switch (behaviour._tag) {
+    case "ExitsWith":
+      return Effect.succeed(behaviour.exitCode)
+    case "Writes":
+      return stdout(behaviour.stdout).pipe(Effect.andThen(stderr(behaviour.stderr)), Effect.as(0))
+    case "ExitsOnTerm":
+      return stdout("ready\n").pipe(Effect.andThen(terminated), Effect.as(behaviour.exitCode))
+    case "IgnoresTerm":
+      return Effect.andThen(stdout("ready\n"), Effect.never)
+    case "SleepsForever":
+      return Effect.as(terminated, 143)
+    case "EchoesManyBytes": {
+      const pieceBytes = 32 * 1024
+      const pieces = Array.from({ length: Math.ceil(behaviour.bytes / pieceBytes) }, (_, index) =>
+        Math.min(pieceBytes, behaviour.bytes - index * pieceBytes)
+      )
+      return Effect.as(
+        Effect.forEach(pieces, (bytes) => stdout("x".repeat(bytes)), { discard: true }),
+        0
+      )
+    }
+  }
+}
+
+/** @category fixtures */
+export const memoryOptions: MemoryOptions = { images: new Set([memoryFixture.image]), program: behave }
+
+// -----------------------------------------------------------------------------
+// suite
+// -----------------------------------------------------------------------------
+
+const text = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]) =>
+  Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
+
+/** Wait until the program has said so. The rest of its output is read and dropped, as a container needs it to be. */
+const untilReady = Effect.fnUntraced(function* (container: Container) {
+  const ready = yield* Deferred.make<void>()
+  yield* Effect.forkScoped(
+    Stream.runForEach(container.output, (chunk) =>
+      text([chunk], "stdout").includes("ready") ? Deferred.succeed(ready, undefined) : Effect.void
+    )
+  )
+  yield* Deferred.await(ready)
+})
+
+/** @category suites */
+export const suite = <E>(
+  name: string,
+  layer: Layer.Layer<ContainerRuntime, E>,
+  fixture: Fixture = memoryFixture
+): void => {
+  const specOf = (runId: RunId.RunId, behaviour: Behaviour, image = fixture.image): ContainerSpec => ({
+    runId,
+    role: "agent",
+    image,
+    argv: fixture.argv(behaviour),
+    env: {},
+    user: fixture.user,
+    mounts: [],
+    network: { mode: "none" },
+    limits: {
+      runtimeSecondsMax: 60,
+      memoryBytesMax: 256 * 1024 ** 2,
+      processesMax: 64,
+      cpusMax: 1,
+      temporaryBytesMax: 16 * 1024 ** 2,
+      filesOpenMax: 1024,
+      workspaceBytesMax: 16 * 1024 ** 2
+    }
+  })
+  const exits = (exitCode: number): Behaviour => ({ _tag: "ExitsWith", exitCode })
+
+  /** Acquired, started, and let go. */
+  const begun = Effect.fnUntraced(function* (behaviour: Behaviour) {
+    const runtime = yield* ContainerRuntime
+    const container = yield* runtime.acquire(specOf(yield* RunId.generate, behaviour))
+    yield* container.start
+    yield* container.proceed
+    return container
+  })
+
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`ContainerRuntime (${name})`, (it) => {
+    it.effect.each([0, 1, 7, 126, 255])("an exit code is a value: %s", (exitCode) =>
+      Effect.gen(function* () {
+        const container = yield* begun(exits(exitCode))
+        yield* Stream.runDrain(container.output)
+        const exit = yield* container.exit
+        assert.strictEqual(exit.exitCode, exitCode)
+        assert.isFalse(exit.oomKilled)
+        assert.isFalse(exit.processesRefused)
+        assert.deepStrictEqual(yield* container.exit, exit, "the exit can be asked for again")
+      })
+    )
+
+    it.effect("stdout and stderr come apart, and in full", () =>
+      Effect.gen(function* () {
+        const stdout = `line 1\nit's "quoted" $HOME \\n ünï ☃\n${"o".repeat(20_000)}`
+        const stderr = `warning: 100%\n${"e".repeat(20_000)}`
+        const container = yield* begun({ _tag: "Writes", stdout, stderr })
+        const chunks = yield* Stream.runCollect(container.output)
+        assert.strictEqual(text(chunks, "stdout"), stdout)
+        assert.strictEqual(text(chunks, "stderr"), stderr)
+        assert.strictEqual((yield* container.exit).exitCode, 0)
+      })
+    )
+
+    it.effect("nothing of argv has run until proceed", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const container = yield* runtime.acquire(
+          specOf(yield* RunId.generate, { _tag: "Writes", stdout: "ran", stderr: "" })
+        )
+        yield* container.start
+        let seen = 0
+        const reader = yield* Effect.forkScoped(
+          Stream.runForEach(container.output, (chunk) => Effect.sync(() => (seen += chunk.bytes.byteLength)))
+        )
+        const early = yield* container.exit.pipe(Effect.timeoutOption("300 millis"))
+        assert.strictEqual(early._tag, "None", "it had ended before proceed")
+        assert.strictEqual(seen, 0, "it had written before proceed")
+        yield* container.proceed
+        yield* Fiber.join(reader)
+        assert.strictEqual(seen, 3)
+      })
+    )
+
+    it.effect("is held as it must be, and says so before proceed", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const container = yield* runtime.acquire(specOf(yield* RunId.generate, exits(0)))
+        const posture = yield* container.start
+        if (posture === undefined) return assert.fail("no posture")
+        assert.deepStrictEqual(
+          mismatches(posture, { user: fixture.user, network: { mode: "none" }, mounts: [] }),
+          []
+        )
+      })
+    )
+
+    it.effect("a missing image is ImageNotFound, and leaves nothing", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const runId = yield* RunId.generate
+        const error = yield* Effect.flip(
+          Effect.scoped(runtime.acquire(specOf(runId, exits(0), fixture.missingImage)))
+        )
+        assert.strictEqual(error._tag, "ImageNotFound")
+        assert.include(error.message, fixture.missingImage)
+        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+      })
+    )
+
+    it.effect("stop asks with SIGTERM, and waits for the program to tidy up", () =>
+      Effect.gen(function* () {
+        const container = yield* begun({ _tag: "ExitsOnTerm", exitCode: 42 })
+        yield* untilReady(container)
+        yield* container.stop(Duration.seconds(20))
+        assert.strictEqual((yield* container.exit).exitCode, 42)
+      })
+    )
+
+    it.effect("stop kills what ignores SIGTERM, and not before the grace is over", () =>
+      Effect.gen(function* () {
+        const container = yield* begun({ _tag: "IgnoresTerm" })
+        yield* untilReady(container)
+        const [took] = yield* Effect.timed(container.stop(Duration.seconds(1)))
+        const exit = yield* container.exit
+        assert.strictEqual(exit.exitCode, 137)
+        assert.isFalse(exit.oomKilled, "killed by the host, not for want of memory")
+        assert.isAtLeast(Duration.toMillis(took), 900)
+      })
+    )
+
+    it.effect("stop of a container that has ended is nothing, and its exit stays as it was", () =>
+      Effect.gen(function* () {
+        const container = yield* begun(exits(3))
+        yield* Stream.runDrain(container.output)
+        yield* container.exit
+        yield* container.stop(Duration.seconds(1))
+        yield* container.stop(Duration.seconds(1))
+        assert.strictEqual((yield* container.exit).exitCode, 3)
+      })
+    )
+
+    it.effect("exec runs a command in it: exit code and both outputs", () =>
+      Effect.gen(function* () {
+        const container = yield* begun({ _tag: "SleepsForever" })
+        const writing = yield* container.exec({
+          argv: fixture.argv({ _tag: "Writes", stdout: "out", stderr: "err" })
+        })
+        const chunks = yield* Stream.runCollect(writing.output)
+        assert.deepStrictEqual([text(chunks, "stdout"), text(chunks, "stderr")], ["out", "err"])
+        assert.strictEqual(yield* writing.exitCode, 0)
+        const failing = yield* container.exec({ argv: fixture.argv(exits(5)) })
+        yield* Stream.runDrain(failing.output)
+        assert.strictEqual(yield* failing.exitCode, 5)
+      })
+    )
+
+    it.effect("a slow reader gets everything", () =>
+      Effect.gen(function* () {
+        const bytes = 4 * 1024 ** 2 + 17
+        const container = yield* begun({ _tag: "EchoesManyBytes", bytes })
+        let seen = 0
+        let pauses = 0
+        yield* Stream.runForEach(container.output, (chunk) => {
+          seen += chunk.bytes.byteLength
+          assert.isTrue(chunk.bytes.every((byte) => byte === 120))
+          return pauses++ < 50 ? Effect.sleep("2 millis") : Effect.void
+        })
+        assert.strictEqual(seen, bytes)
+        assert.strictEqual((yield* container.exit).exitCode, 0)
+      })
+    )
+
+    it.effect("has leftovers while it lives, and none once its scope is closed", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const runId = yield* RunId.generate
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const container = yield* runtime.acquire(specOf(runId, { _tag: "SleepsForever" }))
+            yield* container.start
+            yield* container.proceed
+            assert.isNotEmpty(yield* runtime.leftovers(runId))
+            assert.deepStrictEqual(yield* runtime.leftovers(yield* RunId.generate), [], "of another run")
+          })
+        )
+        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+      })
+    )
+
+    it.effect("goes when it was never started, and when it was never let go", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const runId = yield* RunId.generate
+        const spec = specOf(runId, exits(0))
+        yield* Effect.scoped(runtime.acquire(spec))
+        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+        yield* Effect.scoped(Effect.flatMap(runtime.acquire(spec), (container) => container.start))
+        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+      })
+    )
+
+    it.effect("leaves nothing after a body that fails", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const runId = yield* RunId.generate
+        const exit = yield* runtime.acquire(specOf(runId, { _tag: "SleepsForever" })).pipe(
+          Effect.tap((container) => container.start),
+          Effect.tap((container) => container.proceed),
+          Effect.andThen(Effect.fail("planted")),
+          Effect.scoped,
+          Effect.exit
+        )
+        assert.isTrue(Exit.isFailure(exit))
+        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+      })
+    )
+
+    it.effect.each([0, 1, 5, 20, 100])("leaves nothing after interruption, %s ms in", (millis) =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const runId = yield* RunId.generate
+        const fiber = yield* runtime.acquire(specOf(runId, { _tag: "SleepsForever" })).pipe(
+          Effect.tap((container) => container.start),
+          Effect.tap((container) => container.proceed),
+          Effect.andThen((container) => container.exit),
+          Effect.scoped,
+          Effect.forkChild({ startImmediately: true })
+        )
+        yield* Effect.sleep(Duration.millis(millis))
+        yield* Fiber.interrupt(fiber)
+        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+      })
+    )
+
+    it.effect("a second container of the same run and role is refused, and the first lives on", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const runId = yield* RunId.generate
+        const first = yield* runtime.acquire(specOf(runId, exits(4)))
+        const error = yield* Effect.flip(Effect.scoped(runtime.acquire(specOf(runId, exits(5)))))
+        assert.strictEqual(error._tag, "ContainerFailed")
+        yield* first.start
+        yield* first.proceed
+        yield* Stream.runDrain(first.output)
+        assert.strictEqual((yield* first.exit).exitCode, 4)
+      })
+    )
+
+    it.effect("a volume has a name, lives as long as its scope, and belongs to its run", () =>
+      Effect.gen(function* () {
+        const runtime = yield* ContainerRuntime
+        const runId = yield* RunId.generate
+        const volume = runtime.acquireVolume({
+          runId,
+          role: "socket",
+          owner: fixture.user,
+          bytesMax: 64 * 1024,
+          filesMax: 16,
+          runtimeSecondsMax: 60
+        })
+        const source = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const source = yield* volume
+            assert.isTrue((yield* runtime.leftovers(runId)).some((left) => left.includes(source)))
+            return source
+          })
+        )
+        assert.isNotEmpty(source)
+        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+        assert.strictEqual(yield* Effect.scoped(volume), source, "the name is free again")
+      })
+    )
+  })
+}

@@ -1,0 +1,210 @@
+/**
+ * One way to stand between a run and its ports.
+ *
+ * `layer` wraps whichever ports a layer offers, in memory or real; what happens at each call and each release is an
+ * `Interceptor`. Fault layers and `ResourceLedger` are the two there are, and neither knows the shape of a port.
+ */
+import { Context, Effect, Layer, Option, type Scope, Stream } from "effect"
+import { type Container, type ContainerError, ContainerRuntime } from "../ContainerRuntime.ts"
+import { LlmProxy, type LlmProxyError } from "../LlmProxy.ts"
+import type { RunId } from "../RunId.ts"
+import { RunStore } from "../RunStore.ts"
+import type { PostureMismatch, ProxyFailed, RunIdInUse, WorkspaceFailed } from "../SandboxError.ts"
+import { Workspace } from "../Workspace.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** Everything `ContainerRuntime` and what it hands out can be asked, with the error each may answer. @category models */
+export interface ContainerRuntimeOperations {
+  readonly "ContainerRuntime.acquire": ContainerError
+  readonly "ContainerRuntime.release": never
+  readonly "ContainerRuntime.acquireVolume": ContainerError
+  readonly "ContainerRuntime.releaseVolume": never
+  readonly "ContainerRuntime.leftovers": ContainerError
+  readonly "Container.start": ContainerError | PostureMismatch
+  readonly "Container.proceed": ContainerError | ProxyFailed
+  readonly "Container.output": ContainerError
+  readonly "Container.exit": ContainerError
+  readonly "Container.stop": ContainerError
+  readonly "Container.exec": ContainerError
+  readonly "Exec.output": ContainerError
+  readonly "Exec.exitCode": ContainerError
+}
+
+/** @category models */
+export interface LlmProxyOperations {
+  readonly "LlmProxy.acquire": LlmProxyError
+  readonly "LlmProxy.release": never
+  readonly "LlmProxy.ready": LlmProxyError
+  readonly "LlmProxy.failure": LlmProxyError
+  readonly "LlmProxy.traffic": LlmProxyError
+}
+
+/** @category models */
+export interface WorkspaceOperations {
+  readonly "Workspace.acquire": WorkspaceFailed
+  readonly "Workspace.release": never
+  readonly "Workspace.addedBytes": WorkspaceFailed
+}
+
+/** @category models */
+export interface RunStoreOperations {
+  readonly "RunStore.open": RunIdInUse | WorkspaceFailed
+  readonly "RunStore.release": never
+  readonly "RunStore.save": never
+  readonly "RunStore.get": WorkspaceFailed
+  readonly "RunStore.list": WorkspaceFailed
+}
+
+/** @category models */
+export interface Operations
+  extends ContainerRuntimeOperations, LlmProxyOperations, WorkspaceOperations, RunStoreOperations {}
+
+/** @category models */
+export type Operation = keyof Operations
+
+/** Something that is acquired, and owes a release. @category models */
+export interface Resource {
+  readonly runId: RunId
+  readonly kind: "container" | "volume" | "proxy" | "workspace" | "run record"
+  readonly acquire: Operation
+  readonly release: Operation
+}
+
+/** What happens around each call of a port. @category models */
+export interface Interceptor {
+  readonly call: <A, E, R>(operation: Operation, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+  /** Around an acquisition; its release is seen through the scope. */
+  readonly hold: <A, E, R>(
+    resource: Resource,
+    acquire: Effect.Effect<A, E, R | Scope.Scope>
+  ) => Effect.Effect<A, E, R | Scope.Scope>
+}
+
+// -----------------------------------------------------------------------------
+// ports
+// -----------------------------------------------------------------------------
+
+const containerRuntime =
+  ({ call, hold }: Interceptor) =>
+  (runtime: ContainerRuntime["Service"]): ContainerRuntime["Service"] => {
+    const streamed = <A, E>(operation: Operation, stream: Stream.Stream<A, E>): Stream.Stream<A, E> =>
+      Stream.unwrap(call(operation, Effect.succeed(stream)))
+    const container = (inner: Container): Container => ({
+      id: inner.id,
+      start: call("Container.start", inner.start),
+      proceed: call("Container.proceed", inner.proceed),
+      output: streamed("Container.output", inner.output),
+      exit: call("Container.exit", inner.exit),
+      stop: (grace) => call("Container.stop", inner.stop(grace)),
+      exec: (spec) =>
+        Effect.map(call("Container.exec", inner.exec(spec)), (exec) => ({
+          output: streamed("Exec.output", exec.output),
+          exitCode: call("Exec.exitCode", exec.exitCode)
+        }))
+    })
+    return {
+      acquire: (spec) =>
+        hold(
+          {
+            runId: spec.runId,
+            kind: "container",
+            acquire: "ContainerRuntime.acquire",
+            release: "ContainerRuntime.release"
+          },
+          Effect.map(runtime.acquire(spec), container)
+        ),
+      acquireVolume: (spec) =>
+        hold(
+          {
+            runId: spec.runId,
+            kind: "volume",
+            acquire: "ContainerRuntime.acquireVolume",
+            release: "ContainerRuntime.releaseVolume"
+          },
+          runtime.acquireVolume(spec)
+        ),
+      leftovers: (runId) => call("ContainerRuntime.leftovers", runtime.leftovers(runId))
+    }
+  }
+
+const llmProxy =
+  ({ call, hold }: Interceptor) =>
+  (proxy: LlmProxy["Service"]): LlmProxy["Service"] => ({
+    capabilities: proxy.capabilities,
+    acquire: (request) =>
+      hold(
+        { runId: request.runId, kind: "proxy", acquire: "LlmProxy.acquire", release: "LlmProxy.release" },
+        Effect.map(proxy.acquire(request), (endpoint) => ({
+          mounts: endpoint.mounts,
+          ready: call("LlmProxy.ready", endpoint.ready),
+          failure: call("LlmProxy.failure", endpoint.failure),
+          traffic: call("LlmProxy.traffic", endpoint.traffic)
+        }))
+      )
+  })
+
+const workspace =
+  ({ call, hold }: Interceptor) =>
+  (inner: Workspace["Service"]): Workspace["Service"] => ({
+    acquire: (request) =>
+      hold(
+        {
+          runId: request.runId,
+          kind: "workspace",
+          acquire: "Workspace.acquire",
+          release: "Workspace.release"
+        },
+        Effect.map(inner.acquire(request), (acquired) => ({
+          ...acquired,
+          addedBytes: call("Workspace.addedBytes", acquired.addedBytes)
+        }))
+      )
+  })
+
+const runStore =
+  ({ call, hold }: Interceptor) =>
+  (store: RunStore["Service"]): RunStore["Service"] => ({
+    open: (runId, spec) =>
+      hold(
+        { runId, kind: "run record", acquire: "RunStore.open", release: "RunStore.release" },
+        Effect.map(store.open(runId, spec), (open) => ({
+          ...open,
+          save: (record) => call("RunStore.save", open.save(record))
+        }))
+      ),
+    get: (runId) => call("RunStore.get", store.get(runId)),
+    list: call("RunStore.list", store.list)
+  })
+
+const replace =
+  <I, S>(port: Context.Key<I, S>, wrap: (service: S) => S) =>
+  <A>(context: Context.Context<A>): Context.Context<A> =>
+    Option.match(Context.getOption(context, port), {
+      onNone: () => context,
+      onSome: (service) => Context.add(context, port, wrap(service)) as Context.Context<A>
+    })
+
+// -----------------------------------------------------------------------------
+// layers
+// -----------------------------------------------------------------------------
+
+/** `base`, with every port in it intercepted; what else it offers stays as it is. @category layers */
+export const layer = <A, E, R, E2, R2>(
+  base: Layer.Layer<A, E, R>,
+  make: Effect.Effect<Interceptor, E2, R2>
+): Layer.Layer<A, E | E2, Exclude<R | R2, Scope.Scope>> =>
+  Layer.effectContext(
+    Effect.gen(function* () {
+      const interceptor = yield* make
+      const context = yield* Layer.build(base)
+      return context.pipe(
+        replace(ContainerRuntime, containerRuntime(interceptor)),
+        replace(LlmProxy, llmProxy(interceptor)),
+        replace(Workspace, workspace(interceptor)),
+        replace(RunStore, runStore(interceptor))
+      )
+    })
+  )

@@ -1,0 +1,105 @@
+/**
+ * What every `LlmProxy` must do: hand out a socket of the run's own, answer on it, keep its traffic apart, and be gone
+ * when the scope closes.
+ */
+import { assert, it } from "@effect/vitest"
+import { Effect, Fiber, type Layer } from "effect"
+import { LlmProxy, type LlmRequest, socketPath } from "../LlmProxy.ts"
+import * as RunId from "../RunId.ts"
+
+/** What a backend does in its own way. @category models */
+export interface Fixture<R> {
+  /** What is left of a run, by whatever means this proxy is made of. */
+  readonly leftovers?: ((runId: RunId.RunId) => Effect.Effect<ReadonlyArray<string>, unknown, R>) | undefined
+  /** End the run's proxy as a fault would. */
+  readonly kill?: ((runId: RunId.RunId) => Effect.Effect<void, unknown, R>) | undefined
+}
+
+const requestOf = (runId: RunId.RunId): LlmRequest => ({
+  runId,
+  llm: { model: "contract-model", identity: { billingAccountId: "contract", attempt: 0 } },
+  runtimeSecondsMax: 60
+})
+
+const targetOf = (path: string) => path.slice(0, path.lastIndexOf("/"))
+
+/** @category suites */
+export const suite = <R, E>(
+  name: string,
+  layer: Layer.Layer<LlmProxy | R, E>,
+  fixture: Fixture<NoInfer<R>> = {}
+): void =>
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`LlmProxy (${name})`, (it) => {
+    const leftovers = fixture.leftovers ?? (() => Effect.succeed([]))
+
+    it.effect("mounts the socket's directory, read-only, and becomes ready", () =>
+      Effect.gen(function* () {
+        const proxy = yield* LlmProxy
+        const endpoint = yield* proxy.acquire(requestOf(yield* RunId.generate))
+        assert.deepStrictEqual(
+          endpoint.mounts.map(({ readOnly, target }) => ({ readOnly, target })),
+          [{ readOnly: true, target: targetOf(socketPath) }]
+        )
+        yield* endpoint.ready
+        yield* endpoint.ready
+      })
+    )
+
+    it.effect("does not fail by itself while the run needs it, and has seen nothing yet", () =>
+      Effect.gen(function* () {
+        const proxy = yield* LlmProxy
+        const endpoint = yield* proxy.acquire(requestOf(yield* RunId.generate))
+        yield* endpoint.ready
+        assert.strictEqual((yield* endpoint.failure.pipe(Effect.timeoutOption("300 millis")))._tag, "None")
+        assert.deepStrictEqual((yield* endpoint.traffic).calls, [])
+      })
+    )
+
+    it.effect("two runs get two sockets, at the same time", () =>
+      Effect.gen(function* () {
+        const proxy = yield* LlmProxy
+        const [one, other] = yield* Effect.all(
+          [
+            Effect.flatMap(RunId.generate, (runId) => proxy.acquire(requestOf(runId))),
+            Effect.flatMap(RunId.generate, (runId) => proxy.acquire(requestOf(runId)))
+          ],
+          { concurrency: "unbounded" }
+        )
+        yield* Effect.all([one.ready, other.ready], { concurrency: "unbounded" })
+        assert.notStrictEqual(one.mounts[0]?.source, other.mounts[0]?.source)
+      })
+    )
+
+    it.effect("leaves nothing once its scope is closed: ready, not yet ready, or interrupted", () =>
+      Effect.gen(function* () {
+        const proxy = yield* LlmProxy
+        const runId = yield* RunId.generate
+        yield* Effect.scoped(Effect.flatMap(proxy.acquire(requestOf(runId)), (endpoint) => endpoint.ready))
+        assert.deepStrictEqual(yield* leftovers(runId), [])
+        yield* Effect.scoped(proxy.acquire(requestOf(runId)))
+        assert.deepStrictEqual(yield* leftovers(runId), [])
+        const fiber = yield* proxy
+          .acquire(requestOf(runId))
+          .pipe(Effect.andThen(Effect.never), Effect.scoped, Effect.forkChild({ startImmediately: true }))
+        yield* Effect.sleep("20 millis")
+        yield* Fiber.interrupt(fiber)
+        assert.deepStrictEqual(yield* leftovers(runId), [])
+      })
+    )
+
+    const { kill } = fixture
+    if (kill !== undefined) {
+      it.effect("says so when it ends while the run still needs it", () =>
+        Effect.gen(function* () {
+          const proxy = yield* LlmProxy
+          const runId = yield* RunId.generate
+          const endpoint = yield* proxy.acquire(requestOf(runId))
+          yield* endpoint.ready
+          const watcher = yield* Effect.forkScoped(Effect.flip(endpoint.failure))
+          yield* kill(runId)
+          const error = yield* Fiber.join(watcher).pipe(Effect.timeout("15 seconds"))
+          assert.strictEqual(error._tag, "ProxyFailed")
+        })
+      )
+    }
+  })

@@ -1,0 +1,111 @@
+/**
+ * What every `RunStore` must do: one id, one run, for ever; the last word of a run replaces the first.
+ */
+import { assert, it } from "@effect/vitest"
+import { Effect, type Layer } from "effect"
+import * as RunId from "../RunId.ts"
+import { type OpenRun, type RunRecord, RunStore } from "../RunStore.ts"
+import * as SandboxSpec from "../SandboxSpec.ts"
+
+const spec = SandboxSpec.decode({ image: "contract", argv: ["true"], env: { LANG: "C.UTF-8" } })
+
+const finished = (runId: RunId.RunId, open: OpenRun, spec: SandboxSpec.SandboxSpec): RunRecord => ({
+  runId,
+  spec,
+  owner: open.owner,
+  startedAt: new Date(1_000).toISOString(),
+  endedAt: new Date(2_000).toISOString(),
+  outcome: {
+    status: "failed",
+    reason: "TimedOut",
+    code: "timeout",
+    message: "the agent was still running ☃"
+  },
+  timings: [{ phase: "create", durationMs: 12.5 }]
+})
+
+/** @category suites */
+export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
+  it.layer(layer, { excludeTestServices: true, timeout: "1 minute" })(`RunStore (${name})`, (it) => {
+    it.effect("a run that is open is on record, as running", () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore
+        const runId = yield* RunId.generate
+        const { owner } = yield* store.open(runId, yield* spec)
+        const record = yield* store.get(runId)
+        assert.deepStrictEqual(record?.outcome, { status: "running" })
+        assert.deepStrictEqual(record?.spec, yield* spec)
+        assert.strictEqual(record?.owner, owner)
+        assert.isUndefined(record?.endedAt)
+      })
+    )
+
+    it.effect("an id is taken while its run lives, and for ever after", () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore
+        const runId = yield* RunId.generate
+        const again = Effect.flip(Effect.scoped(Effect.flatMap(spec, (spec) => store.open(runId, spec))))
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            yield* store.open(runId, yield* spec)
+            assert.strictEqual((yield* again)._tag, "RunIdInUse")
+          })
+        )
+        const error = yield* again
+        assert.strictEqual(error._tag, "RunIdInUse")
+        assert.include(error.message, runId)
+      })
+    )
+
+    it.effect("of many who want one id at once, one gets it", () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore
+        const runId = yield* RunId.generate
+        const exits = yield* Effect.all(
+          Array.from({ length: 16 }, () =>
+            Effect.exit(Effect.flatMap(spec, (spec) => store.open(runId, spec)))
+          ),
+          { concurrency: "unbounded" }
+        )
+        assert.strictEqual(exits.filter((exit) => exit._tag === "Success").length, 1)
+      })
+    )
+
+    it.effect("the last word is kept, whole, after the scope is closed", () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore
+        const runId = yield* RunId.generate
+        const record = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const open = yield* store.open(runId, yield* spec)
+            const record = finished(runId, open, yield* spec)
+            yield* open.save(record)
+            return record
+          })
+        )
+        assert.deepStrictEqual(yield* store.get(runId), record)
+      })
+    )
+
+    it.effect("an id that no run ever had is not there", () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore
+        assert.isUndefined(yield* store.get(yield* RunId.generate))
+      })
+    )
+
+    it.effect("the list has every run once, the newest first", () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore
+        const runIds = [yield* RunId.generate, yield* RunId.generate, yield* RunId.generate]
+        for (const runId of runIds) {
+          yield* store.open(runId, yield* spec)
+          yield* Effect.sleep("5 millis")
+        }
+        const listed = (yield* store.list)
+          .map((record) => record.runId)
+          .filter((runId) => runIds.includes(runId))
+        assert.deepStrictEqual(listed, runIds.toReversed())
+      })
+    )
+  })

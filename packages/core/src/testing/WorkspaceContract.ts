@@ -1,0 +1,123 @@
+/**
+ * What every `Workspace` must do: files the run may change, inputs it may only read, a user that is not root, and
+ * nothing left of what was made for one run.
+ */
+import { assert, it } from "@effect/vitest"
+import { Effect, Fiber, type Layer, type Scope } from "effect"
+import * as RunId from "../RunId.ts"
+import { inputsTarget, target, Workspace, type WorkspaceRequest } from "../Workspace.ts"
+
+/** What a backend does in its own way. @category models */
+export interface Fixture<R> {
+  /** An existing directory the caller may give to a run. */
+  readonly directory: Effect.Effect<string, unknown, R | Scope.Scope>
+  /** Where nothing is. */
+  readonly missingDirectory: string
+  /** Whether something is at a mount's source. */
+  readonly exists?: ((source: string) => Effect.Effect<boolean, unknown, R>) | undefined
+  /** What a file at a mount's source holds. */
+  readonly read?: ((path: string) => Effect.Effect<string, unknown, R>) | undefined
+}
+
+/** For `Workspace.layerMemory`, given these directories. @category fixtures */
+export const memoryDirectories: ReadonlySet<string> = new Set(["/contract/project"])
+
+/** @category fixtures */
+export const memoryFixture: Fixture<never> = {
+  directory: Effect.succeed("/contract/project"),
+  missingDirectory: "/contract/missing"
+}
+
+const requestOf = (runId: RunId.RunId, source: WorkspaceRequest["source"]): WorkspaceRequest => ({
+  runId,
+  source,
+  inputs: [{ name: "prompt.txt", content: "hello ☃\n" }]
+})
+
+/** @category suites */
+export const suite = <R, E>(
+  name: string,
+  layer: Layer.Layer<Workspace | R, E>,
+  fixture: Fixture<NoInfer<R>>
+): void =>
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`Workspace (${name})`, (it) => {
+    const exists = fixture.exists ?? (() => Effect.succeed(undefined))
+
+    it.effect("mounts what may be changed writable, and inputs read-only", () =>
+      Effect.gen(function* () {
+        const workspaces = yield* Workspace
+        const { mounts } = yield* workspaces.acquire(requestOf(yield* RunId.generate, { type: "temporary" }))
+        const writable = mounts.filter((mount) => !mount.readOnly).map((mount) => mount.target)
+        assert.deepStrictEqual(writable, [target])
+        const inputs = mounts.find((mount) => mount.target === inputsTarget)
+        assert.isTrue(inputs?.readOnly)
+        if (inputs !== undefined && fixture.read !== undefined) {
+          assert.strictEqual(yield* fixture.read(`${inputs.source}/prompt.txt`), "hello ☃\n")
+        }
+      })
+    )
+
+    it.effect("the agent is never root, and has added nothing yet", () =>
+      Effect.gen(function* () {
+        const workspaces = yield* Workspace
+        const { addedBytes, user } = yield* workspaces.acquire(
+          requestOf(yield* RunId.generate, { type: "temporary" })
+        )
+        assert.isAbove(user.userId, 0)
+        assert.isAbove(user.groupId, 0)
+        assert.strictEqual(yield* addedBytes, 0)
+      })
+    )
+
+    it.effect("two runs share no temporary directory", () =>
+      Effect.gen(function* () {
+        const workspaces = yield* Workspace
+        const one = yield* workspaces.acquire(requestOf(yield* RunId.generate, { type: "temporary" }))
+        const other = yield* workspaces.acquire(requestOf(yield* RunId.generate, { type: "temporary" }))
+        const sources = new Set(one.mounts.map((mount) => mount.source))
+        assert.deepStrictEqual(
+          other.mounts.filter((mount) => sources.has(mount.source)),
+          []
+        )
+      })
+    )
+
+    it.effect("a temporary directory ends with its run, however that ends", () =>
+      Effect.gen(function* () {
+        const workspaces = yield* Workspace
+        const request = requestOf(yield* RunId.generate, { type: "temporary" })
+        const { mounts } = yield* Effect.scoped(workspaces.acquire(request))
+        for (const { source } of mounts) assert.notStrictEqual(yield* exists(source), true)
+        const fiber = yield* workspaces
+          .acquire(requestOf(yield* RunId.generate, { type: "temporary" }))
+          .pipe(Effect.andThen(Effect.never), Effect.scoped, Effect.forkChild({ startImmediately: true }))
+        yield* Effect.sleep("20 millis")
+        yield* Fiber.interrupt(fiber)
+      })
+    )
+
+    it.effect("a directory of the host's is used as it is, and stays", () =>
+      Effect.gen(function* () {
+        const workspaces = yield* Workspace
+        const path = yield* fixture.directory
+        const { mounts } = yield* Effect.scoped(
+          workspaces.acquire(requestOf(yield* RunId.generate, { type: "directory", path }))
+        )
+        assert.strictEqual(mounts.find((mount) => mount.target === target)?.source, path)
+        assert.notStrictEqual(yield* exists(path), false)
+      })
+    )
+
+    it.effect("a directory that is not there is refused, by name", () =>
+      Effect.gen(function* () {
+        const workspaces = yield* Workspace
+        const path = fixture.missingDirectory
+        const error = yield* Effect.flip(
+          Effect.scoped(workspaces.acquire(requestOf(yield* RunId.generate, { type: "directory", path })))
+        )
+        assert.strictEqual(error._tag, "WorkspaceFailed")
+        assert.include(error.message, path)
+        assert.isNotEmpty(error.remedy)
+      })
+    )
+  })

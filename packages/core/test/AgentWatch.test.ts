@@ -1,0 +1,310 @@
+import { assert, describe, it } from "@effect/vitest"
+import {
+  LlmProxy,
+  MemoryContainerRuntime,
+  SandboxError,
+  type SandboxSpec,
+  Workspace
+} from "@cogni/sandbox-core"
+import { ContainerRuntimeFaults, LlmProxyFaults, WorkspaceFaults } from "@cogni/sandbox-core/testing"
+import { Clock, Duration, Effect, Fiber, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import { leftovers, llm, run, runner, settle, spec } from "./Specs.ts"
+
+const MiB = 1024 ** 2
+const limited = (limits: NonNullable<SandboxSpec.SandboxSpecInput["limits"]>) => ({ ...spec, limits })
+
+/** The error of a run, and the second at which it came. */
+const fails = Effect.fnUntraced(function* (input: SandboxSpec.SandboxSpecInput, seconds = 0) {
+  const fiber = yield* Effect.forkChild(
+    Effect.all([Effect.flip(run(input)), Effect.suspend(() => Clock.currentTimeMillis)])
+  )
+  yield* settle
+  for (let second = 0; second < seconds; second++) yield* TestClock.adjust("1 second")
+  const [error, atMillis] = yield* Fiber.join(fiber)
+  assert.deepStrictEqual(yield* leftovers(), [])
+  return { error, reason: error.reason, atSeconds: atMillis / 1000 }
+})
+
+const exit = { exitCode: 0, oomKilled: false, processesRefused: false, peak: {} }
+
+/** A workspace that grows. */
+const growing = (bytesPerSecond: number) =>
+  Layer.effect(
+    Workspace.Workspace,
+    Effect.map(Workspace.makeMemory(), (inner) => ({
+      acquire: (request) =>
+        Effect.map(inner.acquire(request), (acquired) => ({
+          ...acquired,
+          addedBytes: Effect.map(Clock.currentTimeMillis, (now) => (now / 1000) * bytesPerSecond)
+        }))
+    }))
+  )
+
+describe("AgentWatch", () => {
+  describe("time", () => {
+    it.effect("an agent that listens to SIGTERM ends then, and its last words are kept", () =>
+      Effect.gen(function* () {
+        const { atSeconds, reason } = yield* fails(
+          limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }),
+          20
+        )
+        if (reason._tag !== "TimedOut") return assert.fail(reason.message)
+        assert.strictEqual(atSeconds, 10)
+        assert.strictEqual(reason.partial.exitCode, 3)
+        assert.strictEqual(reason.partial.output.stdout.text, "working\nbye\n")
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: ({ stdout, terminated }) =>
+              stdout("working\n").pipe(
+                Effect.andThen(terminated),
+                Effect.andThen(stdout("bye\n")),
+                Effect.as(3)
+              )
+          })
+        )
+      )
+    )
+
+    it.effect("one that does not is killed when the grace is over", () =>
+      Effect.gen(function* () {
+        const { atSeconds, error, reason } = yield* fails(
+          limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }),
+          20
+        )
+        if (reason._tag !== "TimedOut") return assert.fail(reason.message)
+        assert.strictEqual(atSeconds, 15)
+        assert.strictEqual(reason.partial.exitCode, 137)
+        assert.strictEqual(reason.partial.output.stdout.text, "working\n")
+        assert.strictEqual(error.code, "timeout")
+      }).pipe(
+        Effect.provide(runner({ program: ({ stdout }) => Effect.andThen(stdout("working\n"), Effect.never) }))
+      )
+    )
+
+    it.effect("the last moment is still in time", () =>
+      Effect.gen(function* () {
+        const fiber = yield* Effect.forkChild(run(limited({ runtimeSecondsMax: 10 })))
+        yield* settle
+        yield* TestClock.adjust("9999 millis")
+        assert.strictEqual((yield* Fiber.join(fiber)).exitCode, 0)
+      }).pipe(Effect.provide(runner({ program: () => Effect.as(Effect.sleep("9999 millis"), 0) })))
+    )
+
+    it.effect("a limit stays that limit where the engine never tells the exit", () =>
+      Effect.gen(function* () {
+        const { reason } = yield* fails(limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }), 60)
+        if (reason._tag !== "TimedOut") return assert.fail(reason.message)
+        assert.isUndefined(reason.partial.exitCode)
+      }).pipe(
+        Effect.provide(
+          runner({
+            runtime: ContainerRuntimeFaults.layer(
+              MemoryContainerRuntime.layer({ program: () => Effect.never }),
+              [ContainerRuntimeFaults.hang("Container.exit", 1)]
+            )
+          })
+        )
+      )
+    )
+
+    it.effect("a stop that never comes back is the engine's fault, and bounded", () =>
+      Effect.gen(function* () {
+        const { atSeconds, reason } = yield* fails(
+          limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }),
+          120
+        )
+        assert.strictEqual(reason._tag, "RuntimeUnavailable")
+        assert.isAtMost(atSeconds, 10 + 5 + 30)
+      }).pipe(
+        Effect.provide(
+          runner({
+            runtime: ContainerRuntimeFaults.layer(
+              MemoryContainerRuntime.layer({ program: () => Effect.never }),
+              [ContainerRuntimeFaults.hang("Container.stop", 1)]
+            )
+          })
+        )
+      )
+    )
+
+    it.effect("the exit is asked for once: what comes after does not matter", () =>
+      Effect.gen(function* () {
+        assert.strictEqual((yield* run()).exitCode, 6)
+      }).pipe(
+        Effect.provide(
+          runner({
+            runtime: ContainerRuntimeFaults.layer(
+              MemoryContainerRuntime.layer({ program: () => Effect.succeed(6) }),
+              [ContainerRuntimeFaults.hang("Container.exit", 2)]
+            )
+          })
+        )
+      )
+    )
+  })
+
+  describe("kernel", () => {
+    const kernel: ReadonlyArray<
+      readonly [what: string, exit: typeof exit, tag: SandboxError.Reason["_tag"] | undefined]
+    > = [
+      ["an agent that the kernel killed", { ...exit, exitCode: 137, oomKilled: true }, "OomKilled"],
+      ["an agent whose child the kernel killed", { ...exit, oomKilled: true }, "OomKilled"],
+      ["an agent that was refused a process", { ...exit, processesRefused: true }, "PidsExhausted"],
+      ["an agent that broke both", { ...exit, oomKilled: true, processesRefused: true }, "OomKilled"],
+      ["an agent that killed itself", { ...exit, exitCode: 137 }, undefined]
+    ]
+    it.effect.each(kernel)("%s", ([, exit, tag]) =>
+      Effect.gen(function* () {
+        const ended = yield* Effect.result(run(limited({ memoryBytesMax: 64 * MiB, processesMax: 8 })))
+        if (ended._tag === "Success") {
+          assert.isUndefined(tag)
+          return assert.strictEqual(ended.success.exitCode, exit.exitCode)
+        }
+        assert.strictEqual(ended.failure.reason._tag, tag)
+        assert.strictEqual(ended.failure.partial?.exitCode, exit.exitCode)
+        assert.strictEqual(ended.failure.partial?.output.stdout.text, "so far")
+        assert.strictEqual(ended.failure.partial?.peak.memoryBytes, 60 * MiB)
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: ({ stdout }) => Effect.as(stdout("so far"), { ...exit, peak: { memoryBytes: 60 * MiB } })
+          })
+        )
+      )
+    )
+
+    it.effect("what the kernel did outranks the clock: it came first", () =>
+      Effect.gen(function* () {
+        const { reason } = yield* fails(limited({ runtimeSecondsMax: 10 }), 20)
+        assert.strictEqual(reason._tag, "OomKilled")
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: ({ terminated }) => Effect.as(terminated, { ...exit, exitCode: 137, oomKilled: true })
+          })
+        )
+      )
+    )
+  })
+
+  describe("output", () => {
+    const flood = "x".repeat(64 * 1024)
+    it.effect("a flood is stopped, counted, and partly kept", () =>
+      Effect.gen(function* () {
+        const { atSeconds, reason } = yield* fails(
+          limited({ outputBytesMax: MiB, outputRetainedBytesMax: 1000, stopGraceSecondsMax: 5 })
+        )
+        if (reason._tag !== "OutputLimitExceeded") return assert.fail(reason.message)
+        assert.strictEqual(atSeconds, 0)
+        assert.strictEqual(reason.partial.output.stdout.text, "x".repeat(1000))
+        assert.isTrue(reason.partial.output.stdout.truncated)
+        assert.isAbove(reason.partial.output.stdout.bytes, MiB)
+        assert.strictEqual(reason.partial.exitCode, 2)
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: ({ stdout, terminated }) =>
+              Effect.raceFirst(Effect.forever(stdout(flood)), terminated).pipe(Effect.as(2))
+          })
+        )
+      )
+    )
+
+    it.effect("one that ignores SIGTERM is killed, and what it wrote meanwhile is drained", () =>
+      Effect.gen(function* () {
+        const { reason } = yield* fails(limited({ outputBytesMax: MiB, stopGraceSecondsMax: 2 }), 5)
+        assert.strictEqual(reason._tag, "OutputLimitExceeded")
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: ({ stdout }) => Effect.forever(Effect.andThen(stdout(flood), Effect.sleep("50 millis")))
+          })
+        )
+      )
+    )
+
+    it.effect("the limit is for both streams together, and its last byte is still allowed", () =>
+      Effect.gen(function* () {
+        const { output } = yield* run(limited({ outputBytesMax: 6 }))
+        assert.strictEqual(output.stdout.bytes + output.stderr.bytes, 6)
+        const error = yield* Effect.flip(
+          run({ ...limited({ outputBytesMax: 5 }), runId: "run-test00000002" as never })
+        )
+        assert.strictEqual(error.reason._tag, "OutputLimitExceeded")
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: ({ stderr, stdout }) => stdout("abc").pipe(Effect.andThen(stderr("def")), Effect.as(0))
+          })
+        )
+      )
+    )
+  })
+
+  describe("disk", () => {
+    it.effect("a run that fills its workspace is stopped at the next measure", () =>
+      Effect.gen(function* () {
+        const { atSeconds, reason } = yield* fails(
+          limited({ workspaceBytesMax: 3 * MiB, stopGraceSecondsMax: 5 }),
+          20
+        )
+        if (reason._tag !== "DiskFull") return assert.fail(reason.message)
+        assert.strictEqual(atSeconds, 4)
+        assert.strictEqual(reason.partial.peak.workspaceBytes, 4 * MiB)
+        assert.strictEqual(reason.partial.exitCode, 143)
+      }).pipe(
+        Effect.provide(
+          runner({ workspace: growing(MiB), program: ({ terminated }) => Effect.as(terminated, 143) })
+        )
+      )
+    )
+
+    it.effect("a workspace that can no longer be measured ends the run", () =>
+      Effect.gen(function* () {
+        const { atSeconds, reason } = yield* fails(spec, 20)
+        assert.strictEqual(reason._tag, "WorkspaceFailed")
+        assert.strictEqual(atSeconds, 2)
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: () => Effect.never,
+            workspace: WorkspaceFaults.layer(Workspace.layerMemory(), [
+              WorkspaceFaults.failNth(
+                "Workspace.addedBytes",
+                3,
+                new SandboxError.WorkspaceFailed({ path: "/w", detail: "is gone", remedy: "Look for it" })
+              )
+            ])
+          })
+        )
+      )
+    )
+  })
+
+  describe("proxy", () => {
+    it.effect("a proxy that dies during the run ends the run, then and there", () =>
+      Effect.gen(function* () {
+        const { atSeconds, error, reason } = yield* fails({ ...spec, llm }, 60)
+        assert.strictEqual(reason._tag, "ProxyFailed")
+        assert.strictEqual(atSeconds, 7)
+        assert.isTrue(error.isRetryable)
+      }).pipe(
+        Effect.provide(
+          runner({
+            program: () => Effect.never,
+            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory, [
+              LlmProxyFaults.slow("LlmProxy.failure", Duration.seconds(7)),
+              LlmProxyFaults.failNth(
+                "LlmProxy.failure",
+                1,
+                new SandboxError.ProxyFailed({ detail: "it ended", remedy: "Look at its log" })
+              )
+            ])
+          })
+        )
+      )
+    )
+  })
+})

@@ -1,0 +1,32 @@
+import { assert, describe, it } from "@effect/vitest"
+import { LlmProxy, RunId } from "@cogni/sandbox-core"
+import { LlmProxyContract } from "@cogni/sandbox-core/testing"
+import { Effect } from "effect"
+
+LlmProxyContract.suite("memory", LlmProxy.layerMemory)
+
+const request: LlmProxy.LlmRequest = {
+  runId: RunId.RunId.make("run-proxy0000001"),
+  llm: { model: "m", identity: { billingAccountId: "b", attempt: 0 } },
+  runtimeSecondsMax: 60
+}
+
+describe("LlmProxy", () => {
+  it.effect("layerNoop refuses, and says what to do", () =>
+    Effect.gen(function* () {
+      const proxy = yield* LlmProxy.LlmProxy
+      const error = yield* Effect.flip(proxy.acquire(request))
+      assert.strictEqual(error._tag, "ProxyFailed")
+      assert.include(error.message, "Provide a LlmProxy layer")
+    }).pipe(Effect.provide(LlmProxy.layerNoop))
+  )
+
+  it.effect("the socket in memory is dead once its scope is closed", () =>
+    Effect.gen(function* () {
+      const proxy = yield* LlmProxy.LlmProxy
+      const endpoint = yield* Effect.scoped(Effect.tap(proxy.acquire(request), ({ ready }) => ready))
+      assert.strictEqual((yield* Effect.flip(endpoint.ready))._tag, "ProxyFailed")
+      assert.strictEqual((yield* Effect.flip(endpoint.traffic))._tag, "ProxyFailed")
+    }).pipe(Effect.provide(LlmProxy.layerMemory))
+  )
+})

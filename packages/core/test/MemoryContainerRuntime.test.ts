@@ -1,0 +1,46 @@
+import { assert, describe, it } from "@effect/vitest"
+import { ContainerRuntime, MemoryContainerRuntime, RunId, SandboxError } from "@cogni/sandbox-core"
+import { ContainerRuntimeContract } from "@cogni/sandbox-core/testing"
+import { Duration, Effect, Fiber, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import { containerSpec } from "./Specs.ts"
+
+ContainerRuntimeContract.suite("memory", MemoryContainerRuntime.layer(ContainerRuntimeContract.memoryOptions))
+
+const acquire = Effect.gen(function* () {
+  const runtime = yield* ContainerRuntime.ContainerRuntime
+  return yield* runtime.acquire(containerSpec(RunId.RunId.make("run-memory000001")))
+})
+
+describe("MemoryContainerRuntime", () => {
+  it.effect("a program that dies ends with a signal's code, never with an error", () =>
+    Effect.gen(function* () {
+      const container = yield* acquire
+      yield* container.start
+      yield* container.proceed
+      yield* Stream.runDrain(container.output)
+      assert.strictEqual((yield* container.exit).exitCode, 139)
+    }).pipe(Effect.provide(MemoryContainerRuntime.layer({ program: () => Effect.die("segmentation fault") })))
+  )
+
+  it.effect("the kill comes exactly when the grace is over", () =>
+    Effect.gen(function* () {
+      const container = yield* acquire
+      yield* container.start
+      yield* container.proceed
+      const stop = yield* Effect.forkChild(container.stop(Duration.seconds(5)))
+      yield* TestClock.adjust("4999 millis")
+      assert.isUndefined(stop.pollUnsafe())
+      yield* TestClock.adjust("1 millis")
+      yield* Fiber.join(stop)
+      assert.strictEqual((yield* container.exit).exitCode, 137)
+    }).pipe(Effect.provide(MemoryContainerRuntime.layer({ program: () => Effect.never })))
+  )
+
+  it.effect("images that were not named are missing", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(acquire)
+      assert.instanceOf(error, SandboxError.ImageNotFound)
+    }).pipe(Effect.provide(MemoryContainerRuntime.layer({ images: new Set() })))
+  )
+})

@@ -1,0 +1,149 @@
+import { assert, describe, it } from "@effect/vitest"
+import { ContainerRuntime, LlmProxy, MemoryContainerRuntime, Workspace } from "@cogni/sandbox-core"
+import { ResourceLedger } from "@cogni/sandbox-core/testing"
+import { Effect, Exit, Layer, Scope } from "effect"
+import { containerSpec, leftovers, llm, runId } from "./Specs.ts"
+
+type Kind = ResourceLedger.Entry["kind"]
+const entry = (event: ResourceLedger.Entry["event"], kind: Kind, number = 1): ResourceLedger.Entry => ({
+  atMillis: 0,
+  event,
+  runId,
+  kind,
+  number
+})
+const acquired = (kind: Kind, number?: number) => [entry("acquired", kind, number)]
+const released = (kind: Kind, number?: number) => [
+  entry("releasing", kind, number),
+  entry("released", kind, number)
+]
+
+const observed = Layer.provideMerge(
+  ResourceLedger.observe(
+    Layer.mergeAll(MemoryContainerRuntime.layer(), Workspace.layerMemory(), LlmProxy.layerMemory)
+  ),
+  ResourceLedger.layer
+)
+
+const workspace = Workspace.Workspace.use((workspaces) =>
+  workspaces.acquire({ runId, source: { type: "temporary" }, inputs: [] })
+)
+const container = ContainerRuntime.ContainerRuntime.use((runtime) => runtime.acquire(containerSpec(runId)))
+const proxy = LlmProxy.LlmProxy.use((proxy) => proxy.acquire({ runId, llm, runtimeSecondsMax: 1 }))
+const violations = ResourceLedger.ResourceLedger.use((ledger) => ledger.violations)
+
+describe("ResourceLedger", () => {
+  const ledgers: ReadonlyArray<
+    readonly [what: string, entries: ReadonlyArray<ResourceLedger.Entry>, violation: RegExp | undefined]
+  > = [
+    ["nothing at all", [], undefined],
+    [
+      "in reverse",
+      [
+        ...acquired("run record"),
+        ...acquired("workspace"),
+        ...acquired("proxy"),
+        ...acquired("container"),
+        ...released("container"),
+        ...released("proxy"),
+        ...released("workspace"),
+        ...released("run record")
+      ],
+      undefined
+    ],
+    [
+      "two of a kind, in any order",
+      [
+        ...acquired("container"),
+        ...acquired("container", 2),
+        ...released("container"),
+        ...released("container", 2)
+      ],
+      undefined
+    ],
+    ["kept", acquired("container"), /^container 1 of .* never released$/u],
+    [
+      "one of two kept",
+      [...acquired("proxy"), ...acquired("proxy", 2), ...released("proxy")],
+      /^proxy 2 of/u
+    ],
+    ["let go twice", [...acquired("proxy"), ...released("proxy"), ...released("proxy")], /released 2 times/u],
+    ["let go, and never held", released("proxy"), /never acquired/u],
+    [
+      "let go while needed",
+      [
+        ...acquired("workspace"),
+        ...acquired("container"),
+        ...released("workspace"),
+        ...released("container")
+      ],
+      /^workspace 1 of .* while container 1/u
+    ],
+    [
+      "let go while what needs it is going",
+      [
+        ...acquired("workspace"),
+        ...acquired("container"),
+        entry("releasing", "container"),
+        ...released("workspace"),
+        entry("released", "container")
+      ],
+      /^workspace 1 of .* while container 1/u
+    ],
+    [
+      "a run record let go before its proxy",
+      [...acquired("run record"), ...acquired("proxy"), ...released("run record"), ...released("proxy")],
+      /^run record 1 of .* while proxy 1/u
+    ]
+  ]
+  it.each(ledgers)("%s", (_what, entries, violation) => {
+    const found = ResourceLedger.violationsOf(entries)
+    if (violation === undefined) return assert.deepStrictEqual(found, [])
+    assert.lengthOf(found, 1)
+    assert.match(found[0]!, violation)
+  })
+
+  it.effect("sees what a layer hands out come and go", () =>
+    Effect.gen(function* () {
+      yield* Effect.scoped(workspace.pipe(Effect.andThen(proxy), Effect.andThen(container)))
+      const ledger = yield* ResourceLedger.ResourceLedger
+      assert.deepStrictEqual(
+        (yield* ledger.entries).map(({ event, kind }) => `${event} ${kind}`),
+        [
+          "acquired workspace",
+          "acquired proxy",
+          "acquired container",
+          "releasing container",
+          "released container",
+          "releasing proxy",
+          "released proxy",
+          "releasing workspace",
+          "released workspace"
+        ]
+      )
+      assert.deepStrictEqual(yield* violations, [])
+    }).pipe(Effect.provide(observed))
+  )
+
+  it.effect("says so when a scope is never closed, or closed in the wrong order", () =>
+    Effect.gen(function* () {
+      const one = yield* Scope.make()
+      const other = yield* Scope.make()
+      yield* Scope.provide(workspace, one)
+      yield* Scope.provide(container, other)
+      assert.lengthOf(yield* violations, 2)
+      yield* Scope.close(one, Exit.void)
+      assert.match((yield* violations).join("\n"), /workspace 1 of .* was released while container 1/u)
+      yield* Scope.close(other, Exit.void)
+      assert.lengthOf(yield* violations, 1)
+      assert.deepStrictEqual(yield* leftovers(), [])
+    }).pipe(Effect.provide(observed))
+  )
+
+  it.effect("what could not be had is not held", () =>
+    Effect.gen(function* () {
+      yield* Effect.scoped(Effect.andThen(container, Effect.flip(container)))
+      assert.deepStrictEqual(yield* violations, [])
+    }).pipe(Effect.provide(observed))
+  )
+})

@@ -1,0 +1,162 @@
+import { assert, describe, it } from "@effect/vitest"
+import { RunId, RunResult, SandboxError } from "@cogni/sandbox-core"
+import { Effect, Schema } from "effect"
+
+const runId = RunId.RunId.make("run-error0000001")
+const secret = "sk-live-0123456789"
+const partial: SandboxError.Partial = {
+  exitCode: 137,
+  output: { ...RunResult.emptyOutput, stdout: { text: secret, bytes: secret.length, truncated: false } },
+  peak: { memoryBytes: 64 * 1024 ** 2, workspaceBytes: 3 * 1024 ** 3 }
+}
+
+/** One of every reason: the code and retry it must answer, and the words that say what to do. */
+const reasons: ReadonlyArray<
+  readonly [SandboxError.Reason, code: SandboxError.ErrorCode, isRetryable: boolean, remedy: string]
+> = [
+  [
+    new SandboxError.TimedOut({ runtimeSecondsMax: 60, partial }),
+    "timeout",
+    false,
+    "Raise limits.runtimeSecondsMax"
+  ],
+  [
+    new SandboxError.OomKilled({ memoryBytesMax: 64 * 1024 ** 2, partial }),
+    "oom_killed",
+    false,
+    "Raise limits.memoryBytesMax"
+  ],
+  [
+    new SandboxError.PidsExhausted({ processesMax: 16, partial }),
+    "container_failed",
+    false,
+    "Raise limits.processesMax"
+  ],
+  [
+    new SandboxError.OutputLimitExceeded({ outputBytesMax: 1024, partial }),
+    "container_failed",
+    false,
+    "raise limits.outputBytesMax"
+  ],
+  [
+    new SandboxError.DiskFull({ workspaceBytesMax: 1024 ** 3, partial }),
+    "container_failed",
+    false,
+    "Raise limits.workspaceBytesMax"
+  ],
+  [
+    new SandboxError.BudgetExceeded({ budget: "10 calls", partial }),
+    "container_failed",
+    false,
+    "Raise the budget"
+  ],
+  [
+    new SandboxError.InvalidSpec({ problems: ["argv: Missing key"] }),
+    "invalid_request",
+    false,
+    "argv: Missing key"
+  ],
+  [new SandboxError.RunIdInUse({ runId }), "invalid_request", false, "leave it out"],
+  [
+    new SandboxError.RuntimeUnavailable({ detail: "does not answer", remedy: "Start it" }),
+    "internal",
+    true,
+    "Start it"
+  ],
+  [new SandboxError.ImageNotFound({ image: "agent:1" }), "container_failed", false, "Build it"],
+  [
+    new SandboxError.ContainerFailed({ operation: "create", detail: "no", remedy: "Use a fresh run id" }),
+    "container_failed",
+    false,
+    "Use a fresh run id"
+  ],
+  [
+    new SandboxError.ProxyFailed({ detail: "ended", remedy: "Look at its log" }),
+    "internal",
+    true,
+    "Look at its log"
+  ],
+  [
+    new SandboxError.PostureMismatch({ mismatches: ["seccomp mode is 0, not 2 (filter)"] }),
+    "container_failed",
+    false,
+    "doctor"
+  ],
+  [
+    new SandboxError.WorkspaceFailed({ path: "/project", detail: "does not exist", remedy: "Make it" }),
+    "invalid_request",
+    false,
+    "Make it"
+  ]
+]
+
+const codec = Schema.toCodecJson(SandboxError.SandboxError)
+
+describe("SandboxError", () => {
+  it("this table has every reason there is", () => {
+    assert.sameMembers(
+      reasons.map(([reason]) => reason._tag),
+      SandboxError.Reason.members.map((member) => member.identifier)
+    )
+  })
+
+  it.each(reasons.map((row) => [row[0]._tag, ...row] as const))(
+    "%s answers its code, whether to retry, and what to do",
+    (_tag, reason, code, isRetryable, remedy) => {
+      const error = new SandboxError.SandboxError({ runId, reason })
+      assert.strictEqual(error.code, code)
+      assert.strictEqual(error.isRetryable, isRetryable)
+      assert.strictEqual(error.message, `${runId}: ${reason.message}`)
+      assert.include(error.message, remedy)
+      assert.deepStrictEqual(error.partial, "partial" in reason ? partial : undefined)
+    }
+  )
+
+  it.effect.each(reasons.map(([reason]) => reason))("$_tag survives its JSON form", (reason) =>
+    Effect.gen(function* () {
+      const error = new SandboxError.SandboxError({ runId, reason })
+      const wire = JSON.parse(JSON.stringify(yield* Schema.encodeEffect(codec)(error)))
+      const back = yield* Schema.decodeUnknownEffect(codec)(wire)
+      assert.instanceOf(back, SandboxError.SandboxError)
+      assert.strictEqual(back.reason._tag, reason._tag)
+      assert.strictEqual(back.message, error.message)
+      assert.strictEqual(back.code, error.code)
+      assert.strictEqual(back.isRetryable, error.isRetryable)
+      assert.deepStrictEqual(back.partial, error.partial)
+    })
+  )
+
+  it.each(reasons.map(([reason]) => reason))("what $_tag says has nothing of the output in it", (reason) => {
+    const error = new SandboxError.SandboxError({ runId, reason })
+    assert.notInclude(error.message, secret)
+    assert.notInclude(String(error), secret)
+    assert.notInclude(error.stack ?? "", secret)
+  })
+
+  it("an error without a run says so by having none", () => {
+    const error = new SandboxError.SandboxError({
+      reason: new SandboxError.InvalidSpec({ problems: ["image: Missing key"] })
+    })
+    assert.isUndefined(error.runId)
+    assert.strictEqual(error.message, "the spec is refused: image: Missing key")
+  })
+
+  it("sizes are told as people read them", () => {
+    const oom = (memoryBytesMax: number) => new SandboxError.OomKilled({ memoryBytesMax, partial }).message
+    assert.include(oom(64 * 1024 ** 2), "64.0 MiB")
+    assert.include(oom(1024 ** 3), "1.0 GiB")
+    assert.include(oom(1000), "1000 bytes")
+  })
+
+  it.effect("one reason can be recovered from, by name", () =>
+    Effect.gen(function* () {
+      const [reason] = reasons[0]!
+      const recovered = yield* Effect.fail(new SandboxError.SandboxError({ runId, reason })).pipe(
+        Effect.catchReason("SandboxError", "TimedOut", ({ runtimeSecondsMax }) =>
+          Effect.succeed(runtimeSecondsMax)
+        )
+      )
+      assert.strictEqual(recovered, 60)
+    })
+  )
+})

@@ -1,0 +1,390 @@
+/**
+ * Every spec, every fault, every point of interruption.
+ *
+ * A schedule says what the agent does, what goes wrong at which port, and when somebody interrupts. `expected` works
+ * out, on paper and by the clock alone, how such a run must end; the run in memory must end so, with everything
+ * released once and in order. A failure prints its seed and a replay token.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import {
+  LlmProxy,
+  MemoryContainerRuntime,
+  RunStore,
+  SandboxError,
+  SandboxRunner,
+  SandboxSpec,
+  Workspace
+} from "@cogni/sandbox-core"
+import { Fault as Faults, Interceptor, ResourceLedger } from "@cogni/sandbox-core/testing"
+import { Cause, Clock, Duration, Effect, Exit, Fiber, Layer, Schema } from "effect"
+import { TestClock } from "effect/testing"
+import { leftovers, llm, record, runId } from "./Specs.ts"
+
+// -----------------------------------------------------------------------------
+// schedules
+// -----------------------------------------------------------------------------
+
+const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
+
+const detail = "planted"
+const remedy = "Take it out"
+const containerFailed = new SandboxError.ContainerFailed({ operation: "planted", detail, remedy })
+const unavailable = new SandboxError.RuntimeUnavailable({ detail, remedy })
+const proxyFailed = new SandboxError.ProxyFailed({ detail, remedy })
+const workspaceFailed = new SandboxError.WorkspaceFailed({ path: "/planted", detail, remedy })
+
+/** How each call fails where it does; as different as their types allow. */
+const errors = {
+  "RunStore.open": new SandboxError.RunIdInUse({ runId }),
+  "Workspace.acquire": workspaceFailed,
+  "LlmProxy.acquire": unavailable,
+  "ContainerRuntime.acquire": new SandboxError.ImageNotFound({ image: "planted" }),
+  "Container.start": new SandboxError.PostureMismatch({ mismatches: ["planted"] }),
+  "LlmProxy.ready": containerFailed,
+  "Container.proceed": proxyFailed,
+  "Container.output": containerFailed,
+  "Container.exit": unavailable,
+  "Container.stop": containerFailed,
+  "Workspace.addedBytes": workspaceFailed,
+  "LlmProxy.failure": proxyFailed,
+  "LlmProxy.traffic": proxyFailed
+} satisfies { [O in Interceptor.Operation]?: Interceptor.Operations[O] }
+
+type Call = keyof typeof errors
+const calls = Object.keys(errors) as ReadonlyArray<Call>
+const releases = [
+  "ContainerRuntime.release",
+  "LlmProxy.release",
+  "Workspace.release",
+  "RunStore.release"
+] as const
+
+const Moment = Schema.Literals(["before", "after"])
+
+/** Slow by little: several together stay under every bound, so that only what hangs is taken for hanging. */
+const slowSecondsMax = 5
+
+const Fault = Schema.Union([
+  Schema.Struct({ _tag: Schema.Literal("FailNth"), operation: Schema.Literals(calls), moment: Moment }),
+  Schema.Struct({ _tag: Schema.Literal("Hang"), operation: Schema.Literals(calls), moment: Moment }),
+  Schema.Struct({
+    _tag: Schema.Literal("Slow"),
+    operation: Schema.Literals([...calls, ...releases, "RunStore.save"]),
+    seconds: between(1, slowSecondsMax)
+  }),
+  Schema.Struct({ _tag: Schema.Literal("DieOnRelease"), operation: Schema.Literals(releases) })
+])
+type Fault = typeof Fault.Type
+
+const Schedule = Schema.Struct({
+  spec: SandboxSpec.SandboxSpec,
+  withModel: Schema.Boolean,
+  runtimeSecondsMax: between(1, 30),
+  stopGraceSecondsMax: between(0, 10),
+  agent: Schema.Struct({
+    seconds: between(0, 40),
+    exitCode: between(0, 255),
+    /** What the kernel did: 0 and 1 killed for memory, 1 and 2 refused a process. */
+    kernel: between(0, 12),
+    listens: Schema.Boolean,
+    /** The limit is 100. */
+    outputBytes: between(0, 125)
+  }),
+  faults: Schema.Array(Fault).check(Schema.isMaxLength(3)),
+  interruption: Schema.Union([
+    Schema.Undefined,
+    Schema.Struct({ turns: between(0, 120), seconds: between(0, 40) })
+  ])
+})
+type Schedule = typeof Schedule.Type
+
+const toFault = (fault: Fault): Faults.Fault => {
+  switch (fault._tag) {
+    case "FailNth":
+      return { ...fault, nth: 1, error: errors[fault.operation] } as Faults.Fault
+    case "Hang":
+      return { ...fault, nth: 1 }
+    case "Slow":
+      return { _tag: "Slow", operation: fault.operation, millis: fault.seconds * 1000 }
+    case "DieOnRelease":
+      return fault
+  }
+}
+
+const kernelOf = ({ agent }: Schedule) => ({
+  oomKilled: agent.kernel <= 1,
+  processesRefused: agent.kernel === 1 || agent.kernel === 2
+})
+
+/** A store that claimed an id and whose answer was lost is the reaper's case, not the run's. */
+const isFair = (fault: Fault) =>
+  !(fault.operation === "RunStore.open" && "moment" in fault && fault.moment === "after")
+
+// -----------------------------------------------------------------------------
+// expected
+// -----------------------------------------------------------------------------
+
+type End = "exited" | SandboxError.Reason["_tag"]
+
+/** When a step is over, and, where it ends the run, in which ways that can be. Infinity: never. */
+interface Step {
+  readonly at: number
+  readonly ends?: ReadonlyArray<End>
+}
+
+/** Of steps that go on at the same time: the first to fail, or else the last to be done. Ties may go either way. */
+const together = (steps: ReadonlyArray<Step>): Step => {
+  const failing = steps.filter((step) => step.ends !== undefined)
+  if (failing.length === 0) return { at: Math.max(...steps.map((step) => step.at)) }
+  const at = Math.min(...failing.map((step) => step.at))
+  return { at, ends: failing.filter((step) => step.at === at).flatMap((step) => step.ends ?? []) }
+}
+
+const expected = (schedule: Schedule): ReadonlyArray<End> => {
+  const { agent, runtimeSecondsMax, stopGraceSecondsMax, withModel } = schedule
+  const { oomKilled, processesRefused } = kernelOf(schedule)
+  const faults = schedule.faults.filter(isFair)
+
+  const ask = (
+    operation: Call,
+    from: number,
+    options: { readonly seconds?: number; readonly again?: boolean } = {}
+  ): Step => {
+    let at = from
+    for (const moment of ["before", "after"] as const) {
+      for (const fault of faults) {
+        if (fault.operation !== operation) continue
+        if (fault._tag === "Slow" && moment === "before") at += fault.seconds
+        if (options.again === true || !("moment" in fault) || fault.moment !== moment) continue
+        if (fault._tag === "Hang") return { at: Number.POSITIVE_INFINITY }
+        return { at, ends: [errors[operation]._tag] }
+      }
+      if (moment === "before") at += options.seconds ?? 0
+    }
+    return { at }
+  }
+  const bounded = (step: Step, from: number, seconds: number, end: End): Step =>
+    step.at > from + seconds ? { at: from + seconds, ends: [end] } : step
+  const phase = (operation: Call, from: number, tooSlow: End) =>
+    bounded(ask(operation, from), from, 120, tooSlow)
+  const ifModel = (step: Step): ReadonlyArray<Step> => (withModel ? [step] : [])
+
+  const watch = (start: number): Step => {
+    const selfExit = start + agent.seconds
+    const kernel: ReadonlyArray<End> = oomKilled ? ["OomKilled"] : processesRefused ? ["PidsExhausted"] : []
+    const floods = agent.outputBytes > 100
+    const reader = ask("Container.output", start)
+    const read = Math.max(reader.at, selfExit)
+    const exit = ask("Container.exit", read)
+    const time: Step = { at: start + runtimeSecondsMax }
+
+    /** The host stops it, at `from`, because of `limit`. */
+    const stopped = (from: number, limit: End): ReadonlyArray<End> => {
+      const asked = ask("Container.stop", from)
+      // Only what comes before the stop itself delays it.
+      const stoppedAt = (at: number): ReadonlyArray<readonly [at: number, ends: ReadonlyArray<End>]> => {
+        if (selfExit < at || agent.listens) return [[at, kernel]]
+        const kill = at + stopGraceSecondsMax
+        return [
+          ...(selfExit <= kill ? [[selfExit, kernel] as const] : []),
+          ...(kill <= selfExit ? [[kill, []] as const] : [])
+        ]
+      }
+      const failsBefore = faults.find(
+        (fault) => fault.operation === "Container.stop" && "moment" in fault && fault.moment === "before"
+      )
+      if (asked.ends !== undefined) return asked.ends
+      if (asked.at === Number.POSITIVE_INFINITY || failsBefore !== undefined) return ["RuntimeUnavailable"]
+      return stoppedAt(asked.at).flatMap(([at, facts]): ReadonlyArray<End> => {
+        if (reader.ends !== undefined && reader.at <= at + 10) return reader.ends
+        const told = (again: boolean): ReadonlyArray<End> => {
+          const answer = ask("Container.exit", Math.max(at, reader.at), { again })
+          const unknown: ReadonlyArray<End> = [limit]
+          const known = answer.ends ?? (facts.length > 0 ? facts : [limit])
+          return answer.at > at + 10 ? unknown : answer.at === at + 10 ? [...unknown, ...known] : known
+        }
+        // The exit was asked for before if the output had ended by then.
+        return read < from ? told(true) : read > from ? told(false) : [...told(true), ...told(false)]
+      })
+    }
+
+    const flood: Step = { at: floods && reader.ends === undefined ? reader.at : Number.POSITIVE_INFINITY }
+    const disk = ask("Workspace.addedBytes", start)
+    const failure = ask("LlmProxy.failure", start, { seconds: Number.POSITIVE_INFINITY })
+    const readerFails: Step = reader.ends === undefined ? { at: Number.POSITIVE_INFINITY } : reader
+    const exits: Step = reader.ends === undefined ? exit : { at: Number.POSITIVE_INFINITY }
+    const never = (step: Step): Step => (step.ends === undefined ? { at: Number.POSITIVE_INFINITY } : step)
+    const candidates = [exits, time, flood, readerFails, never(disk), ...(withModel ? [never(failure)] : [])]
+    const at = Math.min(...candidates.map((step) => step.at))
+    const ends = new Set<End>()
+    if (exits.at === at) {
+      for (const end of exits.ends ??
+        (kernel.length > 0 ? kernel : floods ? ["OutputLimitExceeded" as const] : ["exited" as const])) {
+        ends.add(end)
+      }
+    }
+    if (time.at === at) for (const end of stopped(at, "TimedOut")) ends.add(end)
+    if (flood.at === at) for (const end of stopped(at, "OutputLimitExceeded")) ends.add(end)
+    for (const step of candidates.slice(3))
+      if (step.at === at) for (const end of step.ends ?? []) ends.add(end)
+    const [only] = ends
+    return ends.size === 1 && only === "exited" ? { at } : { at, ends: [...ends] }
+  }
+
+  const stages: ReadonlyArray<(from: number) => Step> = [
+    (from) => phase("RunStore.open", from, "WorkspaceFailed"),
+    (from) =>
+      together([
+        phase("Workspace.acquire", from, "WorkspaceFailed"),
+        ...ifModel(phase("LlmProxy.acquire", from, "ProxyFailed"))
+      ]),
+    (from) => phase("ContainerRuntime.acquire", from, "RuntimeUnavailable"),
+    (from) =>
+      together([
+        phase("Container.start", from, "RuntimeUnavailable"),
+        ...ifModel(phase("LlmProxy.ready", from, "ProxyFailed"))
+      ]),
+    (from) => phase("Container.proceed", from, "RuntimeUnavailable"),
+    watch,
+    (from) => together([{ at: from }, ...ifModel(phase("LlmProxy.traffic", from, "ProxyFailed"))])
+  ]
+  let at = 0
+  const possible = new Set<End>()
+  for (const stage of stages) {
+    const step = stage(at)
+    for (const end of step.ends ?? []) if (end !== "exited") possible.add(end)
+    if (step.ends !== undefined && !step.ends.includes("exited")) return [...possible]
+    at = step.at
+  }
+  return [...possible, "exited"]
+}
+
+// -----------------------------------------------------------------------------
+// the run
+// -----------------------------------------------------------------------------
+
+const programOf =
+  (schedule: Schedule): MemoryContainerRuntime.Program =>
+  ({ stdout, terminated }) =>
+    Effect.gen(function* () {
+      const { exitCode, listens, outputBytes, seconds } = schedule.agent
+      if (outputBytes > 0) yield* stdout("x".repeat(outputBytes))
+      if (seconds > 0) {
+        const working = Effect.sleep(Duration.seconds(seconds))
+        yield* listens ? Effect.raceFirst(working, terminated) : working
+      }
+      return { exitCode, ...kernelOf(schedule), peak: {} }
+    })
+
+const layerOf = (schedule: Schedule) => {
+  const base = Layer.mergeAll(
+    MemoryContainerRuntime.layer({ program: programOf(schedule) }),
+    LlmProxy.layerMemory,
+    Workspace.layerMemory(),
+    RunStore.layerMemory
+  )
+  const faults = Faults.interceptor(schedule.faults.filter(isFair).map(toFault))
+  return SandboxRunner.layer.pipe(
+    Layer.provideMerge(Interceptor.layer(ResourceLedger.observe(base), faults)),
+    Layer.provideMerge(ResourceLedger.layer)
+  )
+}
+
+const specOf = ({
+  runtimeSecondsMax,
+  spec,
+  stopGraceSecondsMax,
+  withModel
+}: Schedule): SandboxSpec.SandboxSpecInput => {
+  const { llm: generated, ...rest } = spec
+  return {
+    ...rest,
+    runId,
+    limits: { ...spec.limits, runtimeSecondsMax, stopGraceSecondsMax, outputBytesMax: 100 },
+    ...(withModel ? { llm: generated ?? llm } : {})
+  }
+}
+
+/** What was seen, so that a generator that grows dull is noticed. */
+const seen = new Map<string, number>()
+const count = (what: string) => seen.set(what, (seen.get(what) ?? 0) + 1)
+
+const live = Effect.fnUntraced(function* (schedule: Schedule) {
+  const { interruption } = schedule
+  const runner = yield* SandboxRunner.SandboxRunner
+  const fiber = yield* Effect.forkChild(runner.run(specOf(schedule)))
+  let mustBeInterrupted = false
+  if (interruption !== undefined) {
+    for (let turn = 0; turn < interruption.turns; turn++) yield* Effect.yieldNow
+    yield* TestClock.adjust(Duration.seconds(interruption.seconds))
+    const saved = yield* record()
+    const saving = schedule.faults.some((fault) => fault.operation === "RunStore.save")
+    mustBeInterrupted =
+      fiber.pollUnsafe() === undefined &&
+      !saving &&
+      (saved === undefined || saved.outcome.status === "running")
+    yield* Effect.forkChild(Fiber.interrupt(fiber))
+  }
+  yield* TestClock.adjust("15 minutes")
+  const exit = fiber.pollUnsafe()
+  if (exit === undefined)
+    return assert.fail(`still running after 15 minutes, at ${yield* Clock.currentTimeMillis} ms`)
+
+  const interrupted = Exit.isFailure(exit) && Cause.hasInterrupts(exit.cause)
+  const failure = Exit.isFailure(exit) ? exit.cause.reasons.find(Cause.isFailReason)?.error : undefined
+  const end = interrupted
+    ? "interrupted"
+    : Exit.isSuccess(exit)
+      ? "exited"
+      : (failure?.reason._tag ?? "defect")
+  count(end)
+  if (mustBeInterrupted) assert.strictEqual(end, "interrupted")
+  if (interruption === undefined) assert.notStrictEqual(end, "interrupted")
+  if (end !== "interrupted") assert.include([...expected(schedule)], end)
+
+  const kept = yield* record()
+  const last = kept?.outcome
+  if (last === undefined) {
+    // Nothing was begun: the store itself failed, or the interruption came first.
+    assert.isTrue(interrupted || schedule.faults.some((fault) => fault.operation === "RunStore.open"))
+  } else {
+    assert.isDefined(kept?.endedAt)
+    const written = last.status === "failed" ? last.reason : last.status
+    // An interruption that comes while the run lets go finds the last word already written.
+    const alsoRight: ReadonlyArray<string> = interrupted && !mustBeInterrupted ? expected(schedule) : []
+    assert.include([end, ...alsoRight], written)
+  }
+
+  const ledger = yield* ResourceLedger.ResourceLedger
+  assert.deepStrictEqual(yield* ledger.violations, [])
+  assert.deepStrictEqual(yield* leftovers(), [])
+})
+
+describe("SandboxRunner, whatever happens", () => {
+  it.effect.prop(
+    "everything is released once and in order, the record is final, and the error is the right one",
+    [Schedule],
+    ([schedule]) => live(schedule).pipe(Effect.provide(layerOf(schedule), { local: true })),
+    { timeout: 60_000, arbitrary: { runs: 1500, seed: "schedules-1" } }
+  )
+
+  it("the schedules were not dull", () => {
+    for (const end of [
+      "exited",
+      "interrupted",
+      "TimedOut",
+      "OomKilled",
+      "PidsExhausted",
+      "OutputLimitExceeded",
+      "RunIdInUse",
+      "WorkspaceFailed",
+      "ImageNotFound",
+      "PostureMismatch",
+      "ProxyFailed",
+      "ContainerFailed",
+      "RuntimeUnavailable"
+    ]) {
+      assert.isAtLeast(seen.get(end) ?? 0, 3, `${end}: ${JSON.stringify([...seen])}`)
+    }
+  })
+})

@@ -1,0 +1,252 @@
+import { assert, describe, it } from "@effect/vitest"
+import { RunId, SandboxRunner, SandboxSpec } from "@cogni/sandbox-core"
+import { Effect, Schema } from "effect"
+
+const least = { image: "agent:1", argv: ["agent"] }
+const MiB = 1024 ** 2
+
+/** What is wrong, the field that must be named, and the words that say what would be right. */
+const refused: ReadonlyArray<readonly [what: string, input: unknown, field: string, remedy: string]> = [
+  ["no spec at all", undefined, "", "Expected object"],
+  ["no image", { argv: ["agent"] }, "image", "Missing key"],
+  ["an empty image name", { ...least, image: "" }, "image", "the name of an image"],
+  ["an image name that is an option", { ...least, image: "--privileged" }, "image", "the name of an image"],
+  ["no argv", { image: "agent:1" }, "argv", "Missing key"],
+  ["an empty argv", { ...least, argv: [] }, "argv.0", "Expected a program to run"],
+  ["an argument with NUL", { ...least, argv: ["a\0b"] }, "argv.0", "without NUL"],
+  [
+    "an argument over the kernel's cap",
+    { ...least, argv: ["agent", "x".repeat(131_072)] },
+    "argv.1",
+    "put long text into a file"
+  ],
+  [
+    "an argument over the cap only in bytes",
+    { ...least, argv: ["agent", "☃".repeat(43_691)] },
+    "argv.1",
+    "at most 131071 bytes"
+  ],
+  [
+    "arguments that are too many together",
+    { ...least, argv: Array.from({ length: 16 }, () => "x".repeat(100_000)) },
+    "Expected argv and env",
+    "put long text into a file"
+  ],
+  [
+    "a variable with a space in its name",
+    { ...least, env: { "A B": "" } },
+    "env.A B",
+    "letters, digits and underscores"
+  ],
+  ["a variable without a name", { ...least, env: { "": "" } }, "env.", "letters, digits and underscores"],
+  ["a variable that starts with a digit", { ...least, env: { "1A": "" } }, "env.1A", "starts with no digit"],
+  [
+    "a variable with = in its name",
+    { ...least, env: { "A=B": "" } },
+    "env.A=B",
+    "letters, digits and underscores"
+  ],
+  ["a variable with NUL", { ...least, env: { A: "\0" } }, "env.A", "without NUL"],
+  ["a malformed run id", { ...least, runId: "../run" }, "runId", "8 to 48 lower-case letters"],
+  ["no time", { ...least, limits: { runtimeSecondsMax: 0 } }, "limits.runtimeSecondsMax", "from 1 to 86400"],
+  [
+    "negative time",
+    { ...least, limits: { runtimeSecondsMax: -1 } },
+    "limits.runtimeSecondsMax",
+    "from 1 to 86400"
+  ],
+  [
+    "a negative grace",
+    { ...least, limits: { stopGraceSecondsMax: -1 } },
+    "limits.stopGraceSecondsMax",
+    "from 0 to 120"
+  ],
+  ["no memory", { ...least, limits: { memoryBytesMax: 0 } }, "limits.memoryBytesMax", "minimum is 6 MiB"],
+  [
+    "memory under the engine's minimum",
+    { ...least, limits: { memoryBytesMax: 6 * MiB - 1 } },
+    "limits.memoryBytesMax",
+    "from 6291456"
+  ],
+  ["no processes", { ...least, limits: { processesMax: 0 } }, "limits.processesMax", "from 4 to 32768"],
+  ["no processor", { ...least, limits: { cpusMax: 0 } }, "limits.cpusMax", "from 0.01 to 1024"],
+  [
+    "a processor that is no number",
+    { ...least, limits: { cpusMax: Number.NaN } },
+    "limits.cpusMax",
+    "finite"
+  ],
+  ["no output", { ...least, limits: { outputBytesMax: 0 } }, "limits.outputBytesMax", "from 1 to"],
+  [
+    "negative kept output",
+    { ...least, limits: { outputRetainedBytesMax: -1 } },
+    "limits.outputRetainedBytesMax",
+    "from 0 to"
+  ],
+  [
+    "no workspace",
+    { ...least, limits: { workspaceBytesMax: 0 } },
+    "limits.workspaceBytesMax",
+    "from 65536 to"
+  ],
+  [
+    "no temporary space",
+    { ...least, limits: { temporaryBytesMax: 0 } },
+    "limits.temporaryBytesMax",
+    "from 65536 to"
+  ],
+  ["no open files", { ...least, limits: { filesOpenMax: 0 } }, "limits.filesOpenMax", "from 16 to"],
+  [
+    "a limit that is no integer",
+    { ...least, limits: { processesMax: 10.5 } },
+    "limits.processesMax",
+    "integer"
+  ],
+  [
+    "a prompt of 5 MiB",
+    { ...least, inputs: [{ name: "prompt.txt", content: "x".repeat(5 * MiB) }] },
+    "inputs.0.content",
+    "put more into the workspace"
+  ],
+  [
+    "an input that climbs out",
+    { ...least, inputs: [{ name: "../../etc/passwd", content: "" }] },
+    "inputs.0.name",
+    "a plain file name"
+  ],
+  [
+    "a hidden input",
+    { ...least, inputs: [{ name: ".bashrc", content: "" }] },
+    "inputs.0.name",
+    "a plain file name"
+  ],
+  [
+    "too many inputs",
+    { ...least, inputs: Array.from({ length: 65 }, (_, index) => ({ name: `i${index}`, content: "" })) },
+    "inputs",
+    "at most 64"
+  ],
+  [
+    "a relative workspace",
+    { ...least, workspace: { type: "directory", path: "project" } },
+    "workspace.path",
+    "an absolute path"
+  ],
+  ["the host's network", { ...least, network: { mode: "host" } }, "network", "none"],
+  [
+    "a network that is an option",
+    { ...least, network: { mode: "internal", networkName: "container:1" } },
+    "network",
+    "networkName"
+  ],
+  ["a field that is none", { ...least, privileged: true }, "privileged", "no excess property"],
+  [
+    "a limit that is none",
+    { ...least, limits: { swapBytesMax: 1 } },
+    "limits.swapBytesMax",
+    "no excess property"
+  ],
+  ["a model without a payer", { ...least, llm: { model: "m" } }, "llm.identity", "Missing key"]
+]
+
+describe("SandboxSpec", () => {
+  it.effect("an image and an argv are enough: everything else has a default, and every default a limit", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* SandboxSpec.decode(least), {
+        image: "agent:1",
+        argv: ["agent"],
+        env: {},
+        workspace: { type: "temporary" },
+        inputs: [],
+        network: { mode: "none" },
+        limits: {
+          runtimeSecondsMax: 600,
+          stopGraceSecondsMax: 5,
+          memoryBytesMax: 1024 * MiB,
+          processesMax: 256,
+          cpusMax: 2,
+          outputBytesMax: 64 * MiB,
+          outputRetainedBytesMax: 4 * MiB,
+          workspaceBytesMax: 2048 * MiB,
+          temporaryBytesMax: 256 * MiB,
+          filesOpenMax: 4096
+        }
+      })
+    })
+  )
+
+  it.effect.prop(
+    "every spec survives being written and read",
+    [SandboxSpec.SandboxSpec],
+    ([spec]) =>
+      Effect.gen(function* () {
+        const written = yield* Schema.encodeEffect(SandboxSpec.SandboxSpec)(spec)
+        assert.deepEqual(
+          yield* SandboxSpec.decode(JSON.parse(JSON.stringify(written))),
+          JSON.parse(JSON.stringify(spec))
+        )
+      }),
+    { arbitrary: { runs: 150, seed: "spec" } }
+  )
+
+  it.effect("the longest argument and the largest input are taken", () =>
+    Effect.gen(function* () {
+      const spec = yield* SandboxSpec.decode({
+        ...least,
+        argv: ["agent", "x".repeat(SandboxSpec.argumentBytesMax)],
+        inputs: [{ name: "prompt.txt", content: "x".repeat(SandboxSpec.inputBytesMax) }],
+        limits: { memoryBytesMax: 6 * MiB }
+      })
+      assert.strictEqual(spec.argv[1]?.length, SandboxSpec.argumentBytesMax)
+    })
+  )
+
+  it.effect.each(refused)("%s is refused: field, remedy, and nothing was begun", ([, input, field, remedy]) =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner.SandboxRunner
+      const error = yield* Effect.flip(runner.run(input as SandboxSpec.SandboxSpecInput))
+      if (error.reason._tag !== "InvalidSpec") return assert.fail(error.message)
+      assert.strictEqual(error.code, "invalid_request")
+      assert.isUndefined(error.runId)
+      const named = error.reason.problems.filter((problem) => problem.startsWith(field))
+      assert.isNotEmpty(named, `no problem names ${field}: ${error.message}`)
+      assert.isTrue(
+        named.some((problem) => problem.includes(remedy)),
+        `no problem says "${remedy}": ${named.join("; ")}`
+      )
+    }).pipe(Effect.provide(SandboxRunner.layerMemory({ program: () => Effect.die("began all the same") })))
+  )
+
+  it.effect("every problem is told, not just the first", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner.SandboxRunner
+      const error = yield* Effect.flip(
+        runner.run({
+          image: "",
+          argv: [""],
+          runId: RunId.RunId.make("run-problems0001"),
+          limits: { cpusMax: -1, processesMax: 0 }
+        })
+      )
+      for (const field of ["image", "limits.cpusMax", "limits.processesMax"])
+        assert.include(error.message, `${field}: `)
+    }).pipe(Effect.provide(SandboxRunner.layerMemory()))
+  )
+
+  it.effect("a refusal repeats nothing of what was refused", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner.SandboxRunner
+      const secret = "sk-live-0123456789"
+      const error = yield* Effect.flip(
+        runner.run({
+          image: ` ${secret}`,
+          argv: [`${secret}\0`],
+          env: { KEY: `${secret}\0` },
+          inputs: [{ name: `/${secret}`, content: secret }],
+          workspace: { type: "directory", path: secret }
+        })
+      )
+      assert.notInclude(`${error.message}${String(error)}${JSON.stringify(error)}`, secret)
+    }).pipe(Effect.provide(SandboxRunner.layerMemory()))
+  )
+})

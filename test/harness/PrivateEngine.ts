@@ -1,0 +1,269 @@
+/**
+ * A Docker Engine of a test's own, to be stopped, killed and frozen while the machine's goes on undisturbed.
+ *
+ * Needs root and `dockerd`. It has no bridge and no firewall rule, its own containerd namespace and control group, and
+ * keeps everything below one directory named after this process, so that whatever a killed test leaves behind is
+ * found and ended by the next one.
+ */
+import { Effect, Schedule, type Scope } from "effect"
+import { type ChildProcess, execFile, spawn } from "node:child_process"
+import {
+  closeSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync
+} from "node:fs"
+import { request } from "node:http"
+import { basename, join } from "node:path"
+import { promisify } from "node:util"
+
+const exec = promisify(execFile)
+
+/** Short, because a socket's path may have 107 bytes. */
+const parent = "/tmp"
+const prefix = "cogni-engine-"
+
+const answerSecondsMax = 20
+const stopSecondsMax = 30
+
+export interface PrivateEngine {
+  /** As in `DOCKER_HOST`. */
+  readonly host: string
+  readonly socketPath: string
+  /** A few programs, the entrypoint of the runtime image, and nothing else: imported in half a second. */
+  readonly image: string
+  /** Put an image of the machine's engine into this one. */
+  readonly load: (image: string) => Effect.Effect<void>
+  /** SIGKILL: containers go on without it, its socket and pid file stay. */
+  readonly kill: Effect.Effect<void>
+  /** SIGTERM, and wait for its end: it stops its containers. */
+  readonly terminate: Effect.Effect<void>
+  /** After `kill` or `terminate`. Settles when it answers. */
+  readonly restart: Effect.Effect<void>
+  /** SIGSTOP: it accepts connections, and answers nothing. */
+  readonly freeze: Effect.Effect<void>
+  readonly thaw: Effect.Effect<void>
+}
+
+/** Why there can be none on this machine; `undefined` when there can. */
+export const obstacle: string | undefined =
+  process.getuid?.() !== 0
+    ? "needs root"
+    : (process.env["PATH"] ?? "").split(":").some((directory) => existsSync(join(directory, "dockerd")))
+      ? undefined
+      : "needs dockerd"
+
+const programs = "sh dash true sleep cat echo id head dd ls readlink touch mkdir seq"
+
+/** The entrypoint and what it needs, out of the runtime image: whole packages would take ten times as long. */
+const pack = `
+set -eu
+cd /
+files=/usr/local/bin/cogni-entrypoint
+for name in ${programs}; do
+  ! path=$(PATH=/usr/bin:/bin command -v "/usr/bin/$name" || command -v "/bin/$name") || files="$files $path"
+done
+tar -chf - $files $(for file in $files; do ldd "$file" 2>/dev/null || :; done | grep -o '/[^ )]*' | sort -u)
+`
+
+export const acquire = (runtimeImage: string): Effect.Effect<PrivateEngine, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    yield* Effect.promise(sweep)
+    const directory = yield* Effect.acquireRelease(
+      Effect.sync(() => {
+        const made = join(parent, `${prefix}${process.pid}-${next++}`)
+        mkdirSync(made, { mode: 0o755 })
+        // The machine's own settings are not for this one.
+        writeFileSync(join(made, "daemon.json"), "{}")
+        return made
+      }),
+      (made) => Effect.promise(() => destroy(made))
+    )
+    const socketPath = join(directory, "docker.sock")
+    const host = `unix://${socketPath}`
+    const image = "cogni-sandbox-test/minimal:latest"
+    let engine: ChildProcess | undefined
+
+    const signal = (name: NodeJS.Signals) =>
+      Effect.sync(() => {
+        engine?.kill(name)
+      })
+    const end = (name: NodeJS.Signals) =>
+      Effect.promise(async () => {
+        const ended = engine === undefined ? undefined : exited(engine)
+        engine?.kill(name)
+        engine?.kill("SIGCONT")
+        await ended
+        await containerdEnded(directory)
+      })
+    const start = Effect.sync(() => {
+      // A dead containerd that nobody has reaped yet still counts as running with the engine.
+      rmSync(join(directory, "exec", "containerd", "containerd.pid"), { force: true })
+      engine = launch(directory)
+    }).pipe(
+      Effect.andThen(
+        Effect.tryPromise(() => ping(socketPath)).pipe(
+          Effect.retry({ schedule: Schedule.spaced("50 millis"), times: answerSecondsMax * 20 })
+        )
+      ),
+      Effect.mapError(() => new Error(`no answer: ${logTail(directory)}`)),
+      Effect.orDie
+    )
+    yield* start
+    const pipe = (from: string) =>
+      Effect.promise(() => exec("sh", ["-c", from], { env: { ...process.env, HOST: host, PACK: pack } })).pipe(Effect.asVoid)
+    yield* pipe(
+      `docker run --rm --network none --entrypoint sh '${runtimeImage}' -c "$PACK" | docker -H "$HOST" import - '${image}'`
+    )
+    return {
+      host,
+      socketPath,
+      image,
+      load: (other) => pipe(`docker save '${other}' | docker -H "$HOST" load`),
+      kill: end("SIGKILL"),
+      terminate: end("SIGTERM"),
+      restart: start,
+      freeze: signal("SIGSTOP"),
+      thaw: signal("SIGCONT")
+    }
+  })
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+let next = 0
+
+const launch = (directory: string): ChildProcess => {
+  const name = basename(directory)
+  const log = openSync(join(directory, "log"), "a")
+  const child = spawn(
+    "dockerd",
+    [
+      ["--host", `unix://${join(directory, "docker.sock")}`],
+      ["--data-root", join(directory, "data")],
+      ["--exec-root", join(directory, "exec")],
+      ["--pidfile", join(directory, "pid")],
+      ["--config-file", join(directory, "daemon.json")],
+      ["--containerd-namespace", name, "--containerd-plugins-namespace", `${name}-plugins`],
+      ["--cgroup-parent", `/${name}`],
+      ["--bridge", "none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+    ].flat(),
+    { stdio: ["ignore", log, log] }
+  )
+  closeSync(log)
+  // Its end is waited for where it matters; a test must not wait for it by having it.
+  child.unref()
+  return child
+}
+
+const exited = (child: ChildProcess): Promise<void> =>
+  child.exitCode !== null || child.signalCode !== null
+    ? Promise.resolve()
+    : new Promise((resolve, reject) => {
+        const timer = setTimeout(() => reject(new Error(`process ${child.pid} did not end within ${stopSecondsMax} s`)), stopSecondsMax * 1000)
+        child.ref()
+        child.once("exit", () => {
+          clearTimeout(timer)
+          resolve()
+        })
+      })
+
+/** It dies with its engine, but not at once; the next engine would try to speak to it. */
+const containerdEnded = async (directory: string): Promise<void> => {
+  const id = Number(read(join(directory, "exec", "containerd", "containerd.pid")))
+  for (let left = stopSecondsMax * 100; id > 0 && isAlive(id) && left > 0; left--) await wait(10)
+}
+
+const ping = (socketPath: string): Promise<void> =>
+  new Promise((resolve, reject) => {
+    const call = request({ socketPath, path: "/_ping", timeout: 1000 }, (response) => {
+      response.resume()
+      if (response.statusCode === 200) resolve()
+      else reject(new Error(`status ${response.statusCode}`))
+    })
+    call.on("timeout", () => call.destroy(new Error("no answer")))
+    call.on("error", reject)
+    call.end()
+  })
+
+const logTail = (directory: string) => read(join(directory, "log")).trim().split("\n").slice(-5).join("\n")
+
+const read = (path: string): string => {
+  try {
+    return readFileSync(path, "latin1")
+  } catch {
+    return ""
+  }
+}
+
+const processIds = () => readdirSync("/proc").filter((name) => /^\d+$/u.test(name)).map(Number)
+
+/** The engine, its containerd, the shims of its containers, and all that is in its control groups. */
+const processesOf = (directory: string): ReadonlyArray<number> => {
+  const name = basename(directory)
+  return processIds().filter(
+    (id) =>
+      id !== process.pid &&
+      (read(`/proc/${id}/cgroup`).split(/[\n/]/u).includes(name) ||
+        read(`/proc/${id}/cmdline`)
+          .split("\0")
+          .some((word) => word === name || word.startsWith(`${directory}/`) || word.includes(`=${directory}/`) || word === `unix://${directory}/docker.sock`))
+  )
+}
+
+const isAlive = (id: number) => existsSync(`/proc/${id}`) && !/^\d+ \(.*\) [ZX]/su.test(read(`/proc/${id}/stat`))
+
+const wait = (millis: number) => new Promise((resolve) => setTimeout(resolve, millis))
+
+/** Everything of an engine, known by its directory alone. */
+const destroy = async (directory: string): Promise<void> => {
+  const deadline = Date.now() + stopSecondsMax * 1000
+  for (let left = processesOf(directory); left.length > 0; left = processesOf(directory).filter(isAlive)) {
+    if (Date.now() > deadline) throw new Error(`${directory}: processes ${left.join(", ")} do not end`)
+    for (const id of left) {
+      try {
+        process.kill(id, "SIGKILL")
+      } catch {
+        // It has ended in between.
+      }
+    }
+    await wait(20)
+  }
+  const mounts = read("/proc/self/mountinfo")
+    .split("\n")
+    .map((line) => line.split(" ")[4] ?? "")
+    .filter((target) => target.startsWith(`${directory}/`))
+  for (const target of mounts.toSorted((a, b) => b.length - a.length)) {
+    await exec("umount", ["--lazy", target]).catch(() => undefined)
+  }
+  for (const group of globSync([`/sys/fs/cgroup/*/${basename(directory)}`, `/sys/fs/cgroup/${basename(directory)}`])) {
+    removeGroup(group)
+  }
+  rmSync(directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 })
+}
+
+const removeGroup = (path: string): void => {
+  try {
+    for (const entry of readdirSync(path, { withFileTypes: true })) {
+      if (entry.isDirectory()) removeGroup(join(path, entry.name))
+    }
+    rmdirSync(path)
+  } catch {
+    // The kernel lets go of an empty group in its own time; it costs nothing.
+  }
+}
+
+/** What processes left behind that have died with their engine running. */
+const sweep = async (): Promise<void> => {
+  for (const name of readdirSync(parent)) {
+    const owner = name.startsWith(prefix) ? /^(\d+)-\d+$/u.exec(name.slice(prefix.length))?.[1] : undefined
+    if (owner !== undefined && !existsSync(`/proc/${owner}`)) await destroy(join(parent, name))
+  }
+}
