@@ -21,6 +21,14 @@ import { inspect, promisify } from "node:util"
 /** Throws when it did not work. Phases, where there are any, in milliseconds. */
 export type Contender = () => Promise<Readonly<Record<string, number>>>
 
+/** Where our runs happen. */
+export interface Place {
+  /** For their records and workspaces. */
+  readonly directory: string
+  /** As in `DOCKER_HOST`. */
+  readonly host: string | undefined
+}
+
 const exec = promisify(execFile)
 
 export const cli =
@@ -71,12 +79,15 @@ const phases = (result: RunResult) => {
 }
 
 /** Our runner over a directory of its own; it lives as long as the scope. */
-const runner = (directory: string, proxy: Layer.Layer<LlmProxy.LlmProxy, never, ContainerRuntime.ContainerRuntime>) =>
+const runner = (
+  { directory, host }: Place,
+  proxy: Layer.Layer<LlmProxy.LlmProxy, never, ContainerRuntime.ContainerRuntime>
+) =>
   Effect.map(
     Layer.build(
       SandboxRunner.layer.pipe(
         Layer.provide([HostWorkspace.layer(), FileRunStore.layer({ directory }), proxy]),
-        Layer.provide(DockerContainerRuntime.layer({ host: process.env["DOCKER_HOST"] }))
+        Layer.provide(DockerContainerRuntime.layer({ host }))
       )
     ),
     (context) => (input: SandboxSpecInput) =>
@@ -87,18 +98,15 @@ const runner = (directory: string, proxy: Layer.Layer<LlmProxy.LlmProxy, never, 
       )
   )
 
-export const sealed = (directory: string, image: string) =>
-  Effect.map(runner(directory, LlmProxy.layerNoop), (run): Contender => () => run(spec(image)))
+export const sealed = (place: Place, image: string) =>
+  Effect.map(runner(place, LlmProxy.layerNoop), (run): Contender => () => run(spec(image)))
 
 export const sealedWithModel = (
-  directory: string,
+  place: Place,
   images: { readonly runtime: string; readonly proxy: string },
   upstream: Upstream
 ) =>
   Effect.map(
-    runner(
-      directory,
-      NginxLlmProxy.layer({ image: images.proxy, upstream, key: Redacted.make("no-key-of-anybody") })
-    ),
+    runner(place, NginxLlmProxy.layer({ image: images.proxy, upstream, key: Redacted.make("no-key-of-anybody") })),
     (run): Contender => () => run(withModel(images.runtime))
   )

@@ -8,7 +8,7 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { type Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
-import { type LlmEndpoint, LlmProxy, socketPath } from "@cogni/sandbox-core/LlmProxy"
+import { type LlmEndpoint, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
@@ -27,7 +27,7 @@ export const identity: typeof LlmIdentity.Type = {
 }
 
 /** Made up; shaped to break a careless template. */
-export const key = 'sk-"quoted\'-$uri-${host}-\\-{};#-0123456789'
+export const key = "sk-\"quoted'-$uri-${host}-\\-{};#-0123456789"
 
 export interface Options {
   readonly script?: readonly [ScriptedUpstream.Step, ...Array<ScriptedUpstream.Step>]
@@ -40,24 +40,33 @@ export interface Options {
   readonly tamper?: (config: string) => string
 }
 
+export interface SendOptions {
+  /** How long a silence is taken for the end. */
+  readonly idleMillis?: number
+  /** Hang up after that silence even when there was no answer. */
+  readonly cut?: boolean
+}
+
 export interface Answer {
   readonly text: string
   /** Undefined when the connection was closed without an answer. */
   readonly status: number | undefined
 }
 
-/** Connects, writes, and reads until the other side closes or falls silent. */
+/** One after the other: connects, writes, and reads until the other side closes or falls silent. A line for each. */
 const script = `
-const [, encoded, idle, half] = process.argv
-const socket = require("node:net").connect({ path: "${socketPath}", allowHalfOpen: true })
-let timer
-const end = () => process.exit(0)
-socket.on("data", (data) => { process.stdout.write(data); clearTimeout(timer); timer = setTimeout(end, Number(idle)) })
-socket.on("error", end)
-socket.on("end", () => setTimeout(end, 5))
-socket.write(Buffer.from(encoded, "base64"))
-if (half === "cut") setTimeout(end, Number(idle))
-setTimeout(end, 20000)
+const [, idle, cut, ...all] = process.argv
+const send = (encoded) => new Promise((resolve) => {
+  const chunks = []
+  const socket = require("node:net").connect({ path: "${socketPath}", allowHalfOpen: true })
+  let timer = setTimeout(() => end(), cut === "cut" ? Number(idle) : 20000)
+  const end = () => { clearTimeout(timer); socket.destroy(); resolve(Buffer.concat(chunks).toString("base64")) }
+  socket.on("data", (data) => { chunks.push(data); clearTimeout(timer); timer = setTimeout(end, Number(idle)) })
+  socket.on("error", end)
+  socket.on("end", end)
+  socket.write(Buffer.from(encoded, "base64"))
+})
+;(async () => { for (const encoded of all) console.log(await send(encoded)) })()
 `
 
 export class NginxRun extends Context.Service<
@@ -69,7 +78,12 @@ export class NginxRun extends Context.Service<
     readonly sandbox: Container
     readonly upstream: ScriptedUpstream.ScriptedUpstream
     /** Latin-1: one character, one byte. */
-    readonly send: (bytes: string, options?: { readonly idleMillis?: number; readonly cut?: boolean }) => Effect.Effect<Answer>
+    readonly send: (bytes: string, options?: SendOptions) => Effect.Effect<Answer>
+    /** Many, one after the other, each on a connection of its own. */
+    readonly sendAll: (
+      all: ReadonlyArray<string>,
+      options?: SendOptions
+    ) => Effect.Effect<ReadonlyArray<Answer>>
     readonly exec: (...argv: [string, ...Array<string>]) => Effect.Effect<string>
   }
 >()("test/NginxRun") {}
@@ -80,7 +94,9 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     ...docker,
     acquire: (spec) =>
       docker.acquire(
-        spec.stdin === undefined ? spec : { ...spec, stdin: (options.tamper ?? ((config) => config))(spec.stdin) }
+        spec.stdin === undefined
+          ? spec
+          : { ...spec, stdin: (options.tamper ?? ((config) => config))(spec.stdin) }
       )
   }
   const runId = yield* RunId.generate
@@ -130,6 +146,26 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       return Buffer.concat(chunks.map(({ bytes }) => bytes)).toString("latin1")
     }).pipe(Effect.scoped, Effect.orDie)
 
+  const sendAll = (all: ReadonlyArray<string>, { cut = false, idleMillis = 50 }: SendOptions = {}) =>
+    Effect.map(
+      run(
+        "node",
+        "-e",
+        script,
+        String(idleMillis),
+        cut ? "cut" : "",
+        ...all.map((bytes) => Buffer.from(bytes, "latin1").toString("base64"))
+      ),
+      (lines) =>
+        lines
+          .split("\n")
+          .slice(0, all.length)
+          .map((line): Answer => {
+            const text = Buffer.from(line, "base64").toString("latin1")
+            return { text, status: Number(/^HTTP\/1\.[01] (\d{3})/u.exec(text)?.[1] ?? NaN) || undefined }
+          })
+    )
+
   return NginxRun.of({
     runId,
     endpoint,
@@ -137,11 +173,8 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     sandbox,
     upstream,
     exec: run,
-    send: (bytes, { cut = false, idleMillis = 50 } = {}) =>
-      Effect.map(
-        run("node", "-e", script, Buffer.from(bytes, "latin1").toString("base64"), String(idleMillis), cut ? "cut" : ""),
-        (text) => ({ text, status: Number(/^HTTP\/1\.[01] (\d{3})/u.exec(text)?.[1] ?? NaN) || undefined })
-      )
+    sendAll,
+    send: (bytes, sendOptions) => Effect.map(sendAll([bytes], sendOptions), ([answer]) => answer!)
   })
 })
 

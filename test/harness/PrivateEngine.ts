@@ -55,17 +55,17 @@ export interface PrivateEngine {
 export const obstacle: string | undefined =
   process.getuid?.() !== 0
     ? "needs root"
-    : (process.env["PATH"] ?? "").split(":").some((directory) => existsSync(join(directory, "dockerd")))
+    : ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"].some((path) => existsSync(join(path, "dockerd")))
       ? undefined
       : "needs dockerd"
 
-const programs = "sh dash true sleep cat echo id head dd ls readlink touch mkdir seq"
+const programs = "sh dash true sleep cat echo id head dd ls readlink touch mkdir seq socat"
 
 /** The entrypoint and what it needs, out of the runtime image: whole packages would take ten times as long. */
 const pack = `
 set -eu
 cd /
-files=/usr/local/bin/cogni-entrypoint
+files="/usr/local/bin/cogni-entrypoint /bin/sh"
 for name in ${programs}; do
   ! path=$(PATH=/usr/bin:/bin command -v "/usr/bin/$name" || command -v "/bin/$name") || files="$files $path"
 done
@@ -116,16 +116,18 @@ export const acquire = (runtimeImage: string): Effect.Effect<PrivateEngine, neve
       Effect.orDie
     )
     yield* start
-    const pipe = (from: string) =>
-      Effect.promise(() => exec("sh", ["-c", from], { env: { ...process.env, HOST: host, PACK: pack } })).pipe(Effect.asVoid)
+    /** `$1` is this engine, `$2` the argument. */
+    const pipe = (script: string, argument: string) =>
+      Effect.asVoid(Effect.promise(() => exec("sh", ["-c", script, "sh", host, argument])))
     yield* pipe(
-      `docker run --rm --network none --entrypoint sh '${runtimeImage}' -c "$PACK" | docker -H "$HOST" import - '${image}'`
+      `docker run --rm --network none --entrypoint sh '${runtimeImage}' -c "$2" | docker -H "$1" import - '${image}'`,
+      pack
     )
     return {
       host,
       socketPath,
       image,
-      load: (other) => pipe(`docker save '${other}' | docker -H "$HOST" load`),
+      load: (other) => pipe(`docker save "$2" | docker -H "$1" load`, other),
       kill: end("SIGKILL"),
       terminate: end("SIGTERM"),
       restart: start,
@@ -144,8 +146,10 @@ const launch = (directory: string): ChildProcess => {
   const name = basename(directory)
   const log = openSync(join(directory, "log"), "a")
   const child = spawn(
-    "dockerd",
+    // A network namespace of its own: an engine without a bridge removes docker0, whosever it is.
+    "unshare",
     [
+      ["--net", "dockerd"],
       ["--host", `unix://${join(directory, "docker.sock")}`],
       ["--data-root", join(directory, "data")],
       ["--exec-root", join(directory, "exec")],

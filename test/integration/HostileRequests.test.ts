@@ -6,7 +6,7 @@
  * it at all. The last test takes the defences out one by one and sees that these assertions notice.
  */
 import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as NginxRun from "../harness/NginxRun.ts"
 
@@ -28,7 +28,9 @@ interface Lines {
 const http = (lines: Lines = {}): string => {
   const { bare = false, method = "POST", newline = "\r\n", target = chat, version = " HTTP/1.1" } = lines
   const payload = lines.body ?? (method === "POST" ? body : "")
-  const own = bare ? [] : ["Host: localhost", ...(payload === "" ? [] : [`Content-Length: ${payload.length}`])]
+  const own = bare
+    ? []
+    : ["Host: localhost", ...(payload === "" ? [] : [`Content-Length: ${payload.length}`])]
   return [`${method} ${target}${version}`, ...own, ...(lines.headers ?? []), "", payload].join(newline)
 }
 
@@ -39,7 +41,11 @@ type Row = readonly [
   name: string,
   bytes: string,
   expected: "passes" | "refused",
-  more?: { readonly target?: string; readonly method?: string; readonly version?: string; readonly statuses?: ReadonlyArray<number | undefined> }
+  more?: {
+    readonly target?: string
+    readonly method?: string
+    readonly statuses?: ReadonlyArray<number | undefined>
+  }
 ]
 
 const spoofs = [
@@ -98,13 +104,34 @@ const rows: ReadonlyArray<Row> = [
   ["nothing but what is needed", http(), "passes"],
   ...spoofs.map((line): Row => [`header ${JSON.stringify(line)}`, withHeaders(line), "passes"]),
   ["a header twice", withHeaders("x-litellm-customer-id: a", "x-litellm-customer-id: b"), "passes"],
-  ["authorization twice", withHeaders("Authorization: Bearer a", "Authorization: Bearer b"), "passes", { statuses: [200, 400] }],
-  ["200 headers", withHeaders(...Array.from({ length: 200 }, (_, index) => `x-litellm-customer-${index}: evil`)), "passes"],
-  ["Connection names an identity header", withHeaders("Connection: x-litellm-customer-id, authorization"), "passes"],
+  [
+    "authorization twice",
+    withHeaders("Authorization: Bearer a", "Authorization: Bearer b"),
+    "passes",
+    { statuses: [200, 400] }
+  ],
+  [
+    "200 headers",
+    withHeaders(...Array.from({ length: 200 }, (_, index) => `x-litellm-customer-${index}: evil`)),
+    "passes"
+  ],
+  [
+    "Connection names an identity header",
+    withHeaders("Connection: x-litellm-customer-id, authorization"),
+    "passes"
+  ],
   ["Connection: close and keep-alive", withHeaders("Connection: close", "Keep-Alive: timeout=1"), "passes"],
   ["Proxy-Connection", withHeaders("Proxy-Connection: keep-alive"), "passes"],
-  ["Upgrade to a websocket", withHeaders("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x"), "passes"],
-  ["Upgrade to h2c", withHeaders("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"), "passes"],
+  [
+    "Upgrade to a websocket",
+    withHeaders("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x"),
+    "passes"
+  ],
+  [
+    "Upgrade to h2c",
+    withHeaders("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"),
+    "passes"
+  ],
   ["Expect: 100-continue", withHeaders("Expect: 100-continue"), "passes"],
   ["TE: trailers", withHeaders("TE: trailers"), "passes"],
   ["Trailer announces an identity", withHeaders("Trailer: x-litellm-customer-id"), "passes"],
@@ -118,9 +145,17 @@ const rows: ReadonlyArray<Row> = [
     "passes"
   ],
   ["HTTP/1.0", http({ version: " HTTP/1.0" }), "passes"],
-  ["HTTP/1.0 without Host", http({ version: " HTTP/1.0", bare: true, headers: [`Content-Length: ${body.length}`] }), "passes"],
+  [
+    "HTTP/1.0 without Host",
+    http({ version: " HTTP/1.0", bare: true, headers: [`Content-Length: ${body.length}`] }),
+    "passes"
+  ],
   ["HTTP/0.9", "GET /v1/models\r\n\r\n", "passes", { method: "GET", target: "/v1/models" }],
-  ["Host of another", http({ bare: true, headers: ["Host: evil.example", `Content-Length: ${body.length}`] }), "passes"],
+  [
+    "Host of another",
+    http({ bare: true, headers: ["Host: evil.example", `Content-Length: ${body.length}`] }),
+    "passes"
+  ],
   ["absolute form", toPath(`http://evil.example${chat}`), "passes", { statuses: [200, 403] }],
   ["a query", toPath(`${chat}?key=evil&user=evil`), "passes"],
   ["a query that is allowed elsewhere", toPath(`${chat}?beta=true`), "passes"],
@@ -128,7 +163,12 @@ const rows: ReadonlyArray<Row> = [
   ["beta=true and more", toPath("/v1/messages?beta=true&key=evil"), "passes", { target: "/v1/messages" }],
   ["beta=true twice", toPath("/v1/messages?beta=true?beta=true"), "passes", { target: "/v1/messages" }],
   ["beta=TRUE", toPath("/v1/messages?beta=TRUE"), "passes", { target: "/v1/messages" }],
-  ["a query that breaks the line", toPath("/v1/messages?beta=true%0d%0aX-Evil:%201"), "passes", { target: "/v1/messages" }],
+  [
+    "a query that breaks the line",
+    toPath("/v1/messages?beta=true%0d%0aX-Evil:%201"),
+    "passes",
+    { target: "/v1/messages" }
+  ],
   ["count_tokens", toPath("/v1/messages/count_tokens"), "passes", { target: "/v1/messages/count_tokens" }],
   ["responses", toPath("/v1/responses"), "passes", { target: "/v1/responses" }],
   ["models", toPath("/v1/models?team_id=evil", "GET"), "passes", { method: "GET", target: "/v1/models" }],
@@ -140,25 +180,46 @@ const rows: ReadonlyArray<Row> = [
   ["NUL in a name", withHeaders("X-Ev\0il: a"), "refused"],
   ["a bare carriage return", withHeaders("X-Evil: a\rx-litellm-customer-id: evil"), "refused"],
   ["length and chunked", withHeaders("Transfer-Encoding: chunked"), "refused"],
-  ["chunked and length", http({ bare: true, headers: ["Host: a", "Transfer-Encoding: chunked", "Content-Length: 3"] }), "refused"],
+  [
+    "chunked and length",
+    http({ bare: true, headers: ["Host: a", "Transfer-Encoding: chunked", "Content-Length: 3"] }),
+    "refused"
+  ],
   ["two lengths", withHeaders("Content-Length: 3"), "refused"],
   ["a negative length", http({ bare: true, headers: ["Host: a", "Content-Length: -1"] }), "refused"],
   ["chunked, misspelt", http({ bare: true, headers: ["Host: a", "Transfer-Encoding: xchunked"] }), "refused"],
-  ["chunked twice", http({ bare: true, headers: ["Host: a", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"] }), "refused"],
+  [
+    "chunked twice",
+    http({ bare: true, headers: ["Host: a", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"] }),
+    "refused"
+  ],
   ["two hosts", withHeaders("Host: evil"), "refused"],
   ["no host", http({ bare: true, headers: [`Content-Length: ${body.length}`] }), "refused"],
   ["one header of 40 KiB", withHeaders(`X-Evil: ${"a".repeat(40_960)}`), "refused"],
-  ["40 KiB of headers", withHeaders(...Array.from({ length: 40 }, (_, index) => `X-${index}: ${"a".repeat(1000)}`)), "refused"],
+  [
+    "40 KiB of headers",
+    withHeaders(...Array.from({ length: 40 }, (_, index) => `X-${index}: ${"a".repeat(1000)}`)),
+    "refused"
+  ],
   ["a target of 40 KiB", toPath(`${chat}?${"a".repeat(40_960)}`), "refused"],
-  ["more than the body may be", http({ bare: true, headers: ["Host: a", "Content-Length: 33554433"] }), "refused", { statuses: [413] }],
+  [
+    "more than the body may be",
+    http({ bare: true, headers: ["Host: a", "Content-Length: 33554433"] }),
+    "refused",
+    { statuses: [413] }
+  ],
   ["HTTP/2 by prior knowledge", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "refused"],
   ["HTTP/3.0", http({ version: " HTTP/3.0" }), "refused"],
   ["TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "refused"],
   ["CONNECT", "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example\r\n\r\n", "refused"],
   ["OPTIONS *", http({ method: "OPTIONS", target: "*" }), "refused"],
-  ...["GET", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "post"].map(
-    (method): Row => [`${method} on a POST path`, http({ method, body: "" }), "refused", { statuses: [405, 400] }]
-  ),
+  ...["GET", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "post"].map((method): Row => [
+    `${method} on a POST path`,
+    http({ method, body: "" }),
+    "refused",
+    { statuses: [405, 400] }
+  ]),
+  ["a page of the proxy's own", toPath("/-/path_not_allowed"), "refused", { statuses: [404] }],
   ["POST on a GET path", toPath("/v1/models"), "refused", { statuses: [405] }],
   ["HEAD on a GET path", toPath("/v1/models", "HEAD"), "refused", { statuses: [405] }],
   ...[
@@ -202,7 +263,6 @@ const rows: ReadonlyArray<Row> = [
     "/v1//chat/completions",
     "/v1/chat/completions#/key/generate",
     "/v1/messages/count_tokens/../../../key/generate",
-    "/-/path_not_allowed",
     "/health/../key/generate",
     "http://upstream/key/generate",
     "../key/generate",
@@ -211,58 +271,112 @@ const rows: ReadonlyArray<Row> = [
 ]
 
 /** What the upstream must have been sent: no more, no less, each name once. */
-const expectedHeaders = (run: NginxRun.NginxRun["Service"], chunked: boolean): ReadonlyArray<string> =>
-  [
-    "accept",
-    "accept-encoding",
-    "authorization",
-    "connection",
-    ...(chunked ? ["transfer-encoding"] : ["content-length"]),
-    "content-type",
-    "host",
-    "x-litellm-customer-id",
-    "x-litellm-end-user-id",
-    "x-litellm-spend-logs-metadata",
-    "x-request-id"
-  ].filter((name) => run.runId !== "" && name !== "")
+const expectedHeaders = [
+  "accept",
+  "accept-encoding",
+  "authorization",
+  "connection",
+  "content-type",
+  "host",
+  "x-litellm-customer-id",
+  "x-litellm-end-user-id",
+  "x-litellm-spend-logs-metadata",
+  "x-request-id"
+]
 
-const check = ([, bytes, expected, more = {}]: Row) =>
+/** How nginx says how long a body is; which of them depends on how much of it had come. */
+const framing = new Set(["content-length", "transfer-encoding"])
+
+interface Outcome {
+  readonly run: NginxRun.NginxRun["Service"]
+  readonly answer: NginxRun.Answer
+  readonly received: ReadonlyArray<Received>
+}
+
+type Received = Effect.Success<NginxRun.NginxRun["Service"]["upstream"]["received"]>[number]
+
+const requestIdOf = ({ headers }: Received) =>
+  headers.find(([name]) => name.toLowerCase() === "x-request-id")?.[1]
+
+/** Send these, and say for each what of it the upstream received. What belongs to no answer belongs to all. */
+const sendRows = (all: ReadonlyArray<Row>, options?: NginxRun.SendOptions) =>
   Effect.gen(function* () {
     const run = yield* NginxRun.NginxRun
     const before = (yield* run.upstream.received).length
-    const answer = yield* run.send(bytes)
+    const answers = yield* run.sendAll(
+      all.map(([, bytes]) => bytes),
+      options
+    )
     const received = (yield* run.upstream.received).slice(before)
-    if (expected === "refused" || (received.length === 0 && (more.statuses ?? []).includes(answer.status) && answer.status !== 200)) {
-      assert.deepStrictEqual(received, [])
-      if (more.statuses !== undefined) assert.include(more.statuses, answer.status)
-      else assert.isTrue(answer.status === undefined || answer.status >= 400, `answered ${answer.status}`)
-      // Ours, in the shape of OpenAI's errors; nothing of nginx's own pages.
-      if (answer.status !== undefined) assert.notInclude(answer.text, "<html>")
-      return
-    }
-    assert.strictEqual(received.length, 1, answer.text)
-    const [{ headers, method, target }] = received as [(typeof received)[0]]
-    assert.strictEqual(method, more.method ?? "POST")
-    assert.strictEqual(target, more.target ?? chat)
-    const chunked = bytes.includes("Transfer-Encoding: chunked")
-    const names = headers.map(([name]) => name.toLowerCase()).toSorted()
-    assert.deepStrictEqual(names, method === "GET" ? names.filter((name) => expectedHeaders(run, chunked).includes(name)) : expectedHeaders(run, chunked).toSorted())
-    const values = new Map(headers.map(([name, value]) => [name.toLowerCase(), Buffer.from(value, "latin1").toString("utf8")]))
-    assert.strictEqual(values.get("authorization"), `Bearer ${NginxRun.key}`)
-    assert.strictEqual(values.get("x-litellm-customer-id"), NginxRun.identity.billingAccountId)
-    assert.strictEqual(values.get("x-litellm-end-user-id"), NginxRun.identity.billingAccountId)
-    assert.strictEqual(values.get("x-litellm-spend-logs-metadata"), KeyInjection.spendMetadata(run.runId, NginxRun.identity))
-    assert.strictEqual(values.get("host"), new URL(run.upstream.url).host)
-    assert.strictEqual(values.get("accept"), "*/*")
-    assert.strictEqual(values.get("accept-encoding"), "identity")
-    assert.strictEqual(values.get("connection"), "close")
-    assert.strictEqual(values.get("content-type"), "application/json")
-    assert.match(values.get("x-request-id") ?? "", /^[0-9a-f]{32}$/u)
+    const idsOf = answers.map(({ text }) => /^X-Request-Id: (\S+)/mu.exec(text)?.[1])
+    return answers.map((answer, index): Outcome => ({
+      run,
+      answer,
+      received: received.filter((request) => {
+        const id = requestIdOf(request)
+        return id === idsOf[index] || !idsOf.includes(id)
+      })
+    }))
   })
 
-layer(NginxRun.layer(), { excludeTestServices: true })("Hostile requests", (it) => {
+const checkRow = ([, , expected, more = {}]: Row, { answer, received, run }: Outcome) => {
+  const refused =
+    expected === "refused" || (more.statuses !== undefined && answer.status !== 200 && received.length === 0)
+  if (refused) {
+    assert.deepStrictEqual(received, [])
+    if (more.statuses !== undefined) assert.include(more.statuses, answer.status)
+    else assert.isTrue(answer.status === undefined || answer.status >= 400, `answered ${answer.status}`)
+    // Ours, in the shape of OpenAI's errors; nothing of nginx's own pages.
+    if (answer.status !== undefined) assert.notInclude(answer.text, "<html>")
+    return
+  }
+  assert.strictEqual(received.length, 1, answer.text)
+  const [{ headers, method, target }] = received as [(typeof received)[0]]
+  assert.strictEqual(method, more.method ?? "POST")
+  assert.strictEqual(target, more.target ?? chat)
+  const names = headers.map(([name]) => name.toLowerCase())
+  assert.deepStrictEqual(names.filter((name) => !framing.has(name)).toSorted(), expectedHeaders)
+  assert.strictEqual(names.filter((name) => framing.has(name)).length, method === "GET" ? 0 : 1)
+  const values = new Map(
+    headers.map(([name, value]) => [name.toLowerCase(), Buffer.from(value, "latin1").toString("utf8")])
+  )
+  assert.strictEqual(values.get("authorization"), `Bearer ${NginxRun.key}`)
+  assert.strictEqual(values.get("x-litellm-customer-id"), NginxRun.identity.billingAccountId)
+  assert.strictEqual(values.get("x-litellm-end-user-id"), NginxRun.identity.billingAccountId)
+  assert.strictEqual(
+    values.get("x-litellm-spend-logs-metadata"),
+    KeyInjection.spendMetadata(run.runId, NginxRun.identity)
+  )
+  assert.strictEqual(values.get("host"), new URL(run.upstream.url).host)
+  assert.strictEqual(values.get("accept"), "*/*")
+  assert.strictEqual(values.get("accept-encoding"), "identity")
+  assert.strictEqual(values.get("connection"), "close")
+  assert.strictEqual(values.get("content-type"), "application/json")
+  assert.match(values.get("x-request-id") ?? "", /^[0-9a-f]{32}$/u)
+}
+
+/** An answer of HTTP/0.9 has no header to know it by. */
+const isNamed = ([, bytes]: Row) => !bytes.startsWith("GET /v1/models\r\n")
+
+/** All rows at once: what is slow is entering the sandbox. */
+const Outcomes = Context.Service<"Outcomes", ReadonlyMap<Row, Outcome>>("test/Outcomes")
+
+const outcomes = Layer.effect(
+  Outcomes,
+  Effect.gen(function* () {
+    const named = rows.filter(isNamed)
+    const found = yield* sendRows(named)
+    const rest = rows.filter((row) => !isNamed(row))
+    const others = yield* Effect.forEach(rest, (row) => Effect.map(sendRows([row]), ([outcome]) => outcome!))
+    return new Map([...named, ...rest].map((row, index) => [row, [...found, ...others][index]!]))
+  })
+).pipe(Layer.provideMerge(NginxRun.layer()))
+
+layer(outcomes, { excludeTestServices: true })("Hostile requests", (it) => {
   for (const row of rows) {
-    it.effect(`${row[2] === "passes" ? "harmless" : "refused"}: ${row[0].replaceAll(/[^ -~]/gu, "?")}`, () => check(row))
+    it.effect(`${row[2] === "passes" ? "harmless" : "refused"}: ${row[0].replaceAll(/[^ -~]/gu, "?")}`, () =>
+      Effect.map(Outcomes, (all) => checkRow(row, all.get(row)!))
+    )
   }
 
   it.effect("a request hidden in the body of another is not one", () =>
@@ -271,43 +385,84 @@ layer(NginxRun.layer(), { excludeTestServices: true })("Hostile requests", (it) 
       const before = (yield* run.upstream.received).length
       yield* run.send(http({ body: http({ target: "/key/generate" }) }))
       const received = (yield* run.upstream.received).slice(before)
-      assert.deepStrictEqual(received.map(({ target }) => target), [chat])
-    }))
+      assert.deepStrictEqual(
+        received.map(({ target }) => target),
+        [chat]
+      )
+    })
+  )
 
   it.effect("each of two requests on one connection is judged by itself", () =>
     Effect.gen(function* () {
       const run = yield* NginxRun.NginxRun
       const before = (yield* run.upstream.received).length
-      const answer = yield* run.send(`${http()}${toPath("/key/generate")}${http({ headers: ["x-litellm-customer-id: evil"] })}`)
+      const answer = yield* run.send(
+        `${http()}${toPath("/key/generate")}${http({ headers: ["x-litellm-customer-id: evil"] })}`,
+        { idleMillis: 300 }
+      )
       const received = (yield* run.upstream.received).slice(before)
-      assert.deepStrictEqual(received.map(({ target }) => target), [chat, chat])
+      assert.deepStrictEqual(
+        received.map(({ target }) => target),
+        [chat, chat]
+      )
       assert.notInclude(JSON.stringify(received), "evil")
       assert.match(answer.text, /200 OK[\s\S]*403 Forbidden[\s\S]*200 OK/u)
-    }))
+    })
+  )
 
   it.effect("what is heard of a client is its accept and its version", () =>
     Effect.gen(function* () {
       const run = yield* NginxRun.NginxRun
-      yield* run.send(http({ target: "/v1/messages", headers: ["Accept: text/event-stream", "anthropic-version: 2023-06-01"] }))
+      yield* run.send(
+        http({
+          target: "/v1/messages",
+          headers: ["Accept: text/event-stream", "anthropic-version: 2023-06-01"]
+        })
+      )
       const headers = new Map((yield* run.upstream.received).at(-1)!.headers)
       assert.strictEqual(headers.get("accept"), "text/event-stream")
       assert.strictEqual(headers.get("anthropic-version"), "2023-06-01")
-    }))
+    })
+  )
 })
 
 /** A defence, and the row that must notice that it is gone. */
 const defences: ReadonlyArray<readonly [defence: string, tamper: (config: string) => string, row: string]> = [
-  ["request headers off", (config) => config.replace("proxy_pass_request_headers off;", "proxy_pass_request_headers on;"), 'header "Cookie: session=evil"'],
+  [
+    "request headers off",
+    (config) => config.replace("proxy_pass_request_headers off;", "proxy_pass_request_headers on;"),
+    'header "Cookie: session=evil"'
+  ],
   [
     "the customer header beside the end user's",
-    (config) => config.replace("proxy_pass_request_headers off;", "proxy_pass_request_headers on;").replace(/proxy_set_header x-litellm-customer-id [^;]*;/u, ""),
+    (config) =>
+      config
+        .replace("proxy_pass_request_headers off;", "proxy_pass_request_headers on;")
+        .replace(/proxy_set_header x-litellm-customer-id [^;]*;/u, ""),
     'header "x-litellm-customer-id: evil"'
   ],
-  ["exact locations", (config) => config.replace("location / {\n      return 403;", "location / {\n      proxy_pass http://unix:/upstream/upstream.sock;"), "path /key/generate"],
-  ["the path as it was written", (config) => config.replaceAll(/if \(\$target_path[^}]*\}/gu, ""), "path /v1/%63hat/completions"],
-  ["the method", (config) => config.replaceAll(/if \(\$request_method[^}]*\}/gu, ""), "DELETE on a POST path"],
+  [
+    "exact locations",
+    (config) =>
+      config.replace(/location \/ \{[^}]*/u, "location / { proxy_pass http://unix:/upstream/upstream.sock;"),
+    "path /key/generate"
+  ],
+  [
+    "the path as it was written",
+    (config) => config.replaceAll(/if \(\$target_path[^}]*\}/gu, ""),
+    "path /v1/%63hat/completions"
+  ],
+  [
+    "the method",
+    (config) => config.replaceAll(/if \(\$request_method[^}]*\}/gu, ""),
+    "DELETE on a POST path"
+  ],
   ["dropped queries", (config) => config.replaceAll(/set \$args [^;]*;/gu, ""), "a query"],
-  ["the cap on bodies", (config) => config.replace(/client_max_body_size \d+;/u, "client_max_body_size 0;"), "more than the body may be"]
+  [
+    "the cap on bodies",
+    (config) => config.replace(/client_max_body_size \d+;/u, "client_max_body_size 0;"),
+    "more than the body may be"
+  ]
 ]
 
 for (const [defence, tamper, name] of defences) {
@@ -316,9 +471,10 @@ for (const [defence, tamper, name] of defences) {
       Effect.gen(function* () {
         const row = rows.find(([candidate]) => candidate === name)
         assert.isDefined(row)
-        const exit = yield* Effect.exit(check(row!))
-        assert.strictEqual(exit._tag, "Failure", "the defence was taken out and nobody noticed")
-      }))
+        // Without a defence there may be no answer to wait for.
+        const [outcome] = yield* sendRows([row!], { cut: true, idleMillis: 500 })
+        assert.throws(() => checkRow(row!, outcome!))
+      })
+    )
   })
 }
-void Layer

@@ -1,16 +1,425 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect, Exit, Redacted, Scope } from "effect"
+import { execFileSync } from "node:child_process"
+import { readFileSync, readdirSync, statSync } from "node:fs"
+import { join } from "node:path"
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
+import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as NginxRun from "../harness/NginxRun.ts"
 
-layer(NginxRun.layer(), { excludeTestServices: true })("NginxLlmProxy, on Docker", (it) => {
-  it.effect("smoke", () =>
+const post = (target = "/v1/chat/completions", body = "{}") =>
+  `POST ${target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+
+/** With docker's own client, past everything that is under test. */
+const docker = (...args: ReadonlyArray<string>) => execFileSync("docker", args, { encoding: "utf8" })
+
+const received = (run: NginxRun.NginxRun["Service"]) =>
+  Effect.map(run.upstream.received, (all) => {
+    const { headers, ...request } = all.at(-1)!
+    return {
+      ...request,
+      headers: new Map(
+        headers.map(([name, value]) => [name.toLowerCase(), Buffer.from(value, "latin1").toString("utf8")])
+      )
+    }
+  })
+
+const alone = (
+  options: NginxRun.Options,
+  test: (run: NginxRun.NginxRun["Service"]) => Effect.Effect<void, unknown, Scope.Scope>
+) => Effect.flatMap(NginxRun.make(options), test).pipe(Effect.provide(DockerContainerRuntime.layer()))
+
+layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true })(
+  "NginxLlmProxy, on Docker",
+  (it) => {
+    it.effect("answers for itself", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        assert.include((yield* run.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n")).text, '{"ok":true}')
+      })
+    )
+
+    it.effect("honours the upstream's base path, and reports what went through", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        assert.strictEqual((yield* run.send(post())).status, 200)
+        yield* run.send(post("/v1/files?x=1"))
+        assert.strictEqual((yield* received(run)).target, "/litellm/v1/chat/completions")
+        const traffic = yield* run.endpoint.traffic
+        assert.deepStrictEqual(
+          traffic.calls
+            .slice(-2)
+            .map(({ completed, method, path, status }) => ({ completed, method, path, status })),
+          [
+            { method: "POST", path: "/v1/chat/completions", status: 200, completed: true },
+            { method: "POST", path: "/v1/files?x=1", status: 403, completed: true }
+          ]
+        )
+        assert.match(traffic.calls.at(-1)!.requestId, /^[0-9a-f]{32}$/u)
+        assert.strictEqual(statSync(traffic.auditPath!).isFile(), true)
+      })
+    )
+
+    it.effect("the key is in no record of the engine, no file of the host, and nowhere in the sandbox", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        const fragment = NginxRun.key.slice(-12)
+        const name = `cogni-${run.runId}-proxy`
+        assert.notInclude(docker("inspect", name), fragment)
+        assert.notInclude(docker("inspect", `cogni-${run.runId}-agent`), fragment)
+        assert.notInclude(docker("top", name), fragment)
+        for (const file of readdirSync(run.directory, { recursive: true, encoding: "utf8" })) {
+          const path = join(run.directory, file)
+          if (statSync(path).isFile()) assert.notInclude(readFileSync(path, "latin1"), fragment, path)
+        }
+        const inside = yield* run.exec(
+          "sh",
+          "-c",
+          "cat /proc/*/environ /proc/*/cmdline 2>/dev/null; grep -rs sk- /tmp /home /workspace /llm-sock || :"
+        )
+        assert.notInclude(inside, fragment)
+      })
+    )
+
+    it.effect("is held as tightly as the sandbox", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        const [inspected] = JSON.parse(docker("inspect", `cogni-${run.runId}-proxy`))
+        const { HostConfig } = inspected
+        assert.strictEqual(HostConfig.NetworkMode, "none")
+        assert.isTrue(HostConfig.ReadonlyRootfs)
+        assert.deepStrictEqual(HostConfig.CapDrop, ["ALL"])
+        assert.strictEqual(HostConfig.Memory, 64 * 1024 * 1024)
+        assert.strictEqual(HostConfig.PidsLimit, 32)
+        assert.notMatch(inspected.Config.User, /^0:/u)
+      })
+    )
+
+    it.effect("the sandbox can use the socket, and neither remove nor replace it", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        const said = yield* run.exec(
+          "sh",
+          "-c",
+          "rm -f /llm-sock/llm.sock 2>&1; mv /tmp /llm-sock/x 2>&1; touch /llm-sock/y 2>&1; ls /llm-sock"
+        )
+        assert.match(said, /(?:Read-only file system|Permission denied)/u)
+        assert.match(said, /\nllm\.sock\n$/u)
+        assert.strictEqual((yield* run.send(post())).status, 200)
+      })
+    )
+
+    it.effect("an agent's plain HTTP client gets there over TCP", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        const said = yield* run.exec(
+          "node",
+          "-e",
+          'fetch("http://localhost:8080/v1/chat/completions", { method: "POST", body: "{}" }).then((r) => r.text()).then(console.log)'
+        )
+        assert.strictEqual(said.trim(), '{"ok":true}')
+      })
+    )
+
+    it.effect("20 MB pass, unbuffered", () =>
+      Effect.gen(function* () {
+        const run = yield* NginxRun.NginxRun
+        const said = yield* run.exec(
+          "node",
+          "-e",
+          'fetch("http://localhost:8080/v1/chat/completions", { method: "POST", body: "x".repeat(20e6) }).then((r) => console.log(r.status))'
+        )
+        assert.strictEqual(said.trim(), "200")
+        assert.strictEqual((yield* received(run)).bodyBytes, 20e6)
+      })
+    )
+  }
+)
+
+describe("NginxLlmProxy, on Docker, alone", () => {
+  it.live("leaves nothing behind, and the log stays", () =>
     Effect.gen(function* () {
-      const run = yield* NginxRun.NginxRun
-      console.log((yield* run.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n")).text)
-      console.log((yield* run.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-Evil: 1\r\n\r\n{}")).text)
-      console.log((yield* run.send("POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-Evil: 1\r\n\r\n{}")).text)
-      console.log(yield* run.upstream.received)
-      console.log(yield* run.endpoint.traffic)
-      assert.isTrue(true)
-    }))
+      const runtime = yield* ContainerRuntime
+      const scope = yield* Scope.make()
+      const run = yield* NginxRun.make().pipe(Scope.provide(scope))
+      yield* run.send(post())
+      assert.isAtLeast((yield* runtime.leftovers(run.runId)).length, 3)
+      yield* Scope.close(scope, Exit.void)
+      assert.deepStrictEqual(yield* runtime.leftovers(run.runId), [])
+    }).pipe(Effect.provide(DockerContainerRuntime.layer()))
+  )
+
+  it.live("any text in the key and the identity arrives as it was", () =>
+    Effect.forEach(
+      [
+        Array.from({ length: 95 }, (_, index) => String.fromCharCode(32 + index))
+          .join("")
+          .trim(),
+        "ключ-鍵-😀-ü",
+        '"; } location / { proxy_pass http://evil; } #',
+        "${literal_1}$uri$$",
+        `${'\\"'.repeat(900)}x`
+      ],
+      (text) =>
+        alone(
+          {
+            key: text,
+            identity: {
+              billingAccountId: text.slice(0, 199).trim().toWellFormed(),
+              attempt: 3,
+              userId: `${text.slice(0, 100)}\n\t\0`,
+              traceUserId: "t"
+            }
+          },
+          (run) =>
+            Effect.gen(function* () {
+              assert.strictEqual((yield* run.send(post())).status, 200)
+              const { headers } = yield* received(run)
+              const account = text.slice(0, 199).trim().toWellFormed()
+              assert.strictEqual(headers.get("authorization"), `Bearer ${text}`)
+              assert.strictEqual(headers.get("x-litellm-customer-id"), account)
+              assert.strictEqual(headers.get("x-litellm-end-user-id"), account)
+              const metadata = headers.get("x-litellm-spend-logs-metadata")!
+              assert.match(metadata, /^[\x20-\x7e]+$/u)
+              assert.deepInclude(JSON.parse(metadata), {
+                run_id: run.runId,
+                attempt: 3,
+                user_id: `${text.slice(0, 100)}\n\t\0`,
+                trace_user_id: "t"
+              })
+            })
+        ),
+      { concurrency: 2 }
+    )
+  )
+
+  it.live("a flood is answered with 429, and does not flood the log", () =>
+    alone({}, (run) =>
+      Effect.gen(function* () {
+        const said = yield* run.exec(
+          "node",
+          "-e",
+          `Promise.all(Array.from({ length: 20 }, async () => { const all = []; for (let i = 0; i < 50; i++) { const r = await fetch("http://localhost:8080/flood"); all.push(r.status + " " + JSON.parse(await r.text()).error.code) } return all }))
+            .then((all) => { const counts = {}; for (const one of all.flat()) counts[one] = (counts[one] ?? 0) + 1; console.log(JSON.stringify(counts)) })`
+        )
+        const counts = JSON.parse(said)
+        assert.sameMembers(Object.keys(counts), ["403 path_not_allowed", "429 too_many_requests"])
+        assert.isAbove(counts["429 too_many_requests"], 300)
+        assert.strictEqual((yield* run.endpoint.traffic).calls.length, counts["403 path_not_allowed"])
+      })
+    )
+  )
+
+  it.live("an upstream that cannot be reached is a 502 in words", () =>
+    alone({ url: "http://127.0.0.1:1" }, (run) =>
+      Effect.gen(function* () {
+        const answer = yield* run.send(post())
+        assert.strictEqual(answer.status, 502)
+        assert.strictEqual(JSON.parse(answer.text.split("\r\n\r\n")[1]!).error.code, "upstream_unreachable")
+        const [call] = (yield* run.endpoint.traffic).calls
+        assert.deepInclude(call, { status: 502, method: "POST" })
+      })
+    )
+  )
+
+  it.live("what an upstream says of itself stays behind; its page and its errors pass", () =>
+    alone(
+      {
+        script: [
+          {
+            _tag: "Answer",
+            headers: {
+              "x-litellm-call-id": "call-7",
+              "x-litellm-model-api-base": "http://10.0.0.9",
+              "x-litellm-response-cost": "0.1",
+              "x-litellm-key-spend": "12",
+              "llm_provider-x-request-id": "p",
+              "set-cookie": "a=b",
+              server: "uvicorn",
+              "x-accel-redirect": "/v1/models"
+            }
+          },
+          { _tag: "Html", status: 502 },
+          { _tag: "Error", status: 500 }
+        ]
+      },
+      (run) =>
+        Effect.gen(function* () {
+          const answer = yield* run.send(post())
+          assert.strictEqual(answer.status, 200)
+          assert.notMatch(answer.text, /litellm|llm_provider|cookie|uvicorn|10\.0\.0\.9/iu)
+          assert.include((yield* run.send(post())).text, "<h1>Bad gateway</h1>")
+          assert.include((yield* run.send(post())).text, '"scripted"')
+          const { calls } = yield* run.endpoint.traffic
+          assert.strictEqual(calls[0]!.callId, "call-7")
+          assert.deepStrictEqual(
+            calls.map(({ status }) => status),
+            [200, 502, 500]
+          )
+        })
+    )
+  )
+
+  it.live("events pass one by one, a break in the middle is seen, and a cut call is in the log", () =>
+    alone(
+      {
+        script: [
+          { _tag: "SlowStream", events: 5, pauseMillis: 100 },
+          { _tag: "ResetMidStream", events: 2 },
+          { _tag: "Hang" }
+        ]
+      },
+      (run) =>
+        Effect.gen(function* () {
+          const times = yield* run.exec(
+            "node",
+            "-e",
+            'fetch("http://localhost:8080/v1/chat/completions", { method: "POST", body: "{}" }).then(async (r) => { for await (const c of r.body) console.log(Math.round(performance.now())) })'
+          )
+          const at = times.trim().split("\n").map(Number)
+          assert.isAtLeast(at.length, 5)
+          assert.isAbove(at.at(-1)! - at[0]!, 300)
+
+          const broken = yield* run.send(post(), { idleMillis: 400 })
+          assert.include(broken.text, "data: ")
+          assert.notMatch(broken.text, /\r\n0\r\n\r\n$/u)
+
+          yield* run.send(post(), { idleMillis: 300, cut: true })
+          const calls = yield* run.endpoint.traffic.pipe(Effect.map((traffic) => traffic.calls))
+          assert.deepStrictEqual(
+            calls.map(({ completed }) => completed),
+            [true, false, false]
+          )
+          assert.strictEqual(calls[2]!.status, 499)
+          assert.isTrue((yield* run.upstream.received)[2]!.cut)
+        })
+    )
+  )
+
+  it.live("a call that the end of the sandbox cuts off is in the log", () =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const run = yield* NginxRun.make({ script: [{ _tag: "Hang" }] }).pipe(Scope.provide(scope))
+      yield* Effect.forkChild(run.send(post()))
+      yield* Effect.sleep("300 millis")
+      docker("kill", `cogni-${run.runId}-agent`)
+      const { calls } = yield* run.endpoint.traffic
+      assert.deepStrictEqual(
+        calls.map(({ completed, status }) => ({ completed, status })),
+        [{ completed: false, status: 499 }]
+      )
+      yield* Scope.close(scope, Exit.void)
+    }).pipe(Effect.provide(DockerContainerRuntime.layer()))
+  )
+
+  it.live("a proxy that ends under a run is noticed", () =>
+    alone({}, (run) =>
+      Effect.gen(function* () {
+        docker("kill", "--signal", "KILL", `cogni-${run.runId}-proxy`)
+        const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("10 seconds"))
+        assert.include(["ProxyFailed", "ContainerFailed"], error._tag)
+        assert.notInclude(String(error), NginxRun.key)
+      })
+    )
+  )
+
+  it.live("speaks to an upstream that is a container, by name, and finds it again at another address", () =>
+    Effect.gen(function* () {
+      const runId = yield* RunId.generate
+      const network = `cogni-test-${runId}`
+      const name = `models-${runId}`
+      const server =
+        'require("node:http").createServer((q, s) => { q.resume(); s.end(JSON.stringify({ path: q.url, headers: q.headers })) }).listen(4000)'
+      yield* Effect.acquireRelease(
+        Effect.sync(() => docker("network", "create", "--internal", network)),
+        () => Effect.sync(() => docker("network", "rm", network))
+      )
+      const startUpstream = () =>
+        docker(
+          "run",
+          "--detach",
+          "--network",
+          network,
+          "--name",
+          name,
+          "--entrypoint",
+          "node",
+          NginxRun.runtimeImage,
+          "-e",
+          server
+        )
+      yield* Effect.acquireRelease(Effect.sync(startUpstream), () =>
+        Effect.sync(() => docker("rm", "--force", name))
+      )
+
+      const proxy = yield* NginxLlmProxy.make({
+        image: NginxRun.proxyImage,
+        upstream: { type: "container", url: `http://${name}:4000/base`, networkName: network },
+        key: Redacted.make(NginxRun.key)
+      })
+      const endpoint = yield* proxy.acquire({
+        runId,
+        llm: { model: "m", identity: NginxRun.identity },
+        runtimeSecondsMax: 60
+      })
+      yield* endpoint.ready
+      const client =
+        'require("node:http").request({ socketPath: "/llm-sock/llm.sock", path: "/v1/chat/completions", method: "POST" }, (r) => r.pipe(process.stdout)).end("{}")'
+      const ask = () =>
+        docker(
+          "run",
+          "--rm",
+          "--network",
+          "none",
+          "--user",
+          "1000:1000",
+          "--volume",
+          `${endpoint.mounts[0]!.source}:/llm-sock:ro`,
+          "--entrypoint",
+          "node",
+          NginxRun.runtimeImage,
+          "-e",
+          client
+        )
+      const seen = JSON.parse(ask())
+      assert.strictEqual(seen.path, "/base/v1/chat/completions")
+      assert.strictEqual(seen.headers.host, `${name}:4000`)
+      assert.strictEqual(seen.headers.authorization, `Bearer ${NginxRun.key}`)
+      assert.strictEqual(
+        seen.headers["x-litellm-spend-logs-metadata"],
+        KeyInjection.spendMetadata(runId, NginxRun.identity)
+      )
+      assert.strictEqual((yield* endpoint.traffic).calls.length, 1)
+
+      // Another container takes the address, so that the name now means another one.
+      docker("rm", "--force", name)
+      yield* Effect.acquireRelease(
+        Effect.sync(() =>
+          docker(
+            "run",
+            "--detach",
+            "--network",
+            network,
+            "--name",
+            `${name}-other`,
+            "--entrypoint",
+            "sleep",
+            NginxRun.runtimeImage,
+            "60"
+          )
+        ),
+        () => Effect.sync(() => docker("rm", "--force", `${name}-other`))
+      )
+      startUpstream()
+      let again = ask()
+      for (let turn = 0; turn < 20 && again.includes("upstream_unreachable"); turn++) {
+        yield* Effect.sleep("1 second")
+        again = ask()
+      }
+      assert.strictEqual(JSON.parse(again).path, "/base/v1/chat/completions")
+    }).pipe(Effect.provide(DockerContainerRuntime.layer()))
+  )
 })

@@ -3,7 +3,7 @@
  *
  * For tests, and for trying an agent with nothing installed. What would be the agent is a `Program`.
  */
-import { Cause, Deferred, Duration, Effect, Exit, Fiber, Layer, Queue, Ref, Scope, Stream } from "effect"
+import { Cause, Deferred, type Duration, Effect, Exit, Fiber, Layer, Queue, Ref, Scope, Stream } from "effect"
 import {
   type Container,
   type ContainerExit,

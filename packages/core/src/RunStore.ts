@@ -7,7 +7,7 @@
 import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { RunId } from "./RunId.ts"
 import { Output, Peak, RunResult, Timing } from "./RunResult.ts"
-import { RunIdInUse, WorkspaceFailed } from "./SandboxError.ts"
+import { RunIdInUse, type WorkspaceFailed } from "./SandboxError.ts"
 import { SandboxSpec } from "./SandboxSpec.ts"
 import { Posture } from "./Posture.ts"
 

@@ -176,7 +176,9 @@ export class ContainerFailed extends Schema.TaggedError<ContainerFailed>()("Cont
 /** The way to the model could not be had, or broke during the run. @category errors */
 export class ProxyFailed extends Schema.TaggedError<ProxyFailed>()("ProxyFailed", {
   detail: Schema.String,
-  remedy: Schema.String
+  remedy: Schema.String,
+  /** What the agent had said by then, where it had begun. */
+  partial: Schema.optionalKey(Partial)
 }) {
   readonly code: ErrorCode = "internal"
   readonly isRetryable = true
@@ -258,7 +260,7 @@ export class SandboxError extends Schema.TaggedError<SandboxError>()("SandboxErr
   get isRetryable(): boolean {
     return this.reason.isRetryable
   }
-  /** What the run had produced when a limit ended it. */
+  /** What the run had produced when a limit or its proxy ended it. */
   get partial(): Partial | undefined {
     return "partial" in this.reason ? this.reason.partial : undefined
   }

@@ -186,7 +186,10 @@ export const make = Effect.gen(function* () {
       addedBytes: workspace.addedBytes,
       failure: endpoint?.failure ?? Effect.never
     }).pipe(life.phase("agent", AgentWatch.secondsMax(spec.limits)))
-    const llm = endpoint === undefined ? undefined : yield* endpoint.traffic.pipe(life.phase("collect"))
+    const llm = endpoint === undefined ? undefined : yield* endpoint.traffic.pipe(
+            life.phase("collect"),
+            Effect.mapError((error) => AgentWatch.withPartial(error, agent))
+          )
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.exitCode, agent.exitCode)
     return {
       runId: life.runId,

@@ -109,14 +109,14 @@ describe("AgentWatch", () => {
       )
     )
 
-    it.effect("a stop that never comes back is the engine's fault, and bounded", () =>
+    it.effect("a stop that never comes back is bounded, and what the caller hears of is the limit", () =>
       Effect.gen(function* () {
         const { atSeconds, reason } = yield* fails(
           limited({ runtimeSecondsMax: 10, stopGraceSecondsMax: 5 }),
           120
         )
-        assert.strictEqual(reason._tag, "RuntimeUnavailable")
-        assert.isAtMost(atSeconds, 10 + 5 + 30)
+        assert.strictEqual(reason._tag, "TimedOut")
+        assert.isAtMost(atSeconds, 10 + 5 + 10)
       }).pipe(
         Effect.provide(
           runner({
@@ -261,6 +261,18 @@ describe("AgentWatch", () => {
       )
     )
 
+    it.effect("a run shorter than the interval is measured when it has ended", () =>
+      Effect.gen(function* () {
+        const { reason } = yield* fails(limited({ workspaceBytesMax: MiB }), 2)
+        if (reason._tag !== "DiskFull") return assert.fail(reason.message)
+        assert.strictEqual(reason.partial.exitCode, 0)
+      }).pipe(
+        Effect.provide(
+          runner({ workspace: growing(3 * MiB), program: () => Effect.as(Effect.sleep("500 millis"), 0) })
+        )
+      )
+    )
+
     it.effect("a workspace that can no longer be measured ends the run", () =>
       Effect.gen(function* () {
         const { atSeconds, reason } = yield* fails(spec, 20)
@@ -290,10 +302,11 @@ describe("AgentWatch", () => {
         assert.strictEqual(reason._tag, "ProxyFailed")
         assert.strictEqual(atSeconds, 7)
         assert.isTrue(error.isRetryable)
+        assert.strictEqual(error.partial?.output.stdout.text, "half an answer")
       }).pipe(
         Effect.provide(
           runner({
-            program: () => Effect.never,
+            program: ({ stdout }) => Effect.andThen(stdout("half an answer"), Effect.never),
             proxy: LlmProxyFaults.layer(LlmProxy.layerMemory, [
               LlmProxyFaults.slow("LlmProxy.failure", Duration.seconds(7)),
               LlmProxyFaults.failNth(

@@ -178,10 +178,12 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
     const exit = ask("Container.exit", read)
     const time: Step = { at: start + runtimeSecondsMax }
 
-    /** The host stops it, at `from`, because of `limit`. */
+    /** The host stops it, at `from`, because of `limit`; only what the kernel refused outranks that. */
     const stopped = (from: number, limit: End): ReadonlyArray<End> => {
+      const unknown: ReadonlyArray<End> = [limit]
+      const deadline = from + stopGraceSecondsMax + 10
       const asked = ask("Container.stop", from)
-      // Only what comes before the stop itself delays it.
+      if (asked.ends !== undefined || asked.at === Number.POSITIVE_INFINITY || reader.ends !== undefined) return unknown
       const stoppedAt = (at: number): ReadonlyArray<readonly [at: number, ends: ReadonlyArray<End>]> => {
         if (selfExit < at || agent.listens) return [[at, kernel]]
         const kill = at + stopGraceSecondsMax
@@ -190,18 +192,11 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
           ...(kill <= selfExit ? [[kill, []] as const] : [])
         ]
       }
-      const failsBefore = faults.find(
-        (fault) => fault.operation === "Container.stop" && "moment" in fault && fault.moment === "before"
-      )
-      if (asked.ends !== undefined) return asked.ends
-      if (asked.at === Number.POSITIVE_INFINITY || failsBefore !== undefined) return ["RuntimeUnavailable"]
       return stoppedAt(asked.at).flatMap(([at, facts]): ReadonlyArray<End> => {
-        if (reader.ends !== undefined && reader.at <= at + 10) return reader.ends
         const told = (again: boolean): ReadonlyArray<End> => {
           const answer = ask("Container.exit", Math.max(at, reader.at), { again })
-          const unknown: ReadonlyArray<End> = [limit]
-          const known = answer.ends ?? (facts.length > 0 ? facts : [limit])
-          return answer.at > at + 10 ? unknown : answer.at === at + 10 ? [...unknown, ...known] : known
+          const known = answer.ends === undefined && facts.length > 0 ? facts : unknown
+          return answer.at > deadline ? unknown : answer.at === deadline ? [...unknown, ...known] : known
         }
         // The exit was asked for before if the output had ended by then.
         return read < from ? told(true) : read > from ? told(false) : [...told(true), ...told(false)]
@@ -227,8 +222,14 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
     if (flood.at === at) for (const end of stopped(at, "OutputLimitExceeded")) ends.add(end)
     for (const step of candidates.slice(3))
       if (step.at === at) for (const end of step.ends ?? []) ends.add(end)
+    if (exits.at !== at || exits.ends !== undefined) return { at, ends: [...ends] }
+    // A run that ended by itself is measured once more.
+    const measured = ask("Workspace.addedBytes", at, { again: true }).at
+    const bound = start + runtimeSecondsMax + stopGraceSecondsMax + 30
+    if (measured >= bound) ends.add("RuntimeUnavailable")
+    if (measured > bound) return { at: bound, ends: [...ends].filter((end) => end !== "exited") }
     const [only] = ends
-    return ends.size === 1 && only === "exited" ? { at } : { at, ends: [...ends] }
+    return ends.size === 1 && only === "exited" ? { at: measured } : { at: measured, ends: [...ends] }
   }
 
   const stages: ReadonlyArray<(from: number) => Step> = [

@@ -9,6 +9,7 @@ import Docker from "dockerode"
 import { Context, Effect, Layer, Schema } from "effect"
 import { Agent } from "node:http"
 import type { Duplex, Readable } from "node:stream"
+import { inspect } from "node:util"
 import { classify, faultOf, isNotFound, isRemovalUnderWay } from "./DockerError.ts"
 import { type DockerAddress, defaultPath, parse } from "./DockerSocket.ts"
 
@@ -149,7 +150,7 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
   }
   // Connections are kept: a run makes eight calls, and each connection costs as much as the shortest of them.
   const agent = yield* Effect.acquireRelease(
-    Effect.sync(() => new Agent({ keepAlive: true, maxSockets: Infinity })),
+    Effect.sync(() => new QuietAgent({ keepAlive: true, maxSockets: Infinity })),
     (made) => Effect.sync(() => made.destroy())
   )
   // dockerode takes an agent; its types do not say so.
@@ -355,6 +356,16 @@ export const layer = (options?: { readonly host?: string | undefined }): Layer.L
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/**
+ * dockerode's client formats the options of every call for a debug log, read or not. An agent holds every connection
+ * there is, so with sixteen runs at once that took more processor time than the runs.
+ */
+class QuietAgent extends Agent {
+  [inspect.custom]() {
+    return "Agent"
+  }
+}
 
 const decodeEvent = Schema.decodeUnknownOption(Schema.fromJsonString(ContainerEvent))
 

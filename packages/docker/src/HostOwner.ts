@@ -15,11 +15,13 @@ const read = (path: string): string | undefined => {
   }
 }
 
+/** When a process started; `undefined` when there is none. One that is dead and not yet reaped by its parent is none. */
 const startTicks = (processId: number): number | undefined => {
   const stat = read(`/proc/${processId}/stat`)
-  // The name, in parentheses, may hold anything; fields count from behind it. Field 22 is the start time.
-  const field = stat?.slice(stat.lastIndexOf(")") + 2).split(" ")[19]
-  return field === undefined ? undefined : Number(field)
+  // The name, in parentheses, may hold anything; fields count from behind it. Field 3 is the state, 22 the start time.
+  const fields = stat?.slice(stat.lastIndexOf(")") + 2).split(" ")
+  const [state, ticks] = [fields?.[0], fields?.[19]]
+  return ticks === undefined || state === "Z" || state === "X" ? undefined : Number(ticks)
 }
 
 const machine = (): string => {

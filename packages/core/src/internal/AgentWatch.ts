@@ -12,6 +12,7 @@ import {
   OutputLimitExceeded,
   type Partial,
   PidsExhausted,
+  ProxyFailed,
   TimedOut,
   type WorkspaceFailed
 } from "../SandboxError.ts"
@@ -29,8 +30,11 @@ export const secondsMax = (limits: Limits): number =>
 /** How often the workspace is measured. A walk that takes longer makes the pause longer. */
 const diskIntervalSeconds = 1
 
+/** A limit that the host holds, not the kernel. */
+type HostLimit = "time" | "output" | "disk"
+
 /** What ended the watch: the agent itself, by its exit, or the first limit it broke that the kernel does not hold. */
-type Ending = ContainerExit | "time" | "output" | "disk"
+type Ending = ContainerExit | HostLimit
 
 /** @internal */
 export interface Watched {
@@ -40,14 +44,13 @@ export interface Watched {
 }
 
 /** Kernel facts outrank the host's clock and counters: what the kernel refused came first. */
-const brokenLimit = (
-  ending: Ending,
-  exit: ContainerExit | undefined,
-  limits: Limits,
-  partial: Partial
-): LimitReason | undefined => {
+const kernelLimit = (exit: ContainerExit | undefined, limits: Limits, partial: Partial): LimitReason | undefined => {
   if (exit?.oomKilled === true) return new OomKilled({ memoryBytesMax: limits.memoryBytesMax, partial })
   if (exit?.processesRefused === true) return new PidsExhausted({ processesMax: limits.processesMax, partial })
+  return undefined
+}
+
+const hostLimit = (ending: HostLimit, limits: Limits, partial: Partial): LimitReason => {
   switch (ending) {
     case "time":
       return new TimedOut({ runtimeSecondsMax: limits.runtimeSecondsMax, partial })
@@ -55,8 +58,6 @@ const brokenLimit = (
       return new OutputLimitExceeded({ outputBytesMax: limits.outputBytesMax, partial })
     case "disk":
       return new DiskFull({ workspaceBytesMax: limits.workspaceBytesMax, partial })
-    default:
-      return undefined
   }
 }
 
@@ -84,36 +85,53 @@ export const watch = Effect.fnUntraced(function* (
   )
   const exit = Effect.andThen(Fiber.join(reader), container.exit)
 
-  const disk = around.addedBytes.pipe(
-    Effect.tap((bytes) =>
-      Effect.sync(() => {
-        workspaceBytes = Math.max(workspaceBytes, bytes)
-      })
-    ),
+  const measured = Effect.tap(around.addedBytes, (bytes) =>
+    Effect.sync(() => {
+      workspaceBytes = Math.max(workspaceBytes, bytes)
+    })
+  )
+  const overfull = measured.pipe(
     Effect.repeat({
       schedule: Schedule.spaced(Duration.seconds(diskIntervalSeconds)),
       until: (bytes) => bytes > limits.workspaceBytesMax
     })
   )
+  const soFar = (exit?: ContainerExit): Partial => ({
+    ...(exit === undefined ? {} : { exitCode: exit.exitCode }),
+    output: collector.output(),
+    peak: { ...exit?.peak, workspaceBytes }
+  })
 
   const ending: Ending = yield* Effect.raceAllFirst([
     exit,
     Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), "time" as const),
     Effect.as(Deferred.await(flooded), "output" as const),
-    Effect.as(disk, "disk" as const),
-    around.failure
+    Effect.as(overfull, "disk" as const),
+    Effect.mapError(around.failure, (error) => withPartial(error, soFar()))
   ])
 
-  const stopped = Effect.andThen(
-    container.stop(Duration.seconds(limits.stopGraceSecondsMax)),
-    Effect.timeoutOption(exit, Duration.seconds(settleSecondsMax))
-  )
-  const ended = typeof ending === "string" ? Option.getOrUndefined(yield* stopped) : ending
-  const output = collector.output()
-  const peak: Peak = { ...ended?.peak, workspaceBytes }
-  const partial: Partial = { ...(ended === undefined ? {} : { exitCode: ended.exitCode }), output, peak }
-  const broken = brokenLimit(ending, ended, limits, partial)
+  if (typeof ending === "string") {
+    // What cannot be stopped is killed when it is released; the broken limit is what the caller must hear of.
+    const stopped = container.stop(Duration.seconds(limits.stopGraceSecondsMax)).pipe(
+      Effect.andThen(exit),
+      Effect.timeoutOption(Duration.seconds(limits.stopGraceSecondsMax + settleSecondsMax)),
+      Effect.catch((error) => Effect.as(Effect.logWarning("the agent could not be stopped", error), Option.none()))
+    )
+    const exited = Option.getOrUndefined(yield* stopped)
+    return yield* Effect.fail(kernelLimit(exited, limits, soFar(exited)) ?? hostLimit(ending, limits, soFar(exited)))
+  }
+  // A run can be shorter than the interval.
+  const bytes = yield* measured
+  const broken =
+    kernelLimit(ending, limits, soFar(ending)) ??
+    (bytes > limits.workspaceBytesMax ? hostLimit("disk", limits, soFar(ending)) : undefined)
   if (broken !== undefined) return yield* Effect.fail(broken)
-  // Without a broken limit the agent has ended by itself, so there is an exit.
-  return { exitCode: ended!.exitCode, output, peak }
+  const { output, peak } = soFar(ending)
+  return { exitCode: ending.exitCode, output, peak }
 })
+
+/** A proxy that fails must not take along what the agent had already said. */
+export const withPartial = <E extends { readonly _tag: string }>(error: E | ProxyFailed, partial: Partial): E | ProxyFailed =>
+  error instanceof ProxyFailed
+    ? new ProxyFailed({ detail: error.detail, remedy: error.remedy, partial })
+    : error

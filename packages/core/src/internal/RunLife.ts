@@ -63,7 +63,7 @@ const outcomeOf = (exit: Exit.Exit<RunResult | undefined, Reason>): Outcome => {
     reason: reason._tag,
     code: reason.code,
     message: reason.message,
-    ...("partial" in reason ? { output: reason.partial.output, peak: reason.partial.peak } : {})
+    ...("partial" in reason && reason.partial !== undefined ? { output: reason.partial.output, peak: reason.partial.peak } : {})
   }
 }
 

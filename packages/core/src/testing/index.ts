@@ -1,3 +1,4 @@
+export * as Behaviour from "./Behaviour.ts"
 export * as ContainerRuntimeContract from "./ContainerRuntimeContract.ts"
 export * as ContainerRuntimeFaults from "./ContainerRuntimeFaults.ts"
 export * as Fault from "./Fault.ts"

@@ -1,0 +1,76 @@
+/**
+ * What the containers of `ContainerRuntimeContract` do: named once, and said once for a shell and once for memory.
+ */
+import { Effect } from "effect"
+import type { Program } from "../MemoryContainerRuntime.ts"
+
+/** What a container of the contract does. @category models */
+export type Behaviour =
+  | { readonly _tag: "ExitsWith"; readonly exitCode: number }
+  | { readonly _tag: "Writes"; readonly stdout: string; readonly stderr: string }
+  /** Says `ready`, then ends with this code on SIGTERM. */
+  | { readonly _tag: "ExitsOnTerm"; readonly exitCode: number }
+  /** Says `ready`, and goes on whatever it is sent. */
+  | { readonly _tag: "IgnoresTerm" }
+  | { readonly _tag: "SleepsForever" }
+  /** Writes so many `x`, and ends. */
+  | { readonly _tag: "EchoesManyBytes"; readonly bytes: number }
+
+const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
+
+const script = (behaviour: Behaviour): string => {
+  switch (behaviour._tag) {
+    case "ExitsWith":
+      return `exit ${behaviour.exitCode}`
+    case "Writes":
+      return `printf %s ${quoted(behaviour.stdout)}; printf %s ${quoted(behaviour.stderr)} >&2`
+    case "ExitsOnTerm":
+      return `trap 'exit ${behaviour.exitCode}' TERM; echo ready; while :; do sleep 0.1; done`
+    case "IgnoresTerm":
+      return `trap '' TERM; echo ready; while :; do sleep 0.1; done`
+    case "SleepsForever":
+      return "while :; do sleep 1; done"
+    case "EchoesManyBytes":
+      return `head -c ${behaviour.bytes} /dev/zero | tr '\\0' x`
+  }
+}
+
+/** For any image with a POSIX shell and coreutils. @category fixtures */
+export const shell = (behaviour: Behaviour): readonly [string, ...Array<string>] => [
+  "sh",
+  "-c",
+  script(behaviour)
+]
+
+/** An argv that {@link program} understands. @category fixtures */
+export const argv = (behaviour: Behaviour): readonly [string, ...Array<string>] => [
+  "behave",
+  JSON.stringify(behaviour)
+]
+
+/** For `MemoryContainerRuntime`. @category fixtures */
+export const program: Program = ({ argv, stderr, stdout, terminated }) => {
+  const behaviour: Behaviour = JSON.parse(argv[1]!)
+  switch (behaviour._tag) {
+    case "ExitsWith":
+      return Effect.succeed(behaviour.exitCode)
+    case "Writes":
+      return stdout(behaviour.stdout).pipe(Effect.andThen(stderr(behaviour.stderr)), Effect.as(0))
+    case "ExitsOnTerm":
+      return stdout("ready\n").pipe(Effect.andThen(terminated), Effect.as(behaviour.exitCode))
+    case "IgnoresTerm":
+      return Effect.andThen(stdout("ready\n"), Effect.never)
+    case "SleepsForever":
+      return Effect.as(terminated, 143)
+    case "EchoesManyBytes": {
+      const pieceBytes = 32 * 1024
+      const pieces = Array.from({ length: Math.ceil(behaviour.bytes / pieceBytes) }, (_, index) =>
+        Math.min(pieceBytes, behaviour.bytes - index * pieceBytes)
+      )
+      return Effect.as(
+        Effect.forEach(pieces, (bytes) => stdout("x".repeat(bytes)), { discard: true }),
+        0
+      )
+    }
+  }
+}

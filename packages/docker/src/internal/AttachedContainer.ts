@@ -1,0 +1,123 @@
+/**
+ * The ears on a container: its attach stream, taken apart into what its entrypoint says and what its agent writes.
+ *
+ * One fiber reads for as long as the surrounding scope is open, at the pace of whoever takes the output.
+ */
+import type { ContainerError, OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import { ContainerFailed, ProxyFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { type Cause, Deferred, Duration, Effect, Queue, type Scope, Stream } from "effect"
+import type { Duplex } from "node:stream"
+import * as Handshake from "../Handshake.ts"
+import * as LogStream from "../LogStream.ts"
+
+/** How long a held container may take to report, and to start its agent once it may. @category constants */
+export const reportSecondsMax = 30
+
+export interface AttachedContainer {
+  /** Begin to read. Called before the start, so that nothing is missed. */
+  readonly listen: Effect.Effect<void, never, Scope.Scope>
+  /** What the entrypoint reported. */
+  readonly report: Effect.Effect<string, ContainerError>
+  /** Tell a held container to go, and wait until its agent has started. */
+  readonly go: Effect.Effect<void, ContainerError | ProxyFailed>
+  readonly send: (text: string) => Effect.Effect<void>
+  readonly output: Stream.Stream<OutputChunk, ContainerError>
+  /** Settles when the stream has ended and all of it is in `output`. */
+  readonly ended: Effect.Effect<void>
+}
+
+const brokenStream = (thrown: unknown) =>
+  new RuntimeUnavailable({
+    detail: `broke off the output of a container (${thrown instanceof Error ? thrown.message : String(thrown)})`,
+    remedy: "It was stopped or has crashed: look at its log, then start it and try again"
+  })
+
+/** An attach stream as chunks of output; the reader's pace is the container's. */
+export const frames = (socket: Duplex): Stream.Stream<OutputChunk, RuntimeUnavailable> =>
+  Stream.suspend(() => {
+    const demultiplexer = LogStream.make()
+    return Stream.fromAsyncIterable(socket as AsyncIterable<Uint8Array>, brokenStream).pipe(
+      Stream.flatMap((bytes) => Stream.fromArray(demultiplexer.push(bytes)))
+    )
+  })
+
+const send = (socket: Duplex, text: string): Effect.Effect<void> =>
+  Effect.callback((resume) => {
+    // A container that has ended cannot be written to; its end is told by its exit.
+    socket.end(text, () => resume(Effect.void))
+    socket.once("close", () => resume(Effect.void))
+    socket.once("error", () => resume(Effect.void))
+  })
+
+export const make = Effect.fnUntraced(function* (options: {
+  readonly socket: Duplex
+  readonly held: boolean
+  /** Called when the last byte has come: the container's control group is about to go. */
+  readonly onEnd: () => void
+}): Effect.fn.Return<AttachedContainer> {
+  const reported = yield* Deferred.make<string, ContainerError>()
+  const started = yield* Deferred.make<void, ContainerError | ProxyFailed>()
+  const output = yield* Queue.bounded<OutputChunk, Cause.Done | ContainerError>(32)
+  const ended = yield* Deferred.make<void>()
+  const handshake = options.held ? Handshake.make() : undefined
+
+  const failed = (detail: string) =>
+    new ContainerFailed({
+      operation: "entrypoint",
+      detail,
+      remedy: "Check that the image is built FROM the runtime image (images/README.md)"
+    })
+  const endedEarly = () =>
+    failed(`the sandbox ended before the agent could start: ${handshake?.pending() || "it said nothing"}`)
+
+  const hear = (said: Handshake.Said) => {
+    switch (said._tag) {
+      case "Reported":
+        return Deferred.succeed(reported, said.report)
+      case "Started":
+        return Deferred.succeed(started, undefined)
+      case "Failed":
+        return Deferred.fail(
+          started,
+          new ProxyFailed({
+            detail: `inside the sandbox, ${said.detail}`,
+            remedy: "Look at the proxy's log in the run's directory, and at the upstream (cogni-sandbox doctor)"
+          })
+        )
+    }
+  }
+
+  const take = (chunk: OutputChunk) => {
+    if (handshake === undefined) return Queue.offer(output, chunk)
+    const { output: rest, said } = handshake.push(chunk)
+    const heard = Effect.forEach(said, hear, { discard: true })
+    return rest === undefined ? heard : Effect.andThen(heard, Queue.offer(output, rest))
+  }
+
+  const inTime = <A, E>(effect: Effect.Effect<A, E>, what: string) =>
+    effect.pipe(
+      Effect.timeoutOrElse({
+        duration: Duration.seconds(reportSecondsMax),
+        orElse: () => Effect.fail(failed(`the sandbox did not ${what} within ${reportSecondsMax} s`))
+      })
+    )
+
+  return {
+    listen: frames(options.socket).pipe(
+      Stream.runForEach(take),
+      Effect.exit,
+      Effect.tap(() => Effect.sync(options.onEnd)),
+      Effect.tap((exit) => (exit._tag === "Failure" ? Queue.failCause(output, exit.cause) : Queue.end(output))),
+      Effect.andThen(Effect.suspend(() => Deferred.fail(reported, endedEarly()))),
+      Effect.andThen(Effect.suspend(() => Deferred.fail(started, endedEarly()))),
+      Effect.andThen(Deferred.succeed(ended, undefined)),
+      Effect.forkScoped,
+      Effect.asVoid
+    ),
+    report: inTime(Deferred.await(reported), "report how it is held"),
+    go: Effect.andThen(send(options.socket, "go\n"), inTime(Deferred.await(started), "start its agent")),
+    send: (text) => send(options.socket, text),
+    output: Stream.fromQueue(output),
+    ended: Deferred.await(ended)
+  }
+})

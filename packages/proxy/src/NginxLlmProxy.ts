@@ -1,0 +1,271 @@
+/**
+ * The way out of one run: an nginx of its own, in a container of its own.
+ *
+ *     sandbox ── /llm-sock/llm.sock ──► nginx (no network, no capability, read-only) ── relay on the host ──► upstream
+ *
+ * The configuration, and the key in it, arrives on the container's standard input and lies in its memory only: in no
+ * image, no environment, no argument, no file of the host and no record of the engine. The access log is a real file
+ * in the run's own directory, so it is there however the run ends. nginx cannot look into bodies; whoever needs that
+ * needs another proxy.
+ */
+import { Deferred, Duration, Effect, Fiber, Layer, Result, type Scope, Stream } from "effect"
+import * as path from "node:path"
+import {
+  type ContainerExit,
+  ContainerRuntime,
+  type Mount,
+  type User
+} from "@cogni/sandbox-core/ContainerRuntime"
+import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
+import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import * as Telemetry from "@cogni/sandbox-core/Telemetry"
+import * as AccessLog from "./AccessLog.ts"
+import * as HostRelay from "./HostRelay.ts"
+import * as AuditDirectory from "./internal/AuditDirectory.ts"
+import * as ProxyOutput from "./internal/ProxyOutput.ts"
+import * as KeyInjection from "./KeyInjection.ts"
+import * as NginxConfig from "./NginxConfig.ts"
+import * as Upstream from "./Upstream.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface NginxLlmProxyOptions {
+  /** The proxy image, as `images/proxy` builds it. */
+  readonly image: string
+  readonly upstream: Upstream.Upstream
+  readonly key: KeyInjection.UpstreamKey
+  readonly requestBytesMax?: number | undefined
+  readonly concurrentRequestsMax?: number | undefined
+  readonly requestsPerSecondMax?: number | undefined
+  /** PEM certificates to trust for an https upstream, instead of those of the system and of Node. */
+  readonly certificateAuthorities?: ReadonlyArray<string> | undefined
+  /** From the start of the container to an answer on its socket. Starts of many runs at once queue in the engine. */
+  readonly readySecondsMax?: number | undefined
+}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) {
+  const runtime = yield* ContainerRuntime
+  const owner = proxyUser()
+  const readySecondsMax = options.readySecondsMax ?? 60
+
+  /** All that can be wrong with what was configured, before anything is started. */
+  const prepare = (request: LlmRequest) =>
+    Effect.fromResult(
+      Result.gen(function* () {
+        const address = yield* Upstream.address(options.upstream)
+        const headers = yield* KeyInjection.inject({
+          upstreamKey: options.key,
+          identity: request.llm.identity,
+          runId: request.runId,
+          client: []
+        })
+        return { address, headers }
+      })
+    ).pipe(Effect.mapError(({ message, remedy }) => new ProxyFailed({ detail: message, remedy })))
+
+  const acquire = Effect.fn("LlmProxy.acquire")(function* (
+    request: LlmRequest
+  ): Effect.fn.Return<LlmEndpoint, LlmProxyError, Scope.Scope> {
+    const { runId, runtimeSecondsMax } = request
+    yield* Effect.annotateCurrentSpan(Telemetry.attribute.runId, runId)
+    const { address, headers } = yield* prepare(request)
+    const [volume, audit, relay] = yield* Effect.all(
+      [
+        runtime.acquireVolume({
+          runId,
+          role: "socket",
+          owner,
+          bytesMax: 64 * 1024,
+          filesMax: 8,
+          runtimeSecondsMax
+        }),
+        AuditDirectory.acquire(request.directory, owner),
+        options.upstream.type === "container"
+          ? Effect.succeed(undefined)
+          : HostRelay.acquire({
+              address,
+              owner,
+              parent: request.directory,
+              certificateAuthorities: options.certificateAuthorities
+            }).pipe(
+              Effect.mapError(
+                ({ message }) =>
+                  new ProxyFailed({
+                    detail: `the relay to the upstream cannot be made: ${message}`,
+                    remedy: "Make the run's directory writable, and see that its disk has space"
+                  })
+              )
+            )
+      ],
+      { concurrency: "unbounded" }
+    )
+
+    const output = yield* ProxyOutput.make(options.key)
+    const ended = yield* Deferred.make<never, LlmProxyError>()
+    const live = Effect.gen(function* () {
+      const container = yield* runtime.acquire({
+        runId,
+        role: "proxy",
+        image: options.image,
+        argv: [],
+        env: {},
+        user: owner,
+        mounts: [
+          { type: "volume", source: volume, target: path.dirname(NginxConfig.paths.listen), readOnly: false },
+          {
+            type: "directory",
+            source: audit,
+            target: path.dirname(NginxConfig.paths.accessLog),
+            readOnly: false
+          },
+          ...(relay === undefined ? [] : [relayMount(relay)])
+        ],
+        network:
+          options.upstream.type === "container"
+            ? { mode: "internal", networkName: options.upstream.networkName }
+            : { mode: "none" },
+        limits: { ...limits, runtimeSecondsMax },
+        stdin: NginxConfig.render({
+          address,
+          via: relay === undefined ? "network" : "relay",
+          headers,
+          runtimeSecondsMax,
+          requestBytesMax: options.requestBytesMax,
+          concurrentRequestsMax: options.concurrentRequestsMax,
+          requestsPerSecondMax: options.requestsPerSecondMax
+        })
+      })
+      const reader = yield* Effect.forkChild(Stream.runForEach(container.output, output.add))
+      yield* container.start
+      yield* Fiber.join(reader)
+      const exit = yield* container.exit.pipe(
+        Effect.catchTag("ContainerFailed", ({ detail, remedy }) =>
+          Effect.fail(new ProxyFailed({ detail: `it ended under way: ${detail}`, remedy }))
+        )
+      )
+      return yield* new ProxyFailed({ detail: endedDetail(exit, output.tail()), remedy: endedRemedy(exit) })
+    }).pipe(
+      Effect.catchTag("PostureMismatch", ({ message }) =>
+        Effect.fail(new ProxyFailed({ detail: message, remedy: "Look at the engine's configuration" }))
+      ),
+      Effect.scoped,
+      Effect.catchCause((cause) => Deferred.failCause(ended, cause))
+    )
+    yield* Effect.forkScoped(live)
+
+    const log = AuditDirectory.read(audit)
+    // nginx writes a call down a moment after its end. Each call that was passed on is one connection to the relay.
+    const settledLog = Effect.gen(function* () {
+      if (relay === undefined) yield* Effect.sleep(Duration.millis(settleStepMillis))
+      let read = yield* log
+      for (
+        let waited = 0;
+        waited < settleMillisMax && AccessLog.passedOn(read) < (relay?.accepted() ?? 0);
+        waited += settleStepMillis
+      ) {
+        yield* Effect.sleep(Duration.millis(settleStepMillis))
+        read = yield* log
+      }
+      return read
+    })
+
+    // Runs before the container is removed, when the sandbox and its connections are gone already.
+    yield* Effect.addFinalizer(() =>
+      Effect.gen(function* () {
+        if (relay !== undefined && relay.accepted() > 0) yield* Effect.ignore(settledLog)
+        const failure = relay?.lastFailure()
+        if (failure !== undefined)
+          yield* Effect.logWarning(`the upstream ${address.display} failed: ${failure}`)
+      })
+    )
+
+    return {
+      mounts: [
+        { type: "volume", source: volume, target: path.dirname(NginxConfig.paths.listen), readOnly: true }
+      ],
+      ready: Effect.raceFirst(output.ready, Deferred.await(ended)).pipe(
+        Effect.timeoutOrElse({
+          duration: Duration.seconds(readySecondsMax),
+          orElse: () =>
+            Effect.fail(
+              new ProxyFailed({
+                detail: `the proxy did not answer on its socket within ${readySecondsMax} s${output.tail()}`,
+                remedy: "Look at the engine's load, and at the proxy image (cogni-sandbox doctor)"
+              })
+            )
+        })
+      ),
+      failure: Deferred.await(ended),
+      traffic: Effect.map(settledLog, (read): LlmTraffic => ({
+        proxy: "nginx",
+        upstream: address.display,
+        calls: read.lines.map(AccessLog.toLlmCall),
+        injectedHeaders: [...KeyInjection.injectedHeaderNames],
+        ...(request.directory === undefined ? {} : { auditPath: AuditDirectory.logPath(audit) })
+      }))
+    }
+  })
+
+  return LlmProxy.of({ capabilities: { name: "nginx", inspectsBodies: false }, acquire })
+})
+
+// -----------------------------------------------------------------------------
+// layers
+// -----------------------------------------------------------------------------
+
+/** @category layers */
+export const layer = (options: NginxLlmProxyOptions): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
+  Layer.effect(LlmProxy, make(options))
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const MiB = 1024 * 1024
+
+/** How long a log may take to show the last call. */
+const settleMillisMax = 500
+const settleStepMillis = 20
+
+/**
+ * nginx needs a few MiB; 32 MiB of body pass through it without staying. `workspaceBytesMax` is the kernel's cap on
+ * one file: a proxy whose log is full serves no more.
+ */
+const limits = {
+  memoryBytesMax: 64 * MiB,
+  processesMax: 32,
+  cpusMax: 1,
+  temporaryBytesMax: 8 * MiB,
+  workspaceBytesMax: 256 * MiB,
+  filesOpenMax: 4096
+} as const
+
+/** The proxy's own user in its image, where the host may choose; else the host process's, whose files it shares. */
+const proxyUser = (): User => {
+  const userId = process.getuid?.() ?? 0
+  return userId === 0 ? { userId: 999, groupId: 999 } : { userId, groupId: process.getgid?.() ?? userId }
+}
+
+const relayMount = (relay: HostRelay.HostRelay): Mount => ({
+  type: "directory",
+  source: relay.directory,
+  target: path.dirname(NginxConfig.paths.relay),
+  readOnly: true
+})
+
+const endedDetail = (exit: ContainerExit, tail: string): string =>
+  `the proxy ended with exit code ${exit.exitCode}${exit.oomKilled ? ", killed for want of memory" : ""}${tail}`
+
+const endedRemedy = (exit: ContainerExit): string =>
+  exit.exitCode === 137 || exit.exitCode === 143
+    ? "Something outside the run ended it; run again"
+    : "Rebuild the proxy image (./dev images), and report this if it stays"

@@ -1,0 +1,79 @@
+/**
+ * Where the model API is: a URL that the host reaches, or a container on an internal network of the engine.
+ *
+ * Plain data in, an address out whose every part is safe to write into a configuration. A URL never carries a
+ * credential: the key goes in beside it, redacted.
+ */
+import { Result, Schema } from "effect"
+
+/** @category models */
+export const Upstream = Schema.Union([
+  /** Reached by the host process, on behalf of a proxy that has no network at all. */
+  Schema.Struct({ type: Schema.Literal("host"), url: Schema.String }),
+  /** Reached by the proxy container itself, by name, on an internal network (no route out). */
+  Schema.Struct({ type: Schema.Literal("container"), url: Schema.String, networkName: Schema.String })
+])
+
+/** @category models */
+export type Upstream = typeof Upstream.Type
+
+/** The URL cannot be one of a model API. @category errors */
+export class UpstreamRefused extends Schema.TaggedError<UpstreamRefused>()("UpstreamRefused", {
+  problem: Schema.String,
+  remedy: Schema.String
+}) {
+  override get message(): string {
+    return `the upstream's URL ${this.problem}. ${this.remedy}`
+  }
+}
+
+/** A URL in parts, each from a small alphabet. @category models */
+export interface Address {
+  readonly secure: boolean
+  /** A name or an IP address; IPv6 without brackets. */
+  readonly host: string
+  readonly port: number
+  /** As the `Host` header says it. */
+  readonly authority: string
+  /** What goes before `/v1/…`: empty, or `/some/path` with no slash at its end. */
+  readonly basePath: string
+  /** For people: scheme, authority and base path. */
+  readonly display: string
+}
+
+const example = "Write it as http://127.0.0.1:4000 or https://models.example.com/v1"
+
+const refuse = (problem: string, remedy = example) => Result.fail(new UpstreamRefused({ problem, remedy }))
+
+/** Take a URL apart, with or without `/v1` at its end. @category converting */
+export const address = (upstream: Upstream): Result.Result<Address, UpstreamRefused> => {
+  const url = URL.parse(upstream.url)
+  if (url === null) return refuse("is not a URL")
+  if (url.protocol !== "http:" && url.protocol !== "https:") return refuse("is neither http nor https")
+  if (url.username !== "" || url.password !== "") {
+    return refuse("holds a credential", "Take it out of the URL and give it as the key")
+  }
+  if (url.search !== "" || url.hash !== "")
+    return refuse("has a query or a fragment", "Leave off what follows the path")
+  if (!/^(?:[A-Za-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])$/u.test(url.hostname))
+    return refuse("has no host to connect to")
+  const basePath = url.pathname.replace(/\/+$/u, "").replace(/\/v1$/u, "").replace(/\/+$/u, "")
+  if (!/^(?:\/[A-Za-z0-9._~-]+)*$/u.test(basePath)) {
+    return refuse("has a path with other characters than letters, digits and . _ ~ -")
+  }
+  const secure = url.protocol === "https:"
+  if (upstream.type === "container" && secure) {
+    return refuse(
+      "asks for TLS to a container",
+      "Use http inside an internal network, or an upstream of type host"
+    )
+  }
+  return Result.succeed({
+    secure,
+    host: url.hostname.replace(/^\[|\]$/gu, ""),
+    port: url.port === "" ? (secure ? 443 : 80) : Number(url.port),
+    authority: url.host,
+    basePath,
+    display: `${url.protocol}//${url.host}${basePath}`
+  })
+}

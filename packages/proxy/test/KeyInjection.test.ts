@@ -1,0 +1,175 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Redacted, Result, Schema } from "effect"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import * as KeyInjection from "../src/KeyInjection.ts"
+
+const runId = RunId.make("run-4f7k2m9q0x1z")
+const key = Redacted.make("sk-real")
+const identity: LlmIdentity = {
+  billingAccountId: "acct-42",
+  attempt: 2,
+  userId: "user-7",
+  graphId: "graph-1"
+}
+
+/** What a client may try: any names and values, with a weight on those that matter. */
+const Name = Schema.Union([
+  Schema.Literals([
+    "Authorization",
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "X-LiteLLM-API-Key",
+    "x-litellm-customer-id",
+    "X-Litellm-End-User-Id",
+    "x-litellm-spend-logs-metadata",
+    "x-litellm-call-id",
+    "x-litellm-tags",
+    "cookie",
+    "x-forwarded-for",
+    "connection",
+    "content-type",
+    "accept-encoding",
+    "accept",
+    "anthropic-version",
+    "anthropic-beta",
+    "host"
+  ]),
+  Schema.String
+])
+const ClientHeaders = Schema.Array(Schema.Tuple([Name, Schema.String])).check(Schema.isMaxLength(20))
+
+/** Text that a header can carry. */
+const Sendable = Schema.String.check(
+  Schema.isMinLength(1),
+  Schema.isMaxLength(200),
+  Schema.makeFilter((text) => !/\p{Cc}/u.test(text) && text.trim() === text && text.isWellFormed())
+)
+
+const inject = (client: ReadonlyArray<readonly [string, string]>, who = identity, secret = key) =>
+  Result.getOrThrow(KeyInjection.inject({ upstreamKey: secret, identity: who, runId, client }))
+
+describe("KeyInjection", () => {
+  it("writes exactly these headers", () => {
+    assert.deepStrictEqual(inject([["Anthropic-Version", "2023-06-01"]]), [
+      ["authorization", "Bearer sk-real"],
+      ["x-litellm-customer-id", "acct-42"],
+      ["x-litellm-end-user-id", "acct-42"],
+      [
+        "x-litellm-spend-logs-metadata",
+        '{"run_id":"run-4f7k2m9q0x1z","attempt":2,"user_id":"user-7","graph_id":"graph-1","existing_trace_id":null,"session_id":null,"trace_user_id":null}'
+      ],
+      ["accept-encoding", "identity"],
+      ["connection", "close"],
+      ["content-type", "application/json"],
+      ["accept", "*/*"],
+      ["anthropic-version", "2023-06-01"]
+    ])
+  })
+
+  it.prop(
+    "whatever the client sends, credential and identity are ours, and each once",
+    [ClientHeaders],
+    ([client]) => {
+      const headers = inject(client)
+      const ours = inject([])
+      const names = headers.map(([name]) => name)
+      assert.strictEqual(new Set(names).size, names.length)
+      for (const [name, value] of ours.filter(([name]) => name !== "accept")) {
+        assert.deepStrictEqual(
+          headers.filter(([candidate]) => candidate === name),
+          [[name, value]]
+        )
+      }
+      const allowed = new Set([...ours.map(([name]) => name), "anthropic-version"])
+      for (const name of names) assert.isTrue(allowed.has(name), name)
+    }
+  )
+
+  it.prop(
+    "whoever pays, both identity headers and the metadata say so",
+    [Sendable, LlmIdentity],
+    ([account, who]) => {
+      const headers = new Map(inject([], { ...who, billingAccountId: account }))
+      assert.strictEqual(headers.get("x-litellm-customer-id"), account)
+      assert.strictEqual(headers.get("x-litellm-end-user-id"), account)
+      assert.deepStrictEqual(JSON.parse(headers.get("x-litellm-spend-logs-metadata")!), {
+        run_id: runId,
+        attempt: who.attempt,
+        user_id: who.userId ?? null,
+        graph_id: who.graphId ?? null,
+        existing_trace_id: who.existingTraceId ?? null,
+        session_id: who.sessionId ?? null,
+        trace_user_id: who.traceUserId ?? null
+      })
+    }
+  )
+
+  it.prop("the metadata is printable ASCII, whatever is in it", [LlmIdentity], ([who]) => {
+    assert.match(KeyInjection.spendMetadata(runId, who), /^[\x20-\x7e]+$/u)
+  })
+
+  it("the metadata keeps a line break, an umlaut, an emoji and half of one apart", () => {
+    const userId = 'a\n"ü😀\ud800\u007f'
+    const text = KeyInjection.spendMetadata(runId, { ...identity, userId })
+    assert.include(text, String.raw`"a\n\"\u00fc\ud83d\ude00\ud800\u007f"`)
+    assert.strictEqual(JSON.parse(text).user_id, userId)
+  })
+
+  it("a key that no header can carry is refused with a reason and a remedy, and is never shown", () => {
+    const secret = "sk-very-secret"
+    for (const [bad, problem] of [
+      ["", "is empty"],
+      [`${secret}\n`, "contains a line break"],
+      [`${secret}\r\nx-litellm-customer-id: other`, "contains a line break"],
+      [`${secret}\0`, "contains a control character"],
+      [`${secret}\t`, "contains a control character"],
+      [` ${secret}`, "begins or ends with a space"],
+      [`${secret}\ud800`, "is not well-formed Unicode"],
+      [secret.repeat(2000), "is longer than 16384 bytes"]
+    ] as const) {
+      const refused = KeyInjection.inject({ upstreamKey: Redacted.make(bad), identity, runId, client: [] })
+      assert.isTrue(Result.isFailure(refused))
+      if (!Result.isFailure(refused)) continue
+      assert.strictEqual(refused.failure.message, `the key ${problem}, so no header can carry it`)
+      assert.include(refused.failure.remedy, "on one line")
+      for (const text of [
+        String(refused.failure),
+        JSON.stringify(refused.failure),
+        refused.failure.stack ?? ""
+      ]) {
+        assert.notInclude(text, secret)
+      }
+    }
+  })
+
+  it("a billing account that would not arrive as it is, is refused", () => {
+    for (const account of ["a\nb", " a", "a ", "a\u0000b", "\ud800"]) {
+      const refused = KeyInjection.inject({
+        upstreamKey: key,
+        identity: { ...identity, billingAccountId: account },
+        runId,
+        client: []
+      })
+      assert.isTrue(Result.isFailure(refused), JSON.stringify(account))
+    }
+  })
+
+  it.prop(
+    "scrubbing leaves no key in a text, however it was quoted",
+    [Sendable, Schema.String],
+    ([secret, around]) => {
+      const redacted = Redacted.make(secret)
+      for (const spelling of [secret, JSON.stringify(secret), encodeURIComponent(secret)]) {
+        const text = KeyInjection.scrub(`<${spelling}>`, redacted)
+        assert.notInclude(text.replaceAll("[key]", ""), secret)
+      }
+      if (!around.includes(secret)) assert.isString(KeyInjection.scrub(around, redacted))
+    }
+  )
+
+  it("a printed key is redacted", () => {
+    assert.notInclude(`${key} ${JSON.stringify({ key })}`, "sk-real")
+  })
+})

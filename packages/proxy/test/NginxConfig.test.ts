@@ -1,0 +1,231 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Redacted, Result, Schema } from "effect"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import * as KeyInjection from "../src/KeyInjection.ts"
+import * as NginxConfig from "../src/NginxConfig.ts"
+import * as RoutePolicy from "../src/RoutePolicy.ts"
+import * as Upstream from "../src/Upstream.ts"
+import * as Tokenizer from "./NginxTokenizer.ts"
+
+const runId = RunId.make("run-4f7k2m9q0x1z")
+const identity: LlmIdentity = { billingAccountId: "acct-42", attempt: 0 }
+const address = (url: string, type: "host" | "container" = "host") =>
+  Result.getOrThrow(Upstream.address(type === "host" ? { type, url } : { type, url, networkName: "models" }))
+
+const headersOf = (key: string, who = identity) =>
+  Result.getOrThrow(
+    KeyInjection.inject({ upstreamKey: Redacted.make(key), identity: who, runId, client: [] })
+  )
+
+const render = (options: Partial<NginxConfig.NginxConfig> = {}) =>
+  NginxConfig.render({
+    address: address("http://127.0.0.1:4000"),
+    via: "relay",
+    headers: headersOf("sk-real"),
+    runtimeSecondsMax: 600,
+    ...options
+  })
+
+const parts = (text: string) => {
+  const root = Tokenizer.parse(text)
+  const http = root.find(({ words }) => words[0] === "http")!
+  return { root, http, server: Tokenizer.children(http, "server")[0]! }
+}
+
+/** All header values the upstream would get, with literals filled in. */
+const sent = (text: string) => {
+  const { http, server } = parts(text)
+  return new Map(
+    Tokenizer.children(server, "proxy_set_header").map(({ words }) => [
+      words[1]!,
+      Tokenizer.evaluate(words[2]!, http)
+    ])
+  )
+}
+
+/** Names and nesting of all directives, without what data can be in. */
+const skeleton = (nodes: ReadonlyArray<Tokenizer.Node>): unknown =>
+  nodes
+    .filter(({ words }) => words[0] !== "geo")
+    .map(({ block, words }) => [words[0], words.length, block === undefined ? undefined : skeleton(block)])
+
+/** Text made of what breaks templates, and of anything else. */
+const Fragment = Schema.Union([
+  Schema.Literals([
+    '"',
+    "'",
+    "\\",
+    "$",
+    "${",
+    "}",
+    "{",
+    ";",
+    "#",
+    "$uri",
+    "${host}",
+    "$literal_1",
+    '\\"',
+    "\\n",
+    "\\$",
+    " ; }",
+    "include /etc/passwd;",
+    "($a != b)",
+    "default",
+    "ü",
+    "😀",
+    "\u2028",
+    "~^",
+    " ",
+    "%24",
+    "\\\\"
+  ]),
+  Schema.String
+])
+const Hostile = Schema.Array(Fragment).check(Schema.isMaxLength(40))
+const sendable = (fragments: ReadonlyArray<string>) =>
+  `k${fragments
+    .join("")
+    .replace(/\p{Cc}/gu, "")
+    .toWellFormed()}k`
+
+describe("NginxConfig", () => {
+  it.prop(
+    "any key arrives as it was, and changes no directive",
+    [Hostile],
+    ([fragments]) => {
+      const key = sendable(fragments)
+      const text = render({ headers: headersOf(key) })
+      assert.strictEqual(sent(text).get("authorization"), `Bearer ${key}`)
+      assert.deepStrictEqual(skeleton(parts(text).root), skeleton(parts(render()).root))
+    },
+    { arbitrary: { runs: 300 } }
+  )
+
+  it.prop(
+    "any identity arrives as it was, and changes no directive",
+    [Hostile, LlmIdentity, Hostile],
+    ([account, who, user]) => {
+      const whole = { ...who, billingAccountId: sendable(account), userId: user.join("") }
+      const text = render({ headers: headersOf("sk-real", whole) })
+      const headers = sent(text)
+      assert.strictEqual(headers.get("x-litellm-customer-id"), whole.billingAccountId)
+      assert.strictEqual(headers.get("x-litellm-end-user-id"), whole.billingAccountId)
+      assert.strictEqual(
+        headers.get("x-litellm-spend-logs-metadata"),
+        KeyInjection.spendMetadata(runId, whole)
+      )
+      assert.deepStrictEqual(skeleton(parts(text).root), skeleton(parts(render()).root))
+    },
+    { arbitrary: { runs: 300 } }
+  )
+
+  it("no token is larger than nginx's buffer, even for the longest identity", () => {
+    const long = '😀"\\'.repeat(50)
+    const who = {
+      attempt: 0,
+      billingAccountId: long,
+      userId: long,
+      graphId: long,
+      existingTraceId: long,
+      sessionId: long,
+      traceUserId: long
+    }
+    const text = render({ headers: headersOf("k".repeat(8000), who) })
+    for (const line of text.split("\n")) assert.isBelow(Buffer.byteLength(line), 4096)
+    assert.strictEqual(
+      sent(text).get("x-litellm-spend-logs-metadata"),
+      KeyInjection.spendMetadata(runId, who)
+    )
+  })
+
+  it("the key is in one place", () => {
+    assert.strictEqual(render().split("sk-real").length, 2)
+  })
+
+  it("passes no request header on, and sets exactly these", () => {
+    const { http, server } = parts(render())
+    assert.deepStrictEqual(Tokenizer.children(http, "proxy_pass_request_headers")[0]!.words[1], "off")
+    assert.deepStrictEqual(
+      Tokenizer.children(server, "proxy_set_header").map(({ words }) => words[1]),
+      [
+        "host",
+        "authorization",
+        "x-litellm-customer-id",
+        "x-litellm-end-user-id",
+        "x-litellm-spend-logs-metadata",
+        "accept-encoding",
+        "connection",
+        "content-type",
+        "accept",
+        "anthropic-version",
+        "x-request-id"
+      ]
+    )
+    // A location with one of its own would inherit none of them.
+    for (const location of Tokenizer.children(server, "location")) {
+      assert.deepStrictEqual(Tokenizer.children(location, "proxy_set_header"), [])
+    }
+  })
+
+  it("has one exact location for each route, and refuses the rest", () => {
+    const { server } = parts(render())
+    const locations = Tokenizer.children(server, "location").filter(
+      ({ words }) => !words[2]?.startsWith("/-/")
+    )
+    assert.deepStrictEqual(
+      locations.map(({ words }) => words.slice(1).join(" ")),
+      ["= /health", ...RoutePolicy.routes.map(({ path }) => `= ${path}`), "/"]
+    )
+    assert.deepStrictEqual(
+      locations.at(-1)!.block!.map(({ words }) => words),
+      [
+        ["error_log", "stderr", "crit"],
+        ["deny", "all"]
+      ]
+    )
+  })
+
+  it("goes to the relay, or by name through the engine's resolver", () => {
+    const relayed = parts(render({ address: address("https://models.example.com:8443/litellm/v1/") }))
+    assert.deepStrictEqual(Tokenizer.children(relayed.http, "resolver"), [])
+    assert.include(
+      render({ address: address("https://models.example.com:8443/litellm/v1/") }),
+      "proxy_pass http://unix:/upstream/upstream.sock:/litellm/v1/chat/completions$is_args$args;"
+    )
+    assert.strictEqual(
+      sent(render({ address: address("https://models.example.com:8443/x") })).get("host"),
+      "models.example.com:8443"
+    )
+    const named = render({ via: "network", address: address("http://litellm:4000", "container") })
+    assert.include(named, "resolver 127.0.0.11 valid=10s ipv6=off;")
+    assert.include(named, "set $upstream_authority litellm:4000;")
+    assert.include(named, "proxy_pass http://$upstream_authority/v1/messages$is_args$args;")
+  })
+
+  it("cuts no silence before the run's own limit", () => {
+    const { http } = parts(render({ runtimeSecondsMax: 7200 }))
+    for (const name of [
+      "proxy_read_timeout",
+      "proxy_send_timeout",
+      "send_timeout",
+      "client_body_timeout",
+      "keepalive_timeout"
+    ]) {
+      assert.strictEqual(Tokenizer.children(http, name)[0]!.words[1], "7200s", name)
+    }
+  })
+
+  it("answers its own errors in the shape of OpenAI's", () => {
+    const { http, server } = parts(render())
+    const pages = Tokenizer.children(server, "location").filter(
+      (location) => location.words[2]?.startsWith("/-/") && Tokenizer.children(location, "return").length > 0
+    )
+    assert.isAbove(pages.length, 6)
+    for (const page of pages) {
+      const body = JSON.parse(Tokenizer.evaluate(Tokenizer.children(page, "return")[0]!.words[2]!, http))
+      assert.hasAllKeys(body.error, ["message", "type", "param", "code"])
+      assert.strictEqual(`/-/${body.error.code}`, page.words[2])
+    }
+  })
+})

@@ -1,0 +1,293 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Layer, Logger, Redacted, Scope } from "effect"
+import * as fs from "node:fs"
+import * as os from "node:os"
+import * as path from "node:path"
+import { type ContainerSpec, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as NginxLlmProxy from "../src/NginxLlmProxy.ts"
+
+const secret = "sk-very-secret-0123456789"
+const runId = RunId.make("run-4f7k2m9q0x1z")
+const request = {
+  runId,
+  llm: { model: "m", identity: { billingAccountId: "acct-42", attempt: 0 } },
+  runtimeSecondsMax: 60
+}
+
+const untilStopped: MemoryContainerRuntime.Program = (io) =>
+  io.stdout("cogni-proxy ready\n").pipe(Effect.andThen(io.terminated), Effect.as(0))
+
+const proxy = (
+  program: MemoryContainerRuntime.Program = untilStopped,
+  options: Partial<NginxLlmProxy.NginxLlmProxyOptions> = {},
+  images?: ReadonlySet<string>
+) =>
+  NginxLlmProxy.layer({
+    image: "proxy",
+    upstream: { type: "host", url: "http://127.0.0.1:4000/v1" },
+    key: Redacted.make(secret),
+    ...options
+  }).pipe(Layer.provideMerge(MemoryContainerRuntime.layer({ program, images })))
+
+const temporary = Effect.acquireRelease(
+  Effect.sync(() => fs.mkdtempSync(path.join(os.tmpdir(), "nginx-"))),
+  (directory) => Effect.sync(() => fs.rmSync(directory, { recursive: true, force: true }))
+)
+
+/** Everywhere an error can show itself. */
+const everySpelling = (error: Error) => `${error} ${error.message} ${error.stack} ${JSON.stringify(error)}`
+
+describe("NginxLlmProxy", () => {
+  it.live("hands out the socket, and keeps the key out of everything but the container's input", () =>
+    Effect.gen(function* () {
+      const specs: Array<ContainerSpec> = []
+      const directory = yield* temporary
+      yield* Effect.gen(function* () {
+        const endpoint = yield* (yield* LlmProxy).acquire({ ...request, directory })
+        yield* endpoint.ready
+        assert.deepStrictEqual(endpoint.mounts, [
+          { type: "volume", source: `memory-${runId}-socket`, target: "/llm-sock", readOnly: true }
+        ])
+        assert.deepStrictEqual(yield* endpoint.traffic, {
+          proxy: "nginx",
+          upstream: "http://127.0.0.1:4000",
+          calls: [],
+          injectedHeaders: [
+            "authorization",
+            "x-litellm-customer-id",
+            "x-litellm-end-user-id",
+            "x-litellm-spend-logs-metadata"
+          ],
+          auditPath: path.join(directory, "audit", "access.log")
+        })
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(
+          proxy((io) =>
+            Effect.andThen(
+              Effect.sync(() => specs.push(io.spec)),
+              untilStopped(io)
+            )
+          )
+        )
+      )
+
+      const [{ stdin, ...spec }] = specs as [ContainerSpec]
+      assert.include(stdin, secret)
+      assert.notInclude(JSON.stringify(spec), secret)
+      assert.deepStrictEqual(
+        [spec.env, spec.argv, spec.network, spec.role],
+        [{}, [], { mode: "none" }, "proxy"]
+      )
+      assert.notStrictEqual(spec.user.userId, 0)
+      assert.deepStrictEqual(
+        spec.mounts.map(({ readOnly, target, type }) => `${type} ${target} ${readOnly ? "ro" : "rw"}`),
+        ["volume /llm-sock rw", "directory /audit rw", "directory /upstream ro"]
+      )
+      assert.deepStrictEqual(fs.readdirSync(directory), ["audit"])
+      assert.strictEqual(fs.statSync(path.join(directory, "audit")).mode & 0o777, 0o700)
+    })
+  )
+
+  it.live("joins the internal network of an upstream that is a container, with no relay", () =>
+    Effect.gen(function* () {
+      const seen = yield* Deferred.make<ContainerSpec>()
+      yield* Effect.gen(function* () {
+        yield* (yield* (yield* LlmProxy).acquire(request)).ready
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(
+          proxy((io) => Effect.andThen(Deferred.succeed(seen, io.spec), untilStopped(io)), {
+            upstream: { type: "container", url: "http://litellm:4000", networkName: "models" }
+          })
+        )
+      )
+      const spec = yield* Deferred.await(seen)
+      assert.deepStrictEqual(spec.network, { mode: "internal", networkName: "models" })
+      assert.deepStrictEqual(
+        spec.mounts.map(({ target }) => target),
+        ["/llm-sock", "/audit"]
+      )
+      assert.include(spec.stdin, "http://$upstream_authority/v1/chat/completions")
+    })
+  )
+
+  it.live("does not wait for the container", () =>
+    Effect.gen(function* () {
+      const endpoint = yield* (yield* LlmProxy).acquire(request)
+      assert.strictEqual(endpoint.mounts.length, 1)
+      const early = yield* endpoint.ready.pipe(Effect.timeoutOption("50 millis"))
+      assert.strictEqual(early._tag, "None")
+    }).pipe(Effect.scoped, Effect.provide(proxy(() => Effect.never)))
+  )
+
+  it.live("says why the proxy did not come up, without the key", () =>
+    Effect.gen(function* () {
+      const endpoint = yield* (yield* LlmProxy).acquire(request)
+      const error = yield* Effect.flip(endpoint.ready)
+      assert.strictEqual(error._tag, "ProxyFailed")
+      assert.include(error.message, "exit code 1")
+      assert.include(error.message, "nginx: [emerg] bad")
+      assert.include(error.message, "[key]")
+      assert.notInclude(everySpelling(error), secret)
+      assert.notInclude(everySpelling(yield* Effect.flip(endpoint.failure)), secret)
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(
+        proxy((io) =>
+          Effect.as(io.stderr(`nginx: [emerg] bad "Bearer ${secret}" ${JSON.stringify(secret)}\n`), 1)
+        )
+      )
+    )
+  )
+
+  it.live("the key does not show in a flood of complaints either", () =>
+    Effect.gen(function* () {
+      const endpoint = yield* (yield* LlmProxy).acquire(request)
+      const error = yield* Effect.flip(endpoint.ready)
+      assert.notInclude(error.message, secret.slice(0, 12))
+      assert.isBelow(error.message.length, 2000)
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(
+        proxy((io) =>
+          Effect.as(
+            Effect.forEach(
+              Array.from({ length: 500 }, (_, i) => i),
+              (i) => io.stderr(`${"x".repeat(i)}${secret}${i % 3 === 0 ? "\n" : ""}`)
+            ),
+            1
+          )
+        )
+      )
+    )
+  )
+
+  it.live("passes on what the entrypoint says", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip((yield* (yield* LlmProxy).acquire(request)).ready)
+      assert.include(error.message, "failed no answer on its socket")
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(
+        proxy((io) =>
+          Effect.andThen(
+            io.stdout("cogni-proxy fai"),
+            Effect.andThen(io.stdout("led no answer on its socket\n"), Effect.never)
+          )
+        )
+      )
+    )
+  )
+
+  it.live("waits for readiness only so long", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip((yield* (yield* LlmProxy).acquire(request)).ready)
+      assert.include(error.message, "within 0.1 s")
+    }).pipe(Effect.scoped, Effect.provide(proxy(() => Effect.never, { readySecondsMax: 0.1 })))
+  )
+
+  it.live("notices that the proxy ends under a run", () =>
+    Effect.gen(function* () {
+      const gone = yield* Deferred.make<void>()
+      yield* Effect.gen(function* () {
+        const endpoint = yield* (yield* LlmProxy).acquire(request)
+        yield* endpoint.ready
+        assert.strictEqual((yield* endpoint.failure.pipe(Effect.timeoutOption("30 millis")))._tag, "None")
+        yield* Deferred.succeed(gone, undefined)
+        const error = yield* Effect.flip(endpoint.failure)
+        assert.include(error.message, "exit code 137")
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(
+          proxy((io) =>
+            io.stdout("cogni-proxy ready\n").pipe(Effect.andThen(Deferred.await(gone)), Effect.as(137))
+          )
+        )
+      )
+    })
+  )
+
+  it.live("an image that is missing is said to be", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip((yield* (yield* LlmProxy).acquire(request)).ready)
+      assert.deepInclude(error, { _tag: "ImageNotFound", image: "proxy" })
+    }).pipe(Effect.scoped, Effect.provide(proxy(untilStopped, {}, new Set())))
+  )
+
+  it.live("refuses a key, an account or a URL that cannot work, before anything starts", () =>
+    Effect.gen(function* () {
+      for (const [options, identity, says] of [
+        [{ key: Redacted.make(`${secret}\n`) }, request.llm.identity, "the key contains a line break"],
+        [{ key: Redacted.make("") }, request.llm.identity, "the key is empty"],
+        [{}, { billingAccountId: "a\nb", attempt: 0 }, "the billing account contains a line break"],
+        [
+          { upstream: { type: "host", url: `http://user:${secret}@host` } },
+          request.llm.identity,
+          "holds a credential"
+        ]
+      ] as const) {
+        yield* Effect.gen(function* () {
+          const error = yield* Effect.flip(
+            (yield* LlmProxy).acquire({ ...request, llm: { model: "m", identity } })
+          )
+          assert.strictEqual(error._tag, "ProxyFailed")
+          assert.include(error.message, says)
+          assert.notInclude(everySpelling(error), secret)
+          assert.deepStrictEqual(yield* (yield* ContainerRuntime).leftovers(runId), [])
+        }).pipe(Effect.scoped, Effect.provide(proxy(() => Effect.die("must not start"), options)))
+      }
+    })
+  )
+
+  it.live("leaves nothing behind, whenever it is let go", () =>
+    Effect.gen(function* () {
+      const before = () =>
+        fs.readdirSync(os.tmpdir()).filter((name) => name.startsWith("cogni-sandbox-")).length
+      const count = before()
+      for (const wait of [0, 1, 5, 20]) {
+        yield* Effect.gen(function* () {
+          const scope = yield* Scope.make()
+          yield* (yield* LlmProxy).acquire(request).pipe(Scope.provide(scope))
+          yield* Effect.sleep(wait)
+          yield* Scope.close(scope, Exit.void)
+          assert.deepStrictEqual(yield* (yield* ContainerRuntime).leftovers(runId), [])
+        }).pipe(Effect.provide(proxy()))
+      }
+      assert.strictEqual(before(), count)
+    })
+  )
+
+  it.live("reads a log it did not write with care", () =>
+    Effect.gen(function* () {
+      const directory = yield* temporary
+      const endpoint = yield* (yield* LlmProxy).acquire({ ...request, directory })
+      fs.symlinkSync("/etc/passwd", path.join(directory, "audit", "access.log"))
+      const error = yield* Effect.flip(endpoint.traffic)
+      assert.include(error.message, "the proxy's audit cannot be read")
+    }).pipe(Effect.scoped, Effect.provide(proxy()))
+  )
+
+  it.live("logs nothing of the key", () =>
+    Effect.gen(function* () {
+      const lines: Array<string> = []
+      const logger = Logger.make(({ message }) => void lines.push(String(message)))
+      yield* Effect.gen(function* () {
+        const endpoint = yield* (yield* LlmProxy).acquire(request)
+        yield* Effect.exit(endpoint.ready)
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(
+          Layer.merge(
+            proxy((io) => Effect.as(io.stderr(`${secret}\n`), 1)),
+            Logger.layer([logger])
+          )
+        )
+      )
+      assert.notInclude(lines.join("\n"), secret)
+    })
+  )
+})

@@ -1,0 +1,27 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as ProxyAnswers from "../src/ProxyAnswers.ts"
+
+describe("ProxyAnswers", () => {
+  it("hides what the upstream says about itself", () => {
+    for (const name of [
+      "x-litellm-call-id",
+      "x-litellm-model-api-base",
+      "x-litellm-key-spend",
+      "x-litellm-response-cost",
+      "set-cookie"
+    ]) {
+      assert.include(ProxyAnswers.hiddenHeaders, name)
+    }
+    assert.strictEqual(new Set(ProxyAnswers.hiddenHeaders).size, ProxyAnswers.hiddenHeaders.length)
+  })
+
+  it("has one answer for each status, in words that say what to do", () => {
+    const statuses = ProxyAnswers.errors.flatMap((error) => error.statuses)
+    assert.strictEqual(new Set(statuses).size, statuses.length)
+    assert.includeMembers(statuses, [400, 403, 404, 405, 413, 429, 502, 504])
+    for (const { code, message } of ProxyAnswers.errors) {
+      assert.match(code, /^[a-z_]+$/u)
+      assert.match(message, /\. [A-Z].*\.$/u)
+    }
+  })
+})

@@ -1,0 +1,211 @@
+/**
+ * Documentation and code, held against each other.
+ *
+ * What a page claims to be held by a test has to be held by a test; what the code can say to a user has to be in a page.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as ExitCode from "@cogni/sandbox-cli/ExitCode"
+import * as SandboxError from "@cogni/sandbox-core/SandboxError"
+import { Arbitrary, Effect } from "effect"
+import { existsSync } from "node:fs"
+import { dirname, join, normalize } from "node:path"
+import { none } from "./Rule.ts"
+import * as SourceTree from "./SourceTree.ts"
+
+const pages = () =>
+  SourceTree.files("*.md", "docs/**/*.md", "docs/*.txt", "packages/*/README.md", "images/**/*.md", "test/**/*.md")
+
+const exists = (path: string) => existsSync(join(SourceTree.root, path))
+
+/** A page without its code blocks. */
+const prose = (path: string): string => SourceTree.read(path).replaceAll(/^```[\s\S]*?^```/gmu, "")
+
+/** The anchor that a heading gets. */
+const anchor = (heading: string) =>
+  heading
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N}\s_-]/gu, "")
+    .trim()
+    .replaceAll(/\s/gu, "-")
+
+describe("links", () => {
+  it("every link leads somewhere", () => {
+    const offenders = pages().flatMap((page) =>
+      [...prose(page).matchAll(/\]\(([^)\s]+)\)/gu)].flatMap(([, target]) => {
+        const [path = "", fragment] = target!.split("#")
+        if (/^[a-z]+:/u.test(target!)) return []
+        const file = path === "" ? page : normalize(join(dirname(page), path))
+        if (!exists(file)) return [`${page} → ${target}`]
+        if (fragment === undefined) return []
+        const anchors = [...prose(file).matchAll(/^#+ (.+)$/gmu)].map(([, heading]) => anchor(heading!))
+        return anchors.includes(fragment) ? [] : [`${page} → ${target}`]
+      })
+    )
+    none(offenders, "these lead nowhere")
+  })
+
+  it("every file that is mentioned is there", () => {
+    const offenders = pages().flatMap((page) =>
+      [...prose(page).matchAll(/`((?:packages|test|docs|images|examples|node_modules)\/[\w./-]+\.\w+)`/gu)]
+        .map(([, path]) => path!)
+        .filter((path) => !exists(path))
+        .map((path) => `${page} mentions ${path}`)
+    )
+    none(offenders, "these are not there")
+  })
+
+  it("every page is in the index", () => {
+    const index = SourceTree.read("docs/README.md")
+    const missing = SourceTree.files("docs/**/*.md")
+      .map((path) => path.slice("docs/".length))
+      .filter((path) => path !== "README.md" && !index.includes(`(${path})`))
+    none(missing, "add these to docs/README.md")
+  })
+})
+
+describe("threat model", () => {
+  const page = "docs/threat-model.md"
+  const invariants = [...prose(page).matchAll(/^(\d+)\. \*\*[\s\S]*?(?=^\d+\. \*\*|^#)/gmu)].map(([text, number]) => ({
+    number: Number(number),
+    tests: [...text.matchAll(/`([^`]+\.ts)`\s›\s“([^”]+)”/gu)].map(([, path, title]) => ({
+      path: path!,
+      title: title!.replaceAll(/\s+/gu, " ")
+    }))
+  }))
+
+  it("its invariants are counted without a gap", () => {
+    assert.deepStrictEqual(
+      invariants.map(({ number }) => number),
+      invariants.map((_, index) => index + 1)
+    )
+    assert.isAbove(invariants.length, 20)
+  })
+
+  it("each is held by a test that exists", () => {
+    const offenders = invariants.flatMap(({ number, tests }) =>
+      tests.length === 0
+        ? [`${number} names no test`]
+        : tests
+            .filter(({ path, title }) => !exists(path) || !SourceTree.hasTest(path, title))
+            .map(({ path, title }) => `${number}: ${path} › ${title}`)
+    )
+    none(offenders, "an invariant that nothing holds is a wish: name the test that holds it")
+  })
+
+  it("each attack ends at an invariant that exists, or says why it does not", () => {
+    const section = /## Attacks[\s\S]*?(?=\n## )/u.exec(prose(page))![0]
+    const rows = section.split("\n").filter((line) => /^\| (?!Attack|-)/u.test(line))
+    const offenders = rows.filter((row) => {
+      const ends = row.split("|")[2]!.trim()
+      return ends !== "–" && !ends.split(", ").every((one) => Number(one) >= 1 && Number(one) <= invariants.length)
+    })
+    none(offenders, "name invariants by their numbers")
+    assert.isAbove(rows.length, 10)
+  })
+
+  it("every invariant stands against some attack", () => {
+    const named = new Set(
+      [.../## Attacks[\s\S]*?(?=\n## )/u.exec(prose(page))![0].matchAll(/\b\d+\b/gu)].map(([number]) => Number(number))
+    )
+    none(
+      invariants.filter(({ number }) => !named.has(number)).map(({ number }) => `invariant ${number}`),
+      "these stand against no attack of the table"
+    )
+  })
+})
+
+describe("reference", () => {
+  it("every exit code of the command is in that page, under its name", () => {
+    const rows = [...SourceTree.read("docs/reference/exit-codes.md").matchAll(/^\| (\d+) \| `(\w+)` \|/gmu)]
+    assert.deepStrictEqual(
+      Object.fromEntries(rows.map(([, code, name]) => [name!, Number(code)])),
+      { ...ExitCode.exitCode },
+      "docs/reference/exit-codes.md has a row for each entry of ExitCode.ts, and no other"
+    )
+  })
+
+  it.effect("every reason stands there with its coarse code, its exit code, and whether to retry", () =>
+    Effect.gen(function* () {
+      const page = SourceTree.read("docs/reference/exit-codes.md")
+      const rows = yield* Effect.forEach(SandboxError.Reason.members, (member) =>
+        Effect.map(
+          Arbitrary.sampleEffect(Arbitrary.schema(member as typeof SandboxError.Reason), { count: 1, seed: 1 }),
+          ([reason]) =>
+            `| \`${reason!._tag}\` | \`${reason!.code}\` | ${ExitCode.exitCode[ExitCode.ofReason(reason!._tag)]} | ` +
+            `${reason!.isRetryable ? "yes" : "no"} |`
+        )
+      )
+      none(
+        rows.filter((row) => !page.includes(`\n${row}`)),
+        "docs/reference/exit-codes.md needs these rows"
+      )
+    })
+  )
+
+  it("every variable that is read is in the page of the environment, and every one in the page is read", () => {
+    const page = SourceTree.read("docs/reference/environment.md")
+    const pattern = /\b(?:COGNI|SANDBOX|LITELLM)_[A-Z0-9_]+\b/gu
+    const code = [
+      ...SourceTree.files("packages/*/src/**/*.ts", "test/harness/*.ts", "examples/*.ts"),
+      ...["dev", "images/build", "images/lib.sh", ".ci/run"],
+      ...SourceTree.files("images/*/*").filter((path) => /entrypoint$|Dockerfile$/u.test(path)),
+      ...SourceTree.files("images/*/agent/*.mjs")
+    ]
+    const inCode = new Set(code.flatMap((path) => SourceTree.read(path).match(pattern) ?? []))
+    const inPage = new Set(page.match(pattern) ?? [])
+    none(
+      [...inCode].filter((name) => !inPage.has(name) && !internalVariables.has(name)),
+      "add a row to docs/reference/environment.md"
+    )
+    none(
+      [...inPage].filter((name) => !inCode.has(name)),
+      "nothing reads these any more: remove them from docs/reference/environment.md"
+    )
+  })
+})
+
+/** Names inside the shell scripts, which nobody sets from outside. */
+const internalVariables: ReadonlySet<string> = new Set(["COGNI_CACHE"])
+
+describe("agents", () => {
+  it("every agent has an image folder, and a row in the guide", () => {
+    const guide = SourceTree.read("docs/guides/adding-an-agent.md")
+    const missing = SourceTree.files("packages/graph-provider/src/agents/*.ts").flatMap((path) => {
+      const id = /AgentId\.make\("([a-z0-9-]+)"\)|id: "([a-z0-9-]+)"/u.exec(SourceTree.read(path))?.slice(1).find(Boolean)
+      const image = /image: (?:"([^"]+)"|\w+\("([^"]+)"\))/u.exec(SourceTree.read(path))?.slice(1).find(Boolean)
+      if (id === undefined) return [`${path} has no id that can be read`]
+      return [
+        ...(guide.includes(`| \`${id}\` |`) ? [] : [`${id} has no row in docs/guides/adding-an-agent.md`]),
+        ...(image === undefined || exists(`images/${image.replace(/^.*\//u, "").replace(/:.*$/u, "")}`)
+          ? []
+          : [`${id} has no folder for its image ${image}`])
+      ]
+    })
+    none(missing, "an agent is its data, its image and its row")
+  })
+})
+
+describe("form", () => {
+  it("a decision says itself first, then what was rejected, then what it costs", () => {
+    const offenders = SourceTree.files("docs/adr/*.md").filter((path) => {
+      const headings = [...prose(path).matchAll(/^## (.+)$/gmu)].map(([, heading]) => heading)
+      return headings.join() !== "Rejected,Consequences" || !/^docs\/adr\/\d{4}-[a-z0-9-]+\.md$/u.test(path)
+    })
+    none(offenders, "title, the decision, ## Rejected, ## Consequences")
+    const numbers = SourceTree.files("docs/adr/*.md").map((path) => Number(path.slice(9, 13)))
+    assert.deepStrictEqual(
+      numbers,
+      numbers.map((_, index) => index + 1),
+      "decisions are counted without a gap"
+    )
+  })
+
+  it("a port has a row in the glossary", () => {
+    const glossary = SourceTree.read("docs/glossary.md")
+    const ports = SourceTree.files("packages/*/src/*.ts")
+      .filter((path) => /^export class (\w+) extends Context\.Service</mu.test(SourceTree.read(path)))
+      .map((path) => path.slice(path.lastIndexOf("/") + 1).replace(/\.ts$/u, ""))
+      .filter((noun) => !glossary.includes(`\`${noun}\``))
+    none(ports, "a new noun enters docs/glossary.md before the code")
+  })
+})

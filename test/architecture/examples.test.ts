@@ -1,0 +1,53 @@
+/**
+ * Every example runs, and the README shows the first one as it is.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { execFile } from "node:child_process"
+import { promisify } from "node:util"
+import * as SourceTree from "./SourceTree.ts"
+
+const run = async (...argv: ReadonlyArray<string>) => {
+  const { stderr, stdout } = await promisify(execFile)(process.execPath, [...argv], {
+    cwd: SourceTree.root,
+    timeout: 30_000
+  })
+  return { stderr: stderr.replaceAll(/^\(.*Warning.*\n|^\(Use `node.*\n/gmu, ""), stdout }
+}
+
+/** What each prints; those that need Docker are run in `test/stack`. */
+const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
+  "hello-in-memory": ["exit code 0, said: hello, world"],
+  "recover-from-a-limit": ["the kernel killed the agent at the memory limit of 256.0 MiB", "kept: half an answer"],
+  "stream-in-memory": ["run-example00001 started", "stdout: 42", "ended with exit code 0"]
+}
+
+const needDocker = ["sealed-run-on-docker"]
+
+describe("examples", () => {
+  it("each is either run here or needs Docker", () => {
+    const names = SourceTree.files("examples/*.ts")
+      .map((path) => path.replace(/^examples\/|\.ts$/gu, ""))
+      .filter((name) => name !== "run")
+    assert.sameMembers(names, [...Object.keys(printed), ...needDocker], "say here what a new example prints")
+  })
+
+  for (const [name, lines] of Object.entries(printed)) {
+    it(`${name} runs with nothing installed`, async () => {
+      const { stderr, stdout } = await run("examples/run.ts", name)
+      for (const line of lines) assert.include(stdout, line)
+      assert.strictEqual(stderr, "")
+    })
+  }
+
+  it("the README's example is hello-in-memory, to the letter, and fits on fifteen lines", () => {
+    const fence = /```ts\n([\s\S]*?)```/u.exec(SourceTree.read("README.md"))?.[1]
+    const example = SourceTree.read("examples/hello-in-memory.ts")
+    assert.strictEqual(fence, example, "copy examples/hello-in-memory.ts into README.md")
+    assert.isAtMost(example.trimEnd().split("\n").length, 15)
+  })
+
+  it("the README shows what it prints", async () => {
+    const { stdout } = await run("examples/hello-in-memory.ts")
+    assert.include(SourceTree.read("README.md"), stdout.trim())
+  })
+})

@@ -1,0 +1,111 @@
+/**
+ * What a user gets: the packed packages, installed into an empty project, run the README's example and the command.
+ *
+ * Needs no Docker. Takes packages from the registry that the client is configured with, or from its cache.
+ */
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { execFile } from "node:child_process"
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import * as SourceTree from "./SourceTree.ts"
+
+/** Packing compiles what changed; installing may have to ask a registry. */
+const setupMillisMax = 180_000
+
+const run = async (cwd: string, file: string, ...argv: ReadonlyArray<string>): Promise<string> => {
+  try {
+    const { stdout } = await promisify(execFile)(file, [...argv], { cwd, timeout: setupMillisMax, maxBuffer: 2 ** 26 })
+    return stdout
+  } catch (thrown) {
+    const { message, stderr, stdout } = thrown as Error & { readonly stdout?: string; readonly stderr?: string }
+    throw new Error(`${message}\n${stdout ?? ""}${stderr ?? ""}`, { cause: thrown })
+  }
+}
+
+const version = (library: string): string =>
+  SourceTree.readJson(`node_modules/${library}/package.json`).version as string
+
+const directory = mkdtempSync(join(tmpdir(), "cogni-package-"))
+const project = join(directory, "project")
+const tarballs = new Map<SourceTree.Package, string>()
+
+describe("packages", () => {
+  beforeAll(async () => {
+    for (const name of SourceTree.packages) {
+      const destination = join(directory, name)
+      mkdirSync(destination)
+      await run(join(SourceTree.root, "packages", name), "pnpm", "pack", "--pack-destination", destination)
+      tarballs.set(name, join(destination, readdirSync(destination)[0]!))
+    }
+    const files = Object.fromEntries([...tarballs].map(([name, path]) => [`@cogni/sandbox-${name}`, `file:${path}`]))
+    mkdirSync(project)
+    writeFileSync(
+      join(project, "package.json"),
+      JSON.stringify({ private: true, type: "module", dependencies: { ...files, effect: version("effect") } })
+    )
+    // Not published yet, so that one package finds the other among the tarballs. The builds are those of dockerode's own
+    // dependencies; none is needed.
+    writeFileSync(
+      join(project, "pnpm-workspace.yaml"),
+      JSON.stringify({
+        overrides: files,
+        allowBuilds: { "cpu-features": false, "msgpackr-extract": false, protobufjs: false, ssh2: false }
+      })
+    )
+    copyFileSync(join(SourceTree.root, "examples/hello-in-memory.ts"), join(project, "hello.ts"))
+    await run(project, "pnpm", "install", "--prefer-offline", "--reporter=silent")
+  }, setupMillisMax)
+
+  afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+  it("each holds what it should, and nothing else", async () => {
+    for (const [name, tarball] of tarballs) {
+      const entries = (await run(directory, "tar", "-tzf", tarball)).trim().split("\n").toSorted()
+      const odd = entries.filter(
+        (entry) => !/^package\/(?:(?:dist|src)\/.+|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/u.test(entry)
+      )
+      assert.deepStrictEqual(odd, [], `${name} packs these`)
+      for (const needed of ["package.json", "README.md", "LICENSE", "src/index.ts", "dist/index.js", "dist/index.d.ts"]) {
+        assert.include(entries, `package/${needed}`, name)
+      }
+      assert.notMatch(entries.join("\n"), /\.tsbuildinfo|\/test\//u)
+      const stale = entries.filter(
+        (entry) => /^package\/dist\/.*\.js$/u.test(entry) && !entries.includes(entry.replace("/dist/", "/src/").replace(/\.js$/u, ".ts"))
+      )
+      assert.deepStrictEqual(stale, [], `${name}: built from modules that are gone; remove packages/${name}/dist`)
+    }
+  })
+
+  it("none holds a path of this machine or a protocol of this workspace", async () => {
+    for (const name of SourceTree.packages) {
+      const manifest = readFileSync(join(project, "node_modules", "@cogni", `sandbox-${name}`, "package.json"), "utf8")
+      assert.notMatch(manifest, /workspace:|catalog:|"\.\/src\/[^*"]+\.ts"/u, name)
+    }
+  })
+
+  it("the README's example runs in an empty project", async () => {
+    const printed = await run(project, process.execPath, "hello.ts")
+    assert.strictEqual(printed, "exit code 0, said: hello, world\n")
+  })
+
+  it("every module loads, and internal ones stay closed", async () => {
+    const specifiers = SourceTree.packages.flatMap((name) =>
+      SourceTree.modules(name)
+        .filter((module) => !module.startsWith("internal/") && module !== "bin.ts" && !module.startsWith("testing/"))
+        .map((module) => `@cogni/sandbox-${name}${module === "index.ts" ? "" : `/${module.replace(/\.ts$/u, "")}`}`)
+    )
+    writeFileSync(
+      join(project, "load.mjs"),
+      `for (const name of ${JSON.stringify(specifiers)}) await import(name)
+       await import("@cogni/sandbox-core/internal/Release").then(() => console.log("open"), ({ code }) => console.log(code))`
+    )
+    assert.strictEqual(await run(project, process.execPath, "load.mjs"), "ERR_PACKAGE_PATH_NOT_EXPORTED\n")
+  })
+
+  it("the command is there, and says what it can do", async () => {
+    const help = await run(project, join(project, "node_modules/.bin/cogni-sandbox"), "--help")
+    for (const command of ["run", "demo", "doctor", "ps", "logs", "inspect", "prune"]) assert.include(help, command)
+  })
+})
