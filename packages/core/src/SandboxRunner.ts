@@ -8,12 +8,12 @@
  * does, and both meet before the agent's first instruction. Everything is in one scope: success, failure, time-out and
  * interruption end the same way, in reverse order, with nothing left behind.
  */
-import { Clock, Context, Duration, Effect, Exit, Layer, Queue, SchemaIssue, type Scope, Stream } from "effect"
+import { Clock, Context, Effect, Exit, Layer, Queue, type Schema, SchemaIssue, type Scope, Stream } from "effect"
 import { ContainerRuntime } from "./ContainerRuntime.ts"
 import * as AgentWatch from "./internal/AgentWatch.ts"
-import * as OutputCollector from "./internal/OutputCollector.ts"
 import * as Release from "./internal/Release.ts"
 import * as RunLife from "./internal/RunLife.ts"
+import * as SandboxExec from "./internal/SandboxExec.ts"
 import * as LlmProxy from "./LlmProxy.ts"
 import * as MemoryContainerRuntime from "./MemoryContainerRuntime.ts"
 import { mismatches, type Posture } from "./Posture.ts"
@@ -24,11 +24,9 @@ import * as RunStore from "./RunStore.ts"
 import {
   type ErrorCode,
   InvalidSpec,
-  OutputLimitExceeded,
   PostureMismatch,
   type Reason,
   SandboxError,
-  TimedOut,
   WorkspaceFailed
 } from "./SandboxError.ts"
 import * as SandboxSpec from "./SandboxSpec.ts"
@@ -55,8 +53,8 @@ export interface RunOnceResult {
 
 /** @category models */
 export interface ExecOptions {
-  readonly env?: Readonly<Record<string, string>> | undefined
-  readonly workingDirectory?: string | undefined
+  readonly env?: Readonly<Record<string, string>>
+  readonly workingDirectory?: string
 }
 
 /** @category models */
@@ -227,28 +225,13 @@ export const make = Effect.gen(function* () {
       Effect.mapError(fail)
     )
     const deadlineMs = (yield* Clock.currentTimeMillis) + spec.limits.runtimeSecondsMax * 1000
-    const { outputBytesMax, outputRetainedBytesMax, runtimeSecondsMax } = spec.limits
-
     const exec: Sandbox["exec"] = (argv, options) =>
-      Effect.gen(function* () {
-        const collector = OutputCollector.make(outputRetainedBytesMax)
-        const partial = () => ({ output: collector.output(), peak: {} })
-        const leftMs = Math.max(0, deadlineMs - (yield* Clock.currentTimeMillis))
-        return yield* Effect.gen(function* () {
-          const command = yield* container.exec({ argv, ...options })
-          yield* Stream.runForEach(command.output, (chunk) =>
-            collector.add(chunk) > outputBytesMax
-              ? Effect.fail(new OutputLimitExceeded({ outputBytesMax, partial: partial() }))
-              : Effect.void
-          )
-          return { exitCode: yield* command.exitCode, output: collector.output() }
-        }).pipe(
-          Effect.timeoutOrElse({
-            duration: Duration.millis(leftMs),
-            orElse: () => Effect.fail(new TimedOut({ runtimeSecondsMax, partial: partial() }))
-          })
-        )
-      }).pipe(Effect.scoped, Effect.mapError(fail), Effect.withSpan("Sandbox.exec"))
+      SandboxSpec.decodeCommand({ argv, ...options }).pipe(
+        Effect.mapError(invalid),
+        Effect.flatMap((command) => SandboxExec.run(container, command, spec.limits, deadlineMs)),
+        Effect.mapError(fail),
+        Effect.withSpan("Sandbox.exec")
+      )
     return { runId: life.runId, posture, exec } satisfies Sandbox
   })
 
@@ -300,21 +283,17 @@ export const layerMemory = (
 
 const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
 
-const decode = (input: unknown) =>
-  SandboxSpec.decode(input).pipe(
-    Effect.mapError(
-      ({ issue }) =>
-        new SandboxError({
-          reason: new InvalidSpec({
-            problems: formatIssues(issue).issues.map(({ message, path }) =>
-              path === undefined || path.length === 0
-                ? message
-                : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
-            )
-          })
-        })
+const invalid = ({ issue }: Schema.SchemaError) =>
+  new InvalidSpec({
+    problems: formatIssues(issue).issues.map(({ message, path }) =>
+      path === undefined || path.length === 0
+        ? message
+        : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
     )
-  )
+  })
+
+const decode = (input: unknown) =>
+  SandboxSpec.decode(input).pipe(Effect.mapError((error) => new SandboxError({ reason: invalid(error) })))
 
 /** How an agent finds its model. None of it is worth anything outside its own sandbox. */
 const llmEnvironment = (llm: SandboxSpec.LlmAccess): Record<string, string> => ({

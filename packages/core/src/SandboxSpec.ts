@@ -195,3 +195,18 @@ export type SandboxSpecInput = typeof SandboxSpec.Encoded
 
 /** Fails with every problem of the input, not just the first. @category constructors */
 export const decode = Schema.decodeUnknownEffect(SandboxSpec, { errors: "all", onExcessProperty: "error" })
+
+/** A command for a sandbox that is open. @category models */
+export const Command = Schema.Struct({
+  argv: Schema.NonEmptyArray(Argument),
+  env: withDefault(Schema.Record(EnvironmentName, Argument), {}),
+  workingDirectory: Schema.optionalKey(
+    Schema.String.check(Schema.isPattern(/^\/[^\0]{0,4094}$/u, { expected: "an absolute path inside the sandbox" }))
+  )
+})
+
+/** @category models */
+export type Command = typeof Command.Type
+
+/** @category constructors */
+export const decodeCommand = Schema.decodeUnknownEffect(Command, { errors: "all", onExcessProperty: "error" })

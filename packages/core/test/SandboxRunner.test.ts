@@ -519,6 +519,22 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.provide(runner({ program })))
     )
 
+    it.effect("a command that is none is refused with its problem, and the sandbox lives on", () =>
+      Effect.gen(function* () {
+        const sandbox = yield* open(openSpec)
+        for (const [argv, options] of [
+          [["echo", "a\0b"], {}],
+          [["echo", "x".repeat(200_000)], {}],
+          [["echo"], { env: { "A=B": "c" } }],
+          [["echo"], { workingDirectory: "relative" }]
+        ] as const) {
+          const { reason } = yield* Effect.flip(sandbox.exec(argv as never, options))
+          assert.strictEqual(reason._tag, "InvalidSpec", JSON.stringify(options))
+        }
+        assert.strictEqual((yield* sandbox.exec(["echo", "still here"])).exitCode, 0)
+      }).pipe(Effect.provide(runner({ program })))
+    )
+
     it.effect("all its commands together have the run's time", () =>
       Effect.gen(function* () {
         const sandbox = yield* open({ ...openSpec, limits: { runtimeSecondsMax: 10 } })
