@@ -77,21 +77,30 @@ export interface Import {
   readonly typeOnly: boolean
 }
 
-const importKinds = new Set(["ImportDeclaration", "ExportNamedDeclaration", "ExportAllDeclaration", "ImportExpression"])
+const importKinds = new Set([
+  "ImportDeclaration",
+  "ExportNamedDeclaration",
+  "ExportAllDeclaration",
+  "ImportExpression"
+])
 
 /** What a file imports or re-exports from elsewhere, dynamic imports of a literal included. */
 export const imports = (path: string): ReadonlyArray<Import> =>
   [...walk(tree(path))].flatMap((node) => {
     const source = node["source"]
     if (!importKinds.has(node.type) || !isNode(source) || typeof source["value"] !== "string") return []
-    return [{ specifier: source["value"], typeOnly: node["importKind"] === "type" || node["exportKind"] === "type" }]
+    return [
+      { specifier: source["value"], typeOnly: node["importKind"] === "type" || node["exportKind"] === "type" }
+    ]
   })
 
 /** Names that a file takes from a module. */
 export const importedNames = (path: string, from: RegExp): ReadonlyArray<string> =>
   (tree(path)["body"] as ReadonlyArray<Node>).flatMap((node) =>
     node.type === "ImportDeclaration" && from.test(String((node["source"] as Node)["value"]))
-      ? (node["specifiers"] as ReadonlyArray<Node>).map((one) => String(((one["imported"] ?? one["local"]) as Node)["name"]))
+      ? (node["specifiers"] as ReadonlyArray<Node>).map((one) =>
+          String(((one["imported"] ?? one["local"]) as Node)["name"])
+        )
       : []
   )
 
@@ -159,10 +168,14 @@ export const exportedNames = (path: string): ReadonlyArray<string> => {
     const specifiers = node["specifiers"] as ReadonlyArray<Node>
     const declaration = node["declaration"]
     const declared = isNode(declaration) ? declaredNames(declaration) : []
-    return [...declared, ...specifiers.map((one) => (one["exported"] as Node)["name"])].map((name) => `${mark}${name}`)
+    return [...declared, ...specifiers.map((one) => (one["exported"] as Node)["name"])].map(
+      (name) => `${mark}${name}`
+    )
   })
   // A schema and its type share one name: said once.
-  return [...new Set(names.map((name) => (names.includes(name.slice("type ".length)) ? name.slice(5) : name)))].toSorted()
+  return [
+    ...new Set(names.map((name) => (names.includes(name.slice("type ".length)) ? name.slice(5) : name)))
+  ].toSorted()
 }
 
 const declaredNames = (declaration: Node): ReadonlyArray<string> => {

@@ -1,7 +1,7 @@
 /**
  * Documentation and code, held against each other.
  *
- * What a page claims to be held by a test has to be held by a test; what the code can say to a user has to be in a page.
+ * What a page claims to be held by a test has to be held by one; what the code can say to a user has to be in a page.
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as ExitCode from "@cogni/sandbox-cli/ExitCode"
@@ -13,7 +13,14 @@ import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
 const pages = () =>
-  SourceTree.files("*.md", "docs/**/*.md", "docs/*.txt", "packages/*/README.md", "images/**/*.md", "test/**/*.md")
+  SourceTree.files(
+    "*.md",
+    "docs/**/*.md",
+    "docs/*.txt",
+    "packages/*/README.md",
+    "images/**/*.md",
+    "test/**/*.md"
+  )
 
 const exists = (path: string) => existsSync(join(SourceTree.root, path))
 
@@ -65,13 +72,15 @@ describe("links", () => {
 
 describe("threat model", () => {
   const page = "docs/threat-model.md"
-  const invariants = [...prose(page).matchAll(/^(\d+)\. \*\*[\s\S]*?(?=^\d+\. \*\*|^#)/gmu)].map(([text, number]) => ({
-    number: Number(number),
-    tests: [...text.matchAll(/`([^`]+\.ts)`\s›\s“([^”]+)”/gu)].map(([, path, title]) => ({
-      path: path!,
-      title: title!.replaceAll(/\s+/gu, " ")
-    }))
-  }))
+  const invariants = [...prose(page).matchAll(/^(\d+)\. \*\*[\s\S]*?(?=^\d+\. \*\*|^#)/gmu)].map(
+    ([text, number]) => ({
+      number: Number(number),
+      tests: [...text.matchAll(/`([^`]+\.ts)`\s›\s“([^”]+)”/gu)].map(([, path, title]) => ({
+        path: path!,
+        title: title!.replaceAll(/\s+/gu, " ")
+      }))
+    })
+  )
 
   it("its invariants are counted without a gap", () => {
     assert.deepStrictEqual(
@@ -97,7 +106,9 @@ describe("threat model", () => {
     const rows = section.split("\n").filter((line) => /^\| (?!Attack|-)/u.test(line))
     const offenders = rows.filter((row) => {
       const ends = row.split("|")[2]!.trim()
-      return ends !== "–" && !ends.split(", ").every((one) => Number(one) >= 1 && Number(one) <= invariants.length)
+      return (
+        ends !== "–" && !ends.split(", ").every((one) => Number(one) >= 1 && Number(one) <= invariants.length)
+      )
     })
     none(offenders, "name invariants by their numbers")
     assert.isAbove(rows.length, 10)
@@ -105,7 +116,9 @@ describe("threat model", () => {
 
   it("every invariant stands against some attack", () => {
     const named = new Set(
-      [.../## Attacks[\s\S]*?(?=\n## )/u.exec(prose(page))![0].matchAll(/\b\d+\b/gu)].map(([number]) => Number(number))
+      [.../## Attacks[\s\S]*?(?=\n## )/u.exec(prose(page))![0].matchAll(/\b\d+\b/gu)].map(([number]) =>
+        Number(number)
+      )
     )
     none(
       invariants.filter(({ number }) => !named.has(number)).map(({ number }) => `invariant ${number}`),
@@ -129,7 +142,10 @@ describe("reference", () => {
       const page = SourceTree.read("docs/reference/exit-codes.md")
       const rows = yield* Effect.forEach(SandboxError.Reason.members, (member) =>
         Effect.map(
-          Arbitrary.sampleEffect(Arbitrary.schema(member as typeof SandboxError.Reason), { count: 1, seed: 1 }),
+          Arbitrary.sampleEffect(Arbitrary.schema(member as unknown as typeof SandboxError.Reason), {
+            count: 1,
+            seed: 1
+          }),
           ([reason]) =>
             `| \`${reason!._tag}\` | \`${reason!.code}\` | ${ExitCode.exitCode[ExitCode.ofReason(reason!._tag)]} | ` +
             `${reason!.isRetryable ? "yes" : "no"} |`
@@ -147,7 +163,7 @@ describe("reference", () => {
     const pattern = /\b(?:COGNI|SANDBOX|LITELLM)_[A-Z0-9_]+\b/gu
     const code = [
       ...SourceTree.files("packages/*/src/**/*.ts", "test/harness/*.ts", "examples/*.ts"),
-      ...["dev", "images/build", "images/lib.sh", ".ci/run"],
+      ...SourceTree.files("dev", "images/{build,lib.sh}", ".ci/run"),
       ...SourceTree.files("images/*/*").filter((path) => /entrypoint$|Dockerfile$/u.test(path)),
       ...SourceTree.files("images/*/agent/*.mjs")
     ]
@@ -171,8 +187,14 @@ describe("agents", () => {
   it("every agent has an image folder, and a row in the guide", () => {
     const guide = SourceTree.read("docs/guides/adding-an-agent.md")
     const missing = SourceTree.files("packages/graph-provider/src/agents/*.ts").flatMap((path) => {
-      const id = /AgentId\.make\("([a-z0-9-]+)"\)|id: "([a-z0-9-]+)"/u.exec(SourceTree.read(path))?.slice(1).find(Boolean)
-      const image = /image: (?:"([^"]+)"|\w+\("([^"]+)"\))/u.exec(SourceTree.read(path))?.slice(1).find(Boolean)
+      const id = /AgentId\.make\("([a-z0-9-]+)"\)|id: "([a-z0-9-]+)"/u
+        .exec(SourceTree.read(path))
+        ?.slice(1)
+        .find(Boolean)
+      const image = /image: (?:"([^"]+)"|\w+\("([^"]+)"\))/u
+        .exec(SourceTree.read(path))
+        ?.slice(1)
+        .find(Boolean)
       if (id === undefined) return [`${path} has no id that can be read`]
       return [
         ...(guide.includes(`| \`${id}\` |`) ? [] : [`${id} has no row in docs/guides/adding-an-agent.md`]),
@@ -203,6 +225,7 @@ describe("form", () => {
   it("a port has a row in the glossary", () => {
     const glossary = SourceTree.read("docs/glossary.md")
     const ports = SourceTree.files("packages/*/src/*.ts")
+      .filter((path) => !path.startsWith("packages/cli/"))
       .filter((path) => /^export class (\w+) extends Context\.Service</mu.test(SourceTree.read(path)))
       .map((path) => path.slice(path.lastIndexOf("/") + 1).replace(/\.ts$/u, ""))
       .filter((noun) => !glossary.includes(`\`${noun}\``))

@@ -14,13 +14,17 @@ const run = async (...argv: ReadonlyArray<string>) => {
   return { stderr: stderr.replaceAll(/^\(.*Warning.*\n|^\(Use `node.*\n/gmu, ""), stdout }
 }
 
-/** What each prints; those that need Docker are run in `test/stack`. */
+/** What each prints. */
 const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
   "hello-in-memory": ["exit code 0, said: hello, world"],
-  "recover-from-a-limit": ["the kernel killed the agent at the memory limit of 256.0 MiB", "kept: half an answer"],
+  "recover-from-a-limit": [
+    "the kernel killed the agent at the memory limit of 256.0 MiB",
+    "kept: half an answer"
+  ],
   "stream-in-memory": ["run-example00001 started", "stdout: 42", "ended with exit code 0"]
 }
 
+/** Type-checked with the others, and not run here. */
 const needDocker = ["sealed-run-on-docker"]
 
 describe("examples", () => {

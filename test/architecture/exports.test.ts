@@ -60,7 +60,9 @@ for (const name of SourceTree.packages) {
         .flatMap((module) =>
           SourceTree.exportedNames(`${folder}/src/${module}`).map((exported) => {
             const where = module.replace(/\.ts$/u, "")
-            return exported.startsWith("type ") ? `${where}.${exported.slice(5)} (type)` : `${where}.${exported}`
+            return exported.startsWith("type ")
+              ? `${where}.${exported.slice(5)} (type)`
+              : `${where}.${exported}`
           })
         )
       // After a change that is meant: pnpm vitest run test/architecture/exports.test.ts -u
@@ -69,7 +71,7 @@ for (const name of SourceTree.packages) {
 
     it("is named after its folder, and lists what it packs", () => {
       assert.strictEqual(manifest.name, `@cogni/sandbox-${name}`)
-      assert.deepStrictEqual(manifest.files, ["dist", "src", "README.md", "LICENSE"])
+      assert.deepStrictEqual(manifest.files, ["dist", "!dist/.tsbuildinfo", "src", "README.md", "LICENSE"])
       assert.strictEqual(manifest.license, "MIT")
       assert.strictEqual(manifest.type, "module")
       assert.isTrue(existsSync(join(SourceTree.root, folder, "README.md")), `${folder}/README.md is missing`)
@@ -82,13 +84,23 @@ for (const name of SourceTree.packages) {
         return { types: `${path}.d.ts`, import: `${path}.js` }
       }
       const expected = Object.fromEntries(
-        Object.entries(manifest.exports as Record<string, string | null>).map(([key, source]) => [key, built(source)])
+        Object.entries(manifest.exports as Record<string, string | null>).map(([key, source]) => [
+          key,
+          built(source)
+        ])
       )
-      assert.deepStrictEqual(manifest.publishConfig.exports, expected, "publishConfig.exports mirrors exports")
+      assert.deepStrictEqual(
+        manifest.publishConfig.exports,
+        expected,
+        "publishConfig.exports mirrors exports"
+      )
       assert.isNull(manifest.exports["./internal/*"], "internal modules stay closed")
       for (const target of Object.values(manifest.exports as Record<string, string | null>)) {
         if (target === null || target.includes("*")) continue
-        assert.isTrue(existsSync(join(SourceTree.root, folder, target)), `${folder} exports ${target}, which is missing`)
+        assert.isTrue(
+          existsSync(join(SourceTree.root, folder, target)),
+          `${folder} exports ${target}, which is missing`
+        )
       }
       for (const [program, source] of Object.entries((manifest.bin ?? {}) as Record<string, string>)) {
         assert.strictEqual(
@@ -96,7 +108,10 @@ for (const name of SourceTree.packages) {
           source.replace("./src/", "./dist/").replace(/\.ts$/u, ".js"),
           "publishConfig.bin mirrors bin"
         )
-        assert.isTrue(existsSync(join(SourceTree.root, folder, source)), `${program} is ${source}, which is missing`)
+        assert.isTrue(
+          existsSync(join(SourceTree.root, folder, source)),
+          `${program} is ${source}, which is missing`
+        )
       }
     })
   })

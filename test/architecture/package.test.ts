@@ -5,7 +5,15 @@
  */
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { execFile } from "node:child_process"
-import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync
+} from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
@@ -16,10 +24,17 @@ const setupMillisMax = 180_000
 
 const run = async (cwd: string, file: string, ...argv: ReadonlyArray<string>): Promise<string> => {
   try {
-    const { stdout } = await promisify(execFile)(file, [...argv], { cwd, timeout: setupMillisMax, maxBuffer: 2 ** 26 })
+    const { stdout } = await promisify(execFile)(file, [...argv], {
+      cwd,
+      timeout: setupMillisMax,
+      maxBuffer: 2 ** 26
+    })
     return stdout
   } catch (thrown) {
-    const { message, stderr, stdout } = thrown as Error & { readonly stdout?: string; readonly stderr?: string }
+    const { message, stderr, stdout } = thrown as Error & {
+      readonly stdout?: string
+      readonly stderr?: string
+    }
     throw new Error(`${message}\n${stdout ?? ""}${stderr ?? ""}`, { cause: thrown })
   }
 }
@@ -39,14 +54,15 @@ describe("packages", () => {
       await run(join(SourceTree.root, "packages", name), "pnpm", "pack", "--pack-destination", destination)
       tarballs.set(name, join(destination, readdirSync(destination)[0]!))
     }
-    const files = Object.fromEntries([...tarballs].map(([name, path]) => [`@cogni/sandbox-${name}`, `file:${path}`]))
+    const files = Object.fromEntries(
+      [...tarballs].map(([name, path]) => [`@cogni/sandbox-${name}`, `file:${path}`])
+    )
     mkdirSync(project)
     writeFileSync(
       join(project, "package.json"),
       JSON.stringify({ private: true, type: "module", dependencies: { ...files, effect: version("effect") } })
     )
-    // Not published yet, so that one package finds the other among the tarballs. The builds are those of dockerode's own
-    // dependencies; none is needed.
+    // Not published yet, so each finds the others among the tarballs. The builds are those of dockerode's dependencies.
     writeFileSync(
       join(project, "pnpm-workspace.yaml"),
       JSON.stringify({
@@ -64,23 +80,40 @@ describe("packages", () => {
     for (const [name, tarball] of tarballs) {
       const entries = (await run(directory, "tar", "-tzf", tarball)).trim().split("\n").toSorted()
       const odd = entries.filter(
-        (entry) => !/^package\/(?:(?:dist|src)\/.+|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/u.test(entry)
+        (entry) =>
+          !/^package\/(?:(?:dist|src)\/.+|package\.json|README\.md|LICENSE|CHANGELOG\.md)$/u.test(entry)
       )
       assert.deepStrictEqual(odd, [], `${name} packs these`)
-      for (const needed of ["package.json", "README.md", "LICENSE", "src/index.ts", "dist/index.js", "dist/index.d.ts"]) {
+      for (const needed of [
+        "package.json",
+        "README.md",
+        "LICENSE",
+        "src/index.ts",
+        "dist/index.js",
+        "dist/index.d.ts"
+      ]) {
         assert.include(entries, `package/${needed}`, name)
       }
       assert.notMatch(entries.join("\n"), /\.tsbuildinfo|\/test\//u)
       const stale = entries.filter(
-        (entry) => /^package\/dist\/.*\.js$/u.test(entry) && !entries.includes(entry.replace("/dist/", "/src/").replace(/\.js$/u, ".ts"))
+        (entry) =>
+          /^package\/dist\/.*\.js$/u.test(entry) &&
+          !entries.includes(entry.replace("/dist/", "/src/").replace(/\.js$/u, ".ts"))
       )
-      assert.deepStrictEqual(stale, [], `${name}: built from modules that are gone; remove packages/${name}/dist`)
+      assert.deepStrictEqual(
+        stale,
+        [],
+        `${name}: built from modules that are gone; remove packages/${name}/dist`
+      )
     }
   })
 
   it("none holds a path of this machine or a protocol of this workspace", async () => {
     for (const name of SourceTree.packages) {
-      const manifest = readFileSync(join(project, "node_modules", "@cogni", `sandbox-${name}`, "package.json"), "utf8")
+      const manifest = readFileSync(
+        join(project, "node_modules", "@cogni", `sandbox-${name}`, "package.json"),
+        "utf8"
+      )
       assert.notMatch(manifest, /workspace:|catalog:|"\.\/src\/[^*"]+\.ts"/u, name)
     }
   })
@@ -93,8 +126,13 @@ describe("packages", () => {
   it("every module loads, and internal ones stay closed", async () => {
     const specifiers = SourceTree.packages.flatMap((name) =>
       SourceTree.modules(name)
-        .filter((module) => !module.startsWith("internal/") && module !== "bin.ts" && !module.startsWith("testing/"))
-        .map((module) => `@cogni/sandbox-${name}${module === "index.ts" ? "" : `/${module.replace(/\.ts$/u, "")}`}`)
+        .filter(
+          (module) => !module.startsWith("internal/") && module !== "bin.ts" && !module.startsWith("testing/")
+        )
+        .map(
+          (module) =>
+            `@cogni/sandbox-${name}${module === "index.ts" ? "" : `/${module.replace(/\.ts$/u, "")}`}`
+        )
     )
     writeFileSync(
       join(project, "load.mjs"),
@@ -106,6 +144,7 @@ describe("packages", () => {
 
   it("the command is there, and says what it can do", async () => {
     const help = await run(project, join(project, "node_modules/.bin/cogni-sandbox"), "--help")
-    for (const command of ["run", "demo", "doctor", "ps", "logs", "inspect", "prune"]) assert.include(help, command)
+    for (const command of ["run", "demo", "doctor", "ps", "logs", "inspect", "prune"])
+      assert.include(help, command)
   })
 })

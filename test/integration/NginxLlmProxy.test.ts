@@ -1,10 +1,15 @@
+/**
+ * The nginx of a run against the real engine: what arrives at the upstream, what the agent hears, what is written down,
+ * and where the key is not.
+ */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Exit, Redacted, Scope } from "effect"
+import { Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { execFileSync } from "node:child_process"
 import { readFileSync, readdirSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
@@ -31,6 +36,19 @@ const alone = (
   options: NginxRun.Options,
   test: (run: NginxRun.NginxRun["Service"]) => Effect.Effect<void, unknown, Scope.Scope>
 ) => Effect.flatMap(NginxRun.make(options), test).pipe(Effect.provide(DockerContainerRuntime.layer()))
+
+LlmProxyContract.suite(
+  "nginx, on Docker",
+  NginxLlmProxy.layer({
+    image: NginxRun.proxyImage,
+    upstream: { type: "host", url: "http://127.0.0.1:4000" },
+    key: Redacted.make(NginxRun.key)
+  }).pipe(Layer.provideMerge(DockerContainerRuntime.layer())),
+  {
+    leftovers: (runId) => Effect.flatMap(ContainerRuntime, (runtime) => runtime.leftovers(runId)),
+    kill: (runId) => Effect.sync(() => docker("kill", "--signal", "KILL", `cogni-${runId}-proxy`))
+  }
+)
 
 layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true })(
   "NginxLlmProxy, on Docker",
@@ -202,8 +220,14 @@ describe("NginxLlmProxy, on Docker, alone", () => {
         const said = yield* run.exec(
           "node",
           "-e",
-          `Promise.all(Array.from({ length: 20 }, async () => { const all = []; for (let i = 0; i < 50; i++) { const r = await fetch("http://localhost:8080/flood"); all.push(r.status + " " + JSON.parse(await r.text()).error.code) } return all }))
-            .then((all) => { const counts = {}; for (const one of all.flat()) counts[one] = (counts[one] ?? 0) + 1; console.log(JSON.stringify(counts)) })`
+          `const counts = {}
+           const one = async () => {
+             const answer = await fetch("http://localhost:8080/flood")
+             const key = answer.status + " " + JSON.parse(await answer.text()).error.code
+             counts[key] = (counts[key] ?? 0) + 1
+           }
+           const many = async () => { for (let i = 0; i < 50; i++) await one() }
+           Promise.all(Array.from({ length: 20 }, many)).then(() => console.log(JSON.stringify(counts)))`
         )
         const counts = JSON.parse(said)
         assert.sameMembers(Object.keys(counts), ["403 path_not_allowed", "429 too_many_requests"])
@@ -320,7 +344,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
       Effect.gen(function* () {
         docker("kill", "--signal", "KILL", `cogni-${run.runId}-proxy`)
         const error = yield* Effect.flip(run.endpoint.failure).pipe(Effect.timeout("10 seconds"))
-        assert.include(["ProxyFailed", "ContainerFailed"], error._tag)
+        assert.strictEqual(error._tag, "ProxyFailed")
         assert.notInclude(String(error), NginxRun.key)
       })
     )

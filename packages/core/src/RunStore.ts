@@ -6,7 +6,7 @@
  */
 import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { RunId } from "./RunId.ts"
-import { Output, Peak, RunResult, Timing } from "./RunResult.ts"
+import { LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
 import { RunIdInUse, type WorkspaceFailed } from "./SandboxError.ts"
 import { SandboxSpec } from "./SandboxSpec.ts"
 import { Posture } from "./Posture.ts"
@@ -43,6 +43,8 @@ export const RunRecord = Schema.Struct({
   endedAt: Schema.optionalKey(Schema.String),
   outcome: Outcome,
   posture: Schema.optionalKey(Posture),
+  /** The run's model calls, however it ended. */
+  llm: Schema.optionalKey(LlmTraffic),
   timings: Schema.Array(Timing)
 })
 

@@ -7,7 +7,7 @@
  */
 import { Schema } from "effect"
 import { RunId } from "./RunId.ts"
-import { Output, Peak } from "./RunResult.ts"
+import { LlmTraffic, Output, Peak } from "./RunResult.ts"
 
 /**
  * The source documents' coarse code, kept beside the finer reason.
@@ -252,7 +252,9 @@ export type Reason = typeof Reason.Type
 export class SandboxError extends Schema.TaggedError<SandboxError>()("SandboxError", {
   /** Absent when the spec was refused before the run had an id. */
   runId: Schema.optionalKey(RunId),
-  reason: Reason
+  reason: Reason,
+  /** What had gone through the proxy by then. Absent where the run had none, or where its log could not be read. */
+  llm: Schema.optionalKey(LlmTraffic)
 }) {
   get code(): ErrorCode {
     return this.reason.code

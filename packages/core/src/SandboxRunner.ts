@@ -183,17 +183,23 @@ export const make = Effect.gen(function* () {
       emit: life.emit,
       addedBytes: workspace.addedBytes,
       failure: endpoint?.failure ?? Effect.never
-    }).pipe(life.phase("agent", AgentWatch.secondsMax(spec.limits)))
-    const llm = endpoint === undefined ? undefined : yield* endpoint.traffic.pipe(
-            life.phase("collect"),
-            Effect.mapError((error) => AgentWatch.withPartial(error, agent))
-          )
+    }).pipe(
+      life.phase("agent", AgentWatch.secondsMax(spec.limits)),
+      // What was called is said on every path; who pays for it must not depend on how the agent ended.
+      Effect.onExit((exit) => (Exit.isSuccess(exit) || endpoint === undefined ? Effect.void : life.lastLook(endpoint)))
+    )
+    if (endpoint !== undefined) {
+      life.llm = yield* endpoint.traffic.pipe(
+        life.phase("collect"),
+        Effect.mapError((error) => AgentWatch.withPartial(error, agent))
+      )
+    }
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.exitCode, agent.exitCode)
     return {
       runId: life.runId,
       ...agent,
       posture,
-      ...(llm === undefined ? {} : { llm }),
+      ...(life.llm === undefined ? {} : { llm: life.llm }),
       timings: [...life.timings],
       durationMs: yield* life.elapsedMs
     } satisfies RunResult
@@ -204,7 +210,7 @@ export const make = Effect.gen(function* () {
     const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, emit)
     yield* emit({ _tag: "RunStarted", runId: life.runId })
     const result = yield* Release.scoped(live(life, spec).pipe(Effect.onExit((exit) => life.record(exit)))).pipe(
-      Effect.mapError((reason) => new SandboxError({ runId: life.runId, reason }))
+      Effect.mapError(life.error)
     )
     yield* emit({ _tag: "RunEnded", result })
     return result
@@ -215,21 +221,20 @@ export const make = Effect.gen(function* () {
   const open = Effect.fn("SandboxRunner.open")(function* (input: Omit<SandboxSpec.SandboxSpecInput, "argv">) {
     const spec = yield* decode({ ...input, argv: ["sleep", "infinity"] })
     const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, () => Effect.void)
-    const fail = (reason: Reason) => new SandboxError({ runId: life.runId, reason })
     const { container, posture } = yield* begin(life, spec).pipe(
       Effect.onExit((exit) =>
         Exit.isSuccess(exit)
           ? Effect.addFinalizer(() => life.record(Exit.succeed(undefined)))
           : life.record(Exit.failCause(exit.cause))
       ),
-      Effect.mapError(fail)
+      Effect.mapError(life.error)
     )
     const deadlineMs = (yield* Clock.currentTimeMillis) + spec.limits.runtimeSecondsMax * 1000
     const exec: Sandbox["exec"] = (argv, options) =>
       SandboxSpec.decodeCommand({ argv, ...options }).pipe(
         Effect.mapError(invalid),
         Effect.flatMap((command) => SandboxExec.run(container, command, spec.limits, deadlineMs)),
-        Effect.mapError(fail),
+        Effect.mapError(life.error),
         Effect.withSpan("Sandbox.exec")
       )
     return { runId: life.runId, posture, exec } satisfies Sandbox

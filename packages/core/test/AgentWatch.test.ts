@@ -303,6 +303,7 @@ describe("AgentWatch", () => {
         assert.strictEqual(atSeconds, 7)
         assert.isTrue(error.isRetryable)
         assert.strictEqual(error.partial?.output.stdout.text, "half an answer")
+        assert.strictEqual(error.llm?.proxy, "memory", "what was called is said on this path too")
       }).pipe(
         Effect.provide(
           runner({

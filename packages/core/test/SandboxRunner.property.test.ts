@@ -319,10 +319,12 @@ const live = Effect.fnUntraced(function* (schedule: Schedule) {
     for (let turn = 0; turn < interruption.turns; turn++) yield* Effect.yieldNow
     yield* TestClock.adjust(Duration.seconds(interruption.seconds))
     const saved = yield* record()
-    const saving = schedule.faults.some((fault) => fault.operation === "RunStore.save")
+    // Over already, with its last words still on their way: that can no longer be interrupted.
+    const closing: ReadonlyArray<string> = ["RunStore.save", "LlmProxy.traffic"]
+    const ending = schedule.faults.some((fault) => closing.includes(fault.operation))
     mustBeInterrupted =
       fiber.pollUnsafe() === undefined &&
-      !saving &&
+      !ending &&
       (saved === undefined || saved.outcome.status === "running")
     yield* Effect.forkChild(Fiber.interrupt(fiber))
   }

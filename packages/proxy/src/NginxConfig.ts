@@ -101,6 +101,50 @@ export const render = (config: NginxConfig): string => {
 
 const rateOf = (config: NginxConfig) => config.requestsPerSecondMax ?? defaults.requestsPerSecondMax
 
+const logging = (): ReadonlyArray<Directive> => [
+  directive("log_format", "call", "escape=json", logFormat),
+  directive("access_log", paths.accessLog, "call", "if=$is_logged"),
+  // What is over the rate, or no HTTP at all, costs an agent nothing; it must not cost the host a disk.
+  map(
+    "$limit_req_status:$status",
+    "$is_logged",
+    [
+      ["~^PASSED:", "1"],
+      [":413", "1"]
+    ],
+    "0"
+  ),
+  // What a client wrote is kept short and printable: it must not fill a disk, nor break a terminal.
+  map("$request_uri", "$logged_target", [["~^(?<logged_head>[ -~]{0,256})", "$logged_head"]]),
+  // An error page is a request of its own to nginx, and always a GET.
+  map("$request", "$logged_method", [["~^(?<method_head>[A-Z]{1,16}) ", "$method_head"]])
+]
+
+/** How a request is passed on: nothing of the client's but its body, nothing held back in either direction. */
+const passing = (seconds: string): ReadonlyArray<Directive> => [
+  directive("proxy_http_version", "1.1"),
+  directive("proxy_pass_request_headers", "off"),
+  directive("proxy_buffering", "off"),
+  directive("proxy_request_buffering", "off"),
+  directive("proxy_buffer_size", "32k"),
+  directive("proxy_buffers", "4", "32k"),
+  directive("proxy_busy_buffers_size", "64k"),
+  directive("proxy_connect_timeout", "10s"),
+  directive("proxy_send_timeout", seconds),
+  directive("proxy_read_timeout", seconds),
+  directive("proxy_next_upstream", "off"),
+  directive("proxy_redirect", "off"),
+  directive(
+    "proxy_ignore_headers",
+    "X-Accel-Redirect",
+    "X-Accel-Expires",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset"
+  ),
+  ...ProxyAnswers.hiddenHeaders.map((name) => directive("proxy_hide_header", name))
+]
+
 const http = (config: NginxConfig): ReadonlyArray<Directive> => {
   const seconds = `${config.runtimeSecondsMax}s`
   return [
@@ -112,22 +156,7 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
     ...(config.via === "network"
       ? [directive("resolver", "127.0.0.11", "valid=10s", "ipv6=off"), directive("resolver_timeout", "5s")]
       : []),
-    directive("log_format", "call", "escape=json", logFormat),
-    directive("access_log", paths.accessLog, "call", "if=$is_logged"),
-    // What is over the rate, or no HTTP at all, costs an agent nothing; it must not cost the host a disk.
-    map(
-      "$limit_req_status:$status",
-      "$is_logged",
-      [
-        ["~^PASSED:", "1"],
-        [":413", "1"]
-      ],
-      "0"
-    ),
-    // What a client wrote is kept short and printable: it must not fill a disk, nor break a terminal.
-    map("$request_uri", "$logged_target", [["~^(?<logged_head>[ -~]{0,256})", "$logged_head"]]),
-    // An error page is a request of its own to nginx, and always a GET.
-    map("$request", "$logged_method", [["~^(?<method_head>[A-Z]{1,16}) ", "$method_head"]]),
+    ...logging(),
     map("$request_uri", "$target_path", [["~^(?<target_head>[^?]*)", "$target_head"]]),
     ...RoutePolicy.clientHeaders.map(({ fallback, name, pattern }) =>
       map(
@@ -165,27 +194,7 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
     directive("ignore_invalid_headers", "on"),
     directive("merge_slashes", "off"),
     directive("absolute_redirect", "off"),
-    directive("proxy_http_version", "1.1"),
-    directive("proxy_pass_request_headers", "off"),
-    directive("proxy_buffering", "off"),
-    directive("proxy_request_buffering", "off"),
-    directive("proxy_buffer_size", "32k"),
-    directive("proxy_buffers", "4", "32k"),
-    directive("proxy_busy_buffers_size", "64k"),
-    directive("proxy_connect_timeout", "10s"),
-    directive("proxy_send_timeout", seconds),
-    directive("proxy_read_timeout", seconds),
-    directive("proxy_next_upstream", "off"),
-    directive("proxy_redirect", "off"),
-    directive(
-      "proxy_ignore_headers",
-      "X-Accel-Redirect",
-      "X-Accel-Expires",
-      "X-Accel-Limit-Rate",
-      "X-Accel-Buffering",
-      "X-Accel-Charset"
-    ),
-    ...ProxyAnswers.hiddenHeaders.map((name) => directive("proxy_hide_header", name))
+    ...passing(seconds)
   ]
 }
 

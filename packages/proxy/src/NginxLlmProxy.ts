@@ -149,7 +149,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       yield* Fiber.join(reader)
       const exit = yield* container.exit.pipe(
         Effect.catchTag("ContainerFailed", ({ detail, remedy }) =>
-          Effect.fail(new ProxyFailed({ detail: `it ended under way: ${detail}`, remedy }))
+          Effect.fail(new ProxyFailed({ detail: `the proxy ended under way: ${detail}`, remedy }))
         )
       )
       return yield* new ProxyFailed({ detail: endedDetail(exit, output.tail()), remedy: endedRemedy(exit) })

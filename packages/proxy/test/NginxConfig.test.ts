@@ -4,6 +4,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as KeyInjection from "../src/KeyInjection.ts"
 import * as NginxConfig from "../src/NginxConfig.ts"
+import * as ProxyAnswers from "../src/ProxyAnswers.ts"
 import * as RoutePolicy from "../src/RoutePolicy.ts"
 import * as Upstream from "../src/Upstream.ts"
 import * as Tokenizer from "./NginxTokenizer.ts"
@@ -227,5 +228,14 @@ describe("NginxConfig", () => {
       assert.hasAllKeys(body.error, ["message", "type", "param", "code"])
       assert.strictEqual(`/-/${body.error.code}`, page.words[2])
     }
+  })
+
+  it("hides what the upstream says about itself", () => {
+    const { http } = parts(render())
+    assert.deepStrictEqual(
+      Tokenizer.children(http, "proxy_hide_header").map(({ words }) => words[1]),
+      [...ProxyAnswers.hiddenHeaders]
+    )
+    assert.include(Tokenizer.children(http, "proxy_ignore_headers")[0]!.words, "X-Accel-Redirect")
   })
 })

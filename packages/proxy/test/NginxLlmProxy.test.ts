@@ -6,6 +6,7 @@ import * as path from "node:path"
 import { type ContainerSpec, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as NginxLlmProxy from "../src/NginxLlmProxy.ts"
 
@@ -39,6 +40,10 @@ const temporary = Effect.acquireRelease(
 
 /** Everywhere an error can show itself. */
 const everySpelling = (error: Error) => `${error} ${error.message} ${error.stack} ${JSON.stringify(error)}`
+
+LlmProxyContract.suite("nginx, in memory", proxy(), {
+  leftovers: (runId) => Effect.flatMap(ContainerRuntime, (runtime) => runtime.leftovers(runId))
+})
 
 describe("NginxLlmProxy", () => {
   it.live("hands out the socket, and keeps the key out of everything but the container's input", () =>

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as ProxyAnswers from "../src/ProxyAnswers.ts"
 
 describe("ProxyAnswers", () => {
-  it("hides what the upstream says about itself", () => {
+  it("takes out what tells of the upstream, its keys and its money, each name once", () => {
     for (const name of [
       "x-litellm-call-id",
       "x-litellm-model-api-base",

@@ -2,12 +2,13 @@
  * What a run knows of itself while it lives: its id, its clock, its phases, and the record it leaves.
  */
 import { Cause, Clock, Duration, Effect, Exit } from "effect"
+import type { LlmEndpoint } from "../LlmProxy.ts"
 import type { Posture } from "../Posture.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
-import type { Phase, RunResult, Timing } from "../RunResult.ts"
+import type { LlmTraffic, Phase, RunResult, Timing } from "../RunResult.ts"
 import type { OpenRun, Outcome } from "../RunStore.ts"
-import { ProxyFailed, type Reason, RuntimeUnavailable, WorkspaceFailed } from "../SandboxError.ts"
+import { ProxyFailed, type Reason, RuntimeUnavailable, SandboxError, WorkspaceFailed } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import * as Telemetry from "../Telemetry.ts"
 import { target } from "../Workspace.ts"
@@ -79,8 +80,12 @@ export interface RunLife {
   ) => <A, E, R>(step: Effect.Effect<A, E, R>) => Effect.Effect<A, E | TooSlow, R>
   /** Write the record's last word. Before the run is open there is none to write; it never fails, nor takes for ever. */
   readonly record: (exit: Exit.Exit<RunResult | undefined, Reason>) => Effect.Effect<void>
+  /** Read what has gone through the proxy, when the agent did not end by itself. Never fails. */
+  readonly lastLook: (endpoint: LlmEndpoint) => Effect.Effect<void>
+  readonly error: (reason: Reason) => SandboxError
   open: OpenRun | undefined
   posture: Posture | undefined
+  llm: LlmTraffic | undefined
 }
 
 export const make = Effect.fnUntraced(function* (
@@ -97,6 +102,17 @@ export const make = Effect.fnUntraced(function* (
     elapsedMs,
     open: undefined,
     posture: undefined,
+    llm: undefined,
+    lastLook: (endpoint) =>
+      Release.bounded(
+        "the last look at the run's model calls",
+        Effect.tap(endpoint.traffic, (traffic) =>
+          Effect.sync(() => {
+            life.llm = traffic
+          })
+        )
+      ),
+    error: (reason) => new SandboxError({ runId, reason, ...(life.llm === undefined ? {} : { llm: life.llm }) }),
     phase:
       (phase, secondsMax = stepSecondsMax) =>
       (step) =>
@@ -122,6 +138,7 @@ export const make = Effect.fnUntraced(function* (
             endedAt: new Date(yield* Clock.currentTimeMillis).toISOString(),
             outcome: outcomeOf(exit),
             ...(posture === undefined ? {} : { posture }),
+          ...(life.llm === undefined ? {} : { llm: life.llm }),
             timings: [...timings]
           })
         )

@@ -1,5 +1,6 @@
 /**
- * One command in a sandbox that is open: its output, bounded as a run's, and its time, which is what the sandbox has left.
+ * One command in a sandbox that is open: its output, bounded as a run's, and its time, which is what the sandbox has
+ * left.
  */
 import { Clock, Duration, Effect, Stream } from "effect"
 import type { Container, ContainerError } from "../ContainerRuntime.ts"

@@ -1,0 +1,136 @@
+/**
+ * The real `cogni-sandbox`, as a process of its own, in an environment of its own.
+ *
+ * It gets nothing of this process's environment, keeps its records in a directory that ends with the tests, and what
+ * its runs leave behind is found by their ids.
+ */
+import { label } from "@cogni/sandbox-core/ResourceLabels"
+import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import { assert } from "@effect/vitest"
+import { Context, Effect, Layer, type Scope } from "effect"
+import { type ChildProcess, spawn } from "node:child_process"
+import { existsSync, readdirSync } from "node:fs"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import * as Images from "./Images.ts"
+import * as LeakCheck from "./LeakCheck.ts"
+import { Directory } from "./RunHarness.ts"
+
+const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
+
+export interface Options {
+  readonly env?: Readonly<Record<string, string>> | undefined
+  /** Sent on standard input, which is then closed. */
+  readonly stdin?: string | Uint8Array | undefined
+}
+
+export interface Ended {
+  /** As a shell tells it: 128 and the signal for a process that died of one. */
+  readonly code: number
+  readonly stdout: Buffer
+  readonly stderr: string
+}
+
+export interface Started {
+  readonly child: ChildProcess
+  /** Settles when a pattern is in what was written so far, on either stream. */
+  readonly said: (pattern: RegExp) => Effect.Effect<void>
+  readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
+  readonly ended: Effect.Effect<Ended>
+}
+
+export class CliProcess extends Context.Service<
+  CliProcess,
+  {
+    readonly stateDirectory: string
+    readonly start: (argv: ReadonlyArray<string>, options?: Options) => Effect.Effect<Started, never, Scope.Scope>
+    readonly run: (argv: ReadonlyArray<string>, options?: Options) => Effect.Effect<Ended>
+    /** What the runs of this state directory have on the engine and on disk that only a living run may have. */
+    readonly leftovers: Effect.Effect<ReadonlyArray<string>>
+  }
+>()("test/CliProcess") {}
+
+const signalNumbers: Partial<Record<NodeJS.Signals, number>> = { SIGHUP: 1, SIGINT: 2, SIGKILL: 9, SIGTERM: 15 }
+
+const observe = (child: ChildProcess): Started => {
+  const out: Array<Buffer> = []
+  const err: Array<Buffer> = []
+  const listeners = new Set<() => void>()
+  const take = (pieces: Array<Buffer>) => (piece: Buffer) => {
+    pieces.push(piece)
+    for (const listener of listeners) listener()
+  }
+  child.stdout?.on("data", take(out))
+  child.stderr?.on("data", take(err))
+  const closed = new Promise<number>((resolve) => {
+    child.once("close", (code, signal) => resolve(code ?? 128 + (signal === null ? 0 : (signalNumbers[signal] ?? 0))))
+  })
+  return {
+    child,
+    said: (pattern) =>
+      Effect.callback((resume) => {
+        const look = () => {
+          if (pattern.test(Buffer.concat([...out, ...err]).toString("utf8"))) resume(Effect.void)
+        }
+        listeners.add(look)
+        look()
+        return Effect.sync(() => listeners.delete(look))
+      }),
+    kill: (signal) => Effect.sync(() => void child.kill(signal)),
+    ended: Effect.map(Effect.promise(() => closed), (code) => ({
+      code,
+      stdout: Buffer.concat(out),
+      stderr: Buffer.concat(err).toString("utf8")
+    }))
+  }
+}
+
+const make = Effect.gen(function* () {
+  const stateDirectory = yield* Directory
+  const api = yield* DockerApi.DockerApi
+  const environment = {
+    COGNI_STATE_DIR: stateDirectory,
+    COGNI_RUNTIME_IMAGE: Images.runtime,
+    COGNI_PROXY_IMAGE: Images.proxy
+  }
+  const start = (argv: ReadonlyArray<string>, options: Options = {}) =>
+    Effect.acquireRelease(
+      Effect.sync(() => {
+        const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", program, ...argv], {
+          env: { ...environment, ...options.env },
+          stdio: ["pipe", "pipe", "pipe"]
+        })
+        // A program that does not read its input may end before it is written.
+        child.stdin.on("error", () => undefined)
+        child.stdin.end(options.stdin ?? "")
+        return observe(child)
+      }),
+      ({ child, ended }) =>
+        child.exitCode === null && child.signalCode === null
+          ? Effect.andThen(Effect.sync(() => void child.kill("SIGKILL")), ended)
+          : Effect.void
+    )
+  const leftovers = Effect.gen(function* () {
+    const runs = join(stateDirectory, "runs")
+    const ids = new Set(existsSync(runs) ? readdirSync(runs) : [])
+    const found = yield* Effect.orDie(api.labelled(label.run))
+    return [
+      ...found.filter(({ labels }) => ids.has(labels[label.run] ?? "")).map(({ kind, name }) => `${kind} ${name}`),
+      ...LeakCheck.directories(stateDirectory)
+    ]
+  })
+  yield* Effect.addFinalizer(() => Effect.map(leftovers, (found) => assert.deepStrictEqual(found, [], "left behind")))
+  return CliProcess.of({
+    stateDirectory,
+    start,
+    run: (argv, options) => Effect.scoped(Effect.flatMap(start(argv, options), ({ ended }) => ended)),
+    leftovers
+  })
+})
+
+/** Fails when its runs have left anything behind at the end. */
+export const layer: Layer.Layer<CliProcess | DockerApi.DockerApi | Directory, RuntimeUnavailable> = Layer.effect(
+  CliProcess,
+  make
+).pipe(Layer.provideMerge(Layer.merge(DockerApi.layer(), Directory.layer)))
