@@ -6,7 +6,7 @@
  * `layerMemory` (in `MemoryContainerRuntime.ts`) keeps containers in a map. Both pass `ContainerRuntimeContract`.
  */
 import { Context, type Duration, type Effect, type Scope, type Stream } from "effect"
-import type { Posture } from "./Posture.ts"
+import type { Posture, User } from "./Posture.ts"
 import type { Role } from "./ResourceLabels.ts"
 import type { RunId } from "./RunId.ts"
 import type { Peak } from "./RunResult.ts"
@@ -19,12 +19,6 @@ export type ContainerError = RuntimeUnavailable | ImageNotFound | ContainerFaile
 // -----------------------------------------------------------------------------
 // models
 // -----------------------------------------------------------------------------
-
-/** Numeric, as the kernel knows them. Never 0. @category models */
-export interface User {
-  readonly userId: number
-  readonly groupId: number
-}
 
 /** A directory of the host, or a volume of the engine, seen from inside. @category models */
 export interface Mount {

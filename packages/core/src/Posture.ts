@@ -5,7 +5,6 @@
  * what was seen with what a spec promises. One entry in its answer and the run does not start.
  */
 import { Schema } from "effect"
-import type { User } from "./ContainerRuntime.ts"
 import type { Network } from "./SandboxSpec.ts"
 
 /** One mount of the sandbox. @category models */
@@ -42,6 +41,12 @@ export const Posture = Schema.Struct({
 
 /** @category models */
 export type Posture = typeof Posture.Type
+
+/** Numeric, as the kernel knows them. Never 0. @category models */
+export interface User {
+  readonly userId: number
+  readonly groupId: number
+}
 
 /** What a posture is held against. @category models */
 export interface Expected {

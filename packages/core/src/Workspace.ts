@@ -5,7 +5,8 @@
  * their own, mounted read-only.
  */
 import { Context, Effect, Layer, Ref, type Scope } from "effect"
-import type { Mount, User } from "./ContainerRuntime.ts"
+import type { Mount } from "./ContainerRuntime.ts"
+import type { User } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
 import { WorkspaceFailed } from "./SandboxError.ts"
 import type { Input, WorkspaceSource } from "./SandboxSpec.ts"

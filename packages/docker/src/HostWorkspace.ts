@@ -5,7 +5,8 @@
  * it followed: the one exception is the empty directory `.cogni`, made without following links, onto which the inputs
  * are mounted.
  */
-import type { Mount, User } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
+import type { User } from "@cogni/sandbox-core/Posture"
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { type AcquiredWorkspace, inputsTarget, target, Workspace, type WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
 import { Effect, Layer } from "effect"

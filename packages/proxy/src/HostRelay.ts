@@ -11,7 +11,7 @@ import * as net from "node:net"
 import * as os from "node:os"
 import * as path from "node:path"
 import * as tls from "node:tls"
-import type { User } from "@cogni/sandbox-core/ContainerRuntime"
+import type { User } from "@cogni/sandbox-core/Posture"
 import type { Address } from "./Upstream.ts"
 
 // -----------------------------------------------------------------------------

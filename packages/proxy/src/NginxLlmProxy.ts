@@ -13,10 +13,10 @@ import * as path from "node:path"
 import {
   type ContainerExit,
   ContainerRuntime,
-  type Mount,
-  type User
+  type Mount
 } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
+import type { User } from "@cogni/sandbox-core/Posture"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"

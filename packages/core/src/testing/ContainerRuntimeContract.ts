@@ -10,11 +10,10 @@ import {
   type Container,
   ContainerRuntime,
   type ContainerSpec,
-  type OutputChunk,
-  type User
+  type OutputChunk
 } from "../ContainerRuntime.ts"
 import type { MemoryOptions } from "../MemoryContainerRuntime.ts"
-import { mismatches } from "../Posture.ts"
+import { mismatches, type User } from "../Posture.ts"
 import * as RunId from "../RunId.ts"
 import * as Behaviours from "./Behaviour.ts"
 import type { Behaviour } from "./Behaviour.ts"
