@@ -1,0 +1,1 @@
+export * as GitRelay from "./GitRelay.ts"

@@ -1,0 +1,59 @@
+/**
+ * What a caller of a graph sees of it, in the source documents' shapes.
+ *
+ * A stream of these ends in exactly one `done`; an `error` comes before it; a `usage_report` comes before it on every
+ * path. That grammar is the executor's business; here are the words.
+ */
+import { Schema } from "effect"
+import { UsageFact } from "./UsageFact.ts"
+
+/** The coarse code of a failure. @category models */
+export const AiErrorCode = Schema.Literals([
+  "invalid_request",
+  "not_found",
+  "timeout",
+  "aborted",
+  "rate_limit",
+  "internal",
+  "insufficient_credits",
+  "authz_denied",
+  "policy_denied"
+])
+
+/** @category models */
+export type AiErrorCode = typeof AiErrorCode.Type
+
+/** @category models */
+export const AiEvent = Schema.Union([
+  Schema.Struct({ type: Schema.Literal("text_delta"), delta: Schema.String }),
+  Schema.Struct({
+    type: Schema.Literal("tool_call_start"),
+    toolCallId: Schema.String,
+    toolName: Schema.String,
+    args: Schema.Unknown
+  }),
+  Schema.Struct({
+    type: Schema.Literal("tool_call_result"),
+    toolCallId: Schema.String,
+    result: Schema.Unknown,
+    isError: Schema.optionalKey(Schema.Boolean)
+  }),
+  Schema.Struct({ type: Schema.Literal("usage_report"), fact: UsageFact }),
+  Schema.Struct({ type: Schema.Literal("assistant_final"), content: Schema.String }),
+  Schema.Struct({
+    type: Schema.Literal("status"),
+    phase: Schema.String,
+    label: Schema.optionalKey(Schema.String)
+  }),
+  Schema.Struct({
+    type: Schema.Literal("error"),
+    error: AiErrorCode,
+    /** The run's finer reason, such as `OomKilled`. */
+    reason: Schema.optionalKey(Schema.String),
+    message: Schema.optionalKey(Schema.String)
+  }),
+  Schema.Struct({ type: Schema.Literal("done") })
+])
+
+/** @category models */
+export type AiEvent = typeof AiEvent.Type

@@ -1,0 +1,112 @@
+/**
+ * A person's word that something may run in their name, and on their account.
+ *
+ * Pure: `check` says whether a grant opens a graph now. A sandbox needs `allowSandbox` **and** a scope; a wildcard
+ * scope alone never opens it.
+ */
+import { Result, Schema } from "effect"
+
+const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
+
+/** `provider:graph`, such as `sandbox:agent`. @category models */
+export const GraphId = Schema.String.check(
+  Schema.isPattern(/^[a-z][a-z0-9-]{0,31}:[a-z][a-z0-9-]{0,31}$/u, {
+    expected: "provider:graph, such as sandbox:agent"
+  })
+).pipe(Schema.brand("@cogni/sandbox-graph-provider/GraphId"))
+
+/** @category models */
+export type GraphId = typeof GraphId.Type
+
+/** The namespace of graphs that run in a sandbox. @category constants */
+export const sandboxNamespace = "sandbox"
+
+/** @category models */
+export const ExecutionGrant = Schema.Struct({
+  id: Identifier,
+  userId: Identifier,
+  billingAccountId: Identifier,
+  /** `graph:execute:<graph id>`, or `graph:execute:*`. */
+  scopes: Schema.Array(Schema.String.check(Schema.isPattern(/^graph:execute:(?:\*|[a-z0-9:-]{1,65})$/u))),
+  allowSandbox: Schema.Boolean,
+  expiresAt: Schema.NullOr(Schema.DateFromString),
+  revokedAt: Schema.NullOr(Schema.DateFromString),
+  createdAt: Schema.DateFromString
+})
+
+/** @category models */
+export type ExecutionGrant = typeof ExecutionGrant.Type
+
+// -----------------------------------------------------------------------------
+// errors
+// -----------------------------------------------------------------------------
+
+const refusal = { grantId: Schema.String }
+
+/** @category errors */
+export class GrantNotFound extends Schema.TaggedError<GrantNotFound>()("GrantNotFound", refusal) {
+  override get message(): string {
+    return `there is no grant ${this.grantId}`
+  }
+}
+
+/** @category errors */
+export class GrantExpired extends Schema.TaggedError<GrantExpired>()("GrantExpired", refusal) {
+  override get message(): string {
+    return `grant ${this.grantId} has expired; ask its owner for a new one`
+  }
+}
+
+/** @category errors */
+export class GrantRevoked extends Schema.TaggedError<GrantRevoked>()("GrantRevoked", refusal) {
+  override get message(): string {
+    return `grant ${this.grantId} was revoked`
+  }
+}
+
+/** @category errors */
+export class GrantScopeMismatch extends Schema.TaggedError<GrantScopeMismatch>()("GrantScopeMismatch", {
+  ...refusal,
+  graphId: Schema.String
+}) {
+  override get message(): string {
+    return `grant ${this.grantId} does not cover ${this.graphId}; it needs the scope graph:execute:${this.graphId}`
+  }
+}
+
+/** @category errors */
+export class SandboxNotAllowed extends Schema.TaggedError<SandboxNotAllowed>()("SandboxNotAllowed", {
+  ...refusal,
+  graphId: Schema.String
+}) {
+  override get message(): string {
+    return `grant ${this.grantId} does not open sandboxes, and ${this.graphId} runs in one; it needs allowSandbox`
+  }
+}
+
+/** @category errors */
+export type GrantError = GrantNotFound | GrantExpired | GrantRevoked | GrantScopeMismatch | SandboxNotAllowed
+
+// -----------------------------------------------------------------------------
+// predicates
+// -----------------------------------------------------------------------------
+
+/** Whether a grant opens a graph at a moment; the reason where it does not. @category predicates */
+export const check = (
+  grant: ExecutionGrant,
+  graphId: GraphId,
+  now: Date
+): Result.Result<void, GrantError> => {
+  const grantId = grant.id
+  if (grant.revokedAt !== null) return Result.fail(new GrantRevoked({ grantId }))
+  if (grant.expiresAt !== null && grant.expiresAt.getTime() <= now.getTime()) {
+    return Result.fail(new GrantExpired({ grantId }))
+  }
+  if (!grant.scopes.some((scope) => scope === "graph:execute:*" || scope === `graph:execute:${graphId}`)) {
+    return Result.fail(new GrantScopeMismatch({ grantId, graphId }))
+  }
+  if (graphId.startsWith(`${sandboxNamespace}:`) && !grant.allowSandbox) {
+    return Result.fail(new SandboxNotAllowed({ grantId, graphId }))
+  }
+  return Result.succeed(undefined)
+}

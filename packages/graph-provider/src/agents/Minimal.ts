@@ -1,0 +1,73 @@
+/**
+ * The agent that comes with the runtime image: one question, one streamed answer, no tools.
+ *
+ * It prints one line, the source documents' envelope: `{"payloads":[{"text"}],"meta":{"durationMs","error",…}}`.
+ */
+import { Option, Result, Schema } from "effect"
+import { type Agent, AgentFailed, AgentId, messagesInput, unreadable } from "../Agent.ts"
+
+const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** All keys that there are; anything else means that somebody else wrote it. @category models */
+export const Envelope = Schema.Struct({
+  payloads: Schema.NonEmptyArray(Schema.Struct({ text: Schema.String })),
+  meta: Schema.Struct({
+    durationMs: Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0)),
+    error: Schema.NullOr(Schema.Struct({ code: Schema.NonEmptyString, message: Schema.String })),
+    model: Schema.optionalKey(Schema.NullOr(Schema.String)),
+    usage: Schema.optionalKey(Schema.Record(Schema.String, Schema.Unknown))
+  })
+})
+
+const decodeEnvelope = Schema.decodeUnknownOption(Schema.fromJsonString(Envelope), {
+  onExcessProperty: "error"
+})
+const decodeTokens = Schema.decodeUnknownOption(Tokens)
+
+const parse: Agent["parse"] = (output) => {
+  const text = output.trim()
+  if (text === "") return Result.fail(unreadable("it wrote nothing"))
+  const decoded = decodeEnvelope(text)
+  if (Option.isNone(decoded))
+    return Result.fail(unreadable(`what it wrote is not one envelope: ${excerpt(text)}`))
+  const { meta, payloads } = decoded.value
+  const said = payloads.map((payload) => payload.text).join("\n")
+  if (meta.error !== null) {
+    return Result.fail(
+      new AgentFailed({ code: meta.error.code, detail: meta.error.message, textSoFar: said })
+    )
+  }
+  const input = decodeTokens(meta.usage?.["prompt_tokens"])
+  const out = decodeTokens(meta.usage?.["completion_tokens"])
+  return Result.succeed({
+    text: said,
+    ...(Option.isNone(input) && Option.isNone(out)
+      ? {}
+      : {
+          usage: {
+            ...(Option.isSome(input) ? { inputTokens: input.value } : {}),
+            ...(Option.isSome(out) ? { outputTokens: out.value } : {})
+          }
+        })
+  })
+}
+
+/** @category constants */
+export const minimal: Agent = {
+  id: AgentId.make("agent"),
+  name: "Minimal agent",
+  description:
+    "Asks the model once and prints its answer. No tools, no dependency; part of every runtime image.",
+  image: "runtime",
+  modelApi: "chat-completions",
+  argv: () => ["cogni-agent"],
+  env: {},
+  limits: {},
+  inputs: (task) => [messagesInput(task)],
+  parse
+}
+
+const excerpt = (text: string): string => {
+  const flat = text.replace(/\s+/gu, " ")
+  return flat.length > 120 ? `${flat.slice(0, 120)}…` : flat
+}

@@ -1,0 +1,7 @@
+export * as Agent from "./Agent.ts"
+export * as AgentRegistry from "./AgentRegistry.ts"
+export * as AiEvent from "./AiEvent.ts"
+export * as ExecutionGrant from "./ExecutionGrant.ts"
+export * as GraphProvider from "./GraphProvider.ts"
+export * as Minimal from "./agents/Minimal.ts"
+export * as UsageFact from "./UsageFact.ts"

@@ -1,0 +1,41 @@
+/**
+ * Finding and listing agents, ours and an application's own.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Schema } from "effect"
+import { AgentDescription, AgentId } from "@cogni/sandbox-graph-provider/Agent"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+
+describe("AgentRegistry", () => {
+  it("every built-in agent is what its schema says, under an id of its own", () => {
+    for (const agent of AgentRegistry.builtIn) assert.isTrue(Schema.is(AgentDescription)(agent), agent.id)
+    const ids = AgentRegistry.builtIn.map(({ id }) => id)
+    assert.strictEqual(new Set(ids).size, ids.length)
+  })
+
+  it.effect("finds an agent by its id", () =>
+    Effect.gen(function* () {
+      const registry = yield* AgentRegistry.AgentRegistry
+      assert.strictEqual(yield* registry.get("agent"), minimal)
+    }).pipe(Effect.provide(AgentRegistry.layer()))
+  )
+
+  it.effect("says which agents there are when there is no such one", () =>
+    Effect.gen(function* () {
+      const registry = yield* AgentRegistry.AgentRegistry
+      const error = yield* Effect.flip(registry.get("nobody"))
+      assert.strictEqual(error.message, "there is no agent nobody. There is: agent")
+    }).pipe(Effect.provide(AgentRegistry.layer()))
+  )
+
+  it("lists by name, and lets an application add agents and replace ours", () => {
+    const other = { ...minimal, id: AgentId.make("other"), name: "An other" }
+    const replaced = { ...minimal, name: "Zed" }
+    const { list } = AgentRegistry.make([...AgentRegistry.builtIn, other, replaced])
+    assert.deepStrictEqual(
+      list.map(({ name }) => name),
+      ["An other", "Zed"]
+    )
+  })
+})

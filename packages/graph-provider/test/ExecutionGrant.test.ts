@@ -1,0 +1,68 @@
+/**
+ * What a grant opens, and above all what it does not.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { Result, Schema } from "effect"
+import { check, ExecutionGrant, GraphId } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+
+const now = new Date("2026-01-02T00:00:00Z")
+const graphId = GraphId.make("sandbox:agent")
+
+const grant: ExecutionGrant = {
+  id: "grant-1",
+  userId: "user-1",
+  billingAccountId: "acct-1",
+  scopes: ["graph:execute:sandbox:agent"],
+  allowSandbox: true,
+  expiresAt: null,
+  revokedAt: null,
+  createdAt: new Date("2026-01-01T00:00:00Z")
+}
+
+const verdict = (over: Partial<ExecutionGrant>, asked: GraphId = graphId) => {
+  const result = check({ ...grant, ...over }, asked, now)
+  return Result.isSuccess(result) ? "open" : result.failure._tag
+}
+
+describe("ExecutionGrant", () => {
+  it("opens with a scope and allowSandbox", () => {
+    assert.strictEqual(verdict({}), "open")
+    assert.strictEqual(verdict({ scopes: ["graph:execute:*"] }), "open")
+  })
+
+  it("a wildcard scope alone never opens a sandbox", () => {
+    assert.strictEqual(verdict({ scopes: ["graph:execute:*"], allowSandbox: false }), "SandboxNotAllowed")
+    assert.strictEqual(
+      verdict({ scopes: ["graph:execute:*"], allowSandbox: false }, GraphId.make("langgraph:chat")),
+      "open"
+    )
+  })
+
+  it("allowSandbox without a scope opens nothing", () => {
+    assert.strictEqual(verdict({ scopes: [] }), "GrantScopeMismatch")
+    assert.strictEqual(verdict({ scopes: ["graph:execute:sandbox:other"] }), "GrantScopeMismatch")
+  })
+
+  it("ends at its moment of expiry, not after it", () => {
+    assert.strictEqual(verdict({ expiresAt: now }), "GrantExpired")
+    assert.strictEqual(verdict({ expiresAt: new Date(now.getTime() + 1) }), "open")
+  })
+
+  it("a revoked grant says so, whatever else is wrong with it", () => {
+    assert.strictEqual(verdict({ revokedAt: now, expiresAt: now, scopes: [] }), "GrantRevoked")
+  })
+
+  it.prop("no grant opens a sandbox without allowSandbox", [ExecutionGrant, GraphId], ([any, name]) => {
+    const asked = GraphId.make(`sandbox:${name.split(":")[1]}`)
+    return Result.isFailure(check({ ...any, allowSandbox: false }, asked, now))
+  })
+
+  it("is read from its JSON", () => {
+    const read = Schema.decodeUnknownSync(ExecutionGrant)({
+      ...grant,
+      expiresAt: "2026-02-01T00:00:00.000Z",
+      createdAt: "2026-01-01T00:00:00.000Z"
+    })
+    assert.strictEqual(read.expiresAt?.getTime(), Date.UTC(2026, 1, 1))
+  })
+})

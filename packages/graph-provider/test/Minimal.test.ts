@@ -1,0 +1,67 @@
+/**
+ * The minimal agent: what it is started with, and how strictly what it says is read.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { Result, Schema } from "effect"
+import { ask } from "@cogni/sandbox-graph-provider/Agent"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+
+const envelope = (over: object = {}, meta: object = {}) =>
+  JSON.stringify({ payloads: [{ text: "Lima" }], meta: { durationMs: 12, error: null, ...meta }, ...over })
+
+const failure = (output: string) => {
+  const parsed = minimal.parse(output)
+  assert.isTrue(Result.isFailure(parsed), output)
+  return Result.isFailure(parsed) ? parsed.failure : assert.fail()
+}
+
+describe("the minimal agent", () => {
+  it("is started without the prompt in its arguments, which travels in messages.json", () => {
+    const task = ask('a "quoted"\nprompt')
+    assert.deepStrictEqual(minimal.argv(task), ["cogni-agent"])
+    assert.deepStrictEqual(minimal.inputs(task), [
+      { name: "messages.json", content: '[{"role":"user","content":"a \\"quoted\\"\\nprompt"}]' }
+    ])
+  })
+
+  it("answers with the text of its envelope", () => {
+    assert.deepStrictEqual(minimal.parse(`${envelope()}\n`), Result.succeed({ text: "Lima" }))
+    assert.deepStrictEqual(
+      minimal.parse(
+        envelope({}, { model: "demo", usage: { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 } })
+      ),
+      Result.succeed({ text: "Lima", usage: { inputTokens: 3, outputTokens: 4 } })
+    )
+  })
+
+  it("an error envelope is an error, never an answer, and keeps what was said until then", () => {
+    const failed = failure(envelope({}, { error: { code: "http_500", message: "The model answered 500" } }))
+    assert.strictEqual(failed.code, "http_500")
+    assert.strictEqual(failed.textSoFar, "Lima")
+    assert.include(failed.message, "The model answered 500")
+  })
+
+  it.each([
+    ["nothing", ""],
+    ["blanks", " \n\n"],
+    ["plain text", "Lima"],
+    ["half an envelope", envelope().slice(0, 30)],
+    ["an envelope after noise", `warming up\n${envelope()}`],
+    ["two envelopes", `${envelope()}\n${envelope()}`],
+    ["no payloads", envelope({ payloads: [] })],
+    ["a payload without text", envelope({ payloads: [{}] })],
+    ["a text that is none", envelope({ payloads: [{ text: 7 }] })],
+    ["no meta", envelope({ meta: undefined })],
+    ["an error that is a string", envelope({}, { error: "no" })],
+    ["an error left out", envelope({}, { error: undefined })],
+    ["a key nobody knows", envelope({ ok: true })],
+    ["a list", `[${envelope()}]`]
+  ])("%s is unreadable, not an answer", (_, output) => {
+    assert.strictEqual(failure(output).code, "unreadable")
+  })
+
+  it.prop("reads any text without throwing, and whatever it was sent whole", [Schema.String], ([text]) => {
+    minimal.parse(text)
+    assert.deepStrictEqual(minimal.parse(envelope({ payloads: [{ text }] })), Result.succeed({ text }))
+  })
+})
