@@ -1,7 +1,7 @@
 /**
  * The four ways to run one `true` in a container with no network, as far apart as they really are.
  */
-import * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
+import type * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
@@ -11,7 +11,7 @@ import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import type { Upstream } from "@cogni/sandbox-proxy/Upstream"
-import Docker from "dockerode"
+import type Docker from "dockerode"
 import { Effect, Layer, Redacted } from "effect"
 import { execFile } from "node:child_process"
 import { Agent } from "node:http"
@@ -74,7 +74,8 @@ const withModel = (image: string): SandboxSpecInput => ({
 })
 
 const phases = (result: RunResult) => {
-  if (result.exitCode !== 0) throw new Error(`the agent ended with ${result.exitCode}: ${result.output.stderr.text}`)
+  if (result.exitCode !== 0)
+    throw new Error(`the agent ended with ${result.exitCode}: ${result.output.stderr.text}`)
   return Object.fromEntries(result.timings.map(({ durationMs, phase }) => [phase, durationMs]))
 }
 
@@ -99,7 +100,12 @@ const runner = (
   )
 
 export const sealed = (place: Place, image: string) =>
-  Effect.map(runner(place, LlmProxy.layerNoop), (run): Contender => () => run(spec(image)))
+  Effect.map(
+    runner(place, LlmProxy.layerNoop),
+    (run): Contender =>
+      () =>
+        run(spec(image))
+  )
 
 export const sealedWithModel = (
   place: Place,
@@ -107,6 +113,11 @@ export const sealedWithModel = (
   upstream: Upstream
 ) =>
   Effect.map(
-    runner(place, NginxLlmProxy.layer({ image: images.proxy, upstream, key: Redacted.make("no-key-of-anybody") })),
-    (run): Contender => () => run(withModel(images.runtime))
+    runner(
+      place,
+      NginxLlmProxy.layer({ image: images.proxy, upstream, key: Redacted.make("no-key-of-anybody") })
+    ),
+    (run): Contender =>
+      () =>
+        run(withModel(images.runtime))
   )

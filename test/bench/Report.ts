@@ -28,14 +28,22 @@ export interface Report {
   /** Medians of the phases of our runs; they overlap. */
   readonly phases: Readonly<Record<string, Readonly<Record<string, number>>>>
   readonly load: ReadonlyArray<LoadRow>
-  readonly sustained: { readonly runs: number; readonly succeeded: number; readonly seconds: number; readonly runsPerSecond: number }
+  readonly sustained: {
+    readonly runs: number
+    readonly succeeded: number
+    readonly seconds: number
+    readonly runsPerSecond: number
+  }
   readonly bars: ReadonlyArray<Bar>
 }
 
 export const isMissed = ({ atLeast, atMost, value }: Bar): boolean =>
   !(value <= (atMost ?? Infinity)) || !(value >= (atLeast ?? -Infinity))
 
-const table = (header: ReadonlyArray<string>, rows: ReadonlyArray<ReadonlyArray<string | number>>): string => {
+const table = (
+  header: ReadonlyArray<string>,
+  rows: ReadonlyArray<ReadonlyArray<string | number>>
+): string => {
   const all = [header, ...rows].map((row) => row.map(String))
   const widths = header.map((_, column) => Math.max(...all.map((row) => row[column]!.length)))
   const line = (row: ReadonlyArray<string>) =>
@@ -56,12 +64,25 @@ export const format = (report: Report): string =>
     ),
     table(
       ["several at once", "at once", "n", "p50", "p95", "p99", "runs/s"],
-      report.load.map((row) => [row.name, row.atOnce, row.count, row.p50, row.p95, row.p99, row.runsPerSecond])
+      report.load.map((row) => [
+        row.name,
+        row.atOnce,
+        row.count,
+        row.p50,
+        row.p95,
+        row.p99,
+        row.runsPerSecond
+      ])
     ),
     `Sustained: ${report.sustained.succeeded} of ${report.sustained.runs} runs succeeded, four at once, in ${report.sustained.seconds} s (${report.sustained.runsPerSecond} runs/s).`,
     table(
       ["", "is", "must be", ""],
-      report.bars.map((bar) => [bar.name, bar.value, bound(bar), bar.atLeast === undefined && bar.atMost === undefined ? "" : isMissed(bar) ? "MISSED" : "ok"])
+      report.bars.map((bar) => [
+        bar.name,
+        bar.value,
+        bound(bar),
+        bar.atLeast === undefined && bar.atMost === undefined ? "" : isMissed(bar) ? "MISSED" : "ok"
+      ])
     ),
     table(
       ["median of a phase", ...Object.keys(report.phases)],

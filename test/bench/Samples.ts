@@ -23,7 +23,13 @@ export const percentile = (sorted: ReadonlyArray<number>, share: number): number
 export const summarize = (samples: ReadonlyArray<number>): Summary => {
   const sorted = samples.toSorted((a, b) => a - b)
   const at = (share: number) => round(percentile(sorted, share))
-  return { count: sorted.length, min: round(sorted[0] ?? Number.NaN), p50: at(0.5), p95: at(0.95), p99: at(0.99) }
+  return {
+    count: sorted.length,
+    min: round(sorted[0] ?? Number.NaN),
+    p50: at(0.5),
+    p95: at(0.95),
+    p99: at(0.99)
+  }
 }
 
 /** Whoever is first in a round is last in a later one, so that no place in it is anybody's own. */

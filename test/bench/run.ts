@@ -3,7 +3,7 @@
  *
  *     --samples N     per row, at least 20 (default 30)
  *     --quick         5 samples and 20 sustained runs: to see that it works, not what it costs
- *     --output DIR    where latest.json and latest.md go (default test/bench/results; with --quick only where it is given)
+ *     --output DIR    where latest.json and latest.md go (default test/bench/results; with --quick nowhere)
  *
  * Ends with 1 when a bar is missed.
  */
@@ -12,7 +12,7 @@ import Docker from "dockerode"
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
-import { availableParallelism, release, tmpdir, totalmem } from "node:os"
+import { availableParallelism, loadavg, release, tmpdir, totalmem } from "node:os"
 import { join } from "node:path"
 import { parseArgs, promisify } from "node:util"
 import * as Contenders from "./Contenders.ts"
@@ -21,7 +21,11 @@ import * as Samples from "./Samples.ts"
 import * as Upstreams from "./Upstreams.ts"
 
 const { values: options } = parseArgs({
-  options: { samples: { type: "string" }, quick: { type: "boolean", default: false }, output: { type: "string" } }
+  options: {
+    samples: { type: "string" },
+    quick: { type: "boolean", default: false },
+    output: { type: "string" }
+  }
 })
 
 const samples = options.quick ? 5 : Math.max(20, Number(options.samples ?? 30) || 30)
@@ -66,8 +70,12 @@ const oneAtATime = async (contenders: ReadonlyMap<string, Contenders.Contender>)
 }
 
 /** Batches of runs that start together, the sizes and the contenders in turns. */
-const atOnce = async (contenders: ReadonlyMap<string, Contenders.Contender>): Promise<ReadonlyArray<Report.LoadRow>> => {
-  const cells = loads.flatMap((size) => [...contenders].map(([name, contender]) => ({ name, contender, size })))
+const atOnce = async (
+  contenders: ReadonlyMap<string, Contenders.Contender>
+): Promise<ReadonlyArray<Report.LoadRow>> => {
+  const cells = loads.flatMap((size) =>
+    [...contenders].map(([name, contender]) => ({ name, contender, size }))
+  )
   const millis = cells.map((): Array<number> => [])
   const walls = cells.map(() => 0)
   for (let round = 0; millis.some((own) => own.length < samples); round++) {
@@ -126,6 +134,8 @@ const machine = async (docker: Docker): Promise<Report.Report["machine"]> => {
     storage: info.Driver,
     cgroups: `v${(info as { CgroupVersion?: string }).CgroupVersion ?? "1"}`,
     node: process.version,
+    // Anything near the number of cores was somebody else's, and makes the ratios worth little.
+    "load before": Math.round(loadavg()[0]! * 10) / 10,
     commit: `${(await git("rev-parse", "--short", "HEAD")) || "unknown"}${(await git("status", "--porcelain", "--", ":/packages")) && " and changes"}`
   }
 }
@@ -174,7 +184,9 @@ const main = Effect.gen(function* () {
   say(`sustained: ${sustainedRuns} runs, ${sustainedAtOnce} at once`)
   const held = yield* Effect.promise(() => sustained(own.get(names.sealed)!))
 
-  const summaries = new Map([...measured].map(([name, row]) => [name, Samples.summarize(row.map(({ millis }) => millis))]))
+  const summaries = new Map(
+    [...measured].map(([name, row]) => [name, Samples.summarize(row.map(({ millis }) => millis))])
+  )
   const ratio = (over: string, under: string) =>
     Math.round((summaries.get(over)!.p50 / summaries.get(under)!.p50) * 100) / 100
   const report: Report.Report = {
@@ -187,9 +199,17 @@ const main = Effect.gen(function* () {
     bars: [
       { name: "sealed run / bare Engine API, p50", value: ratio(names.sealed, names.bare), atMost: 1.15 },
       { name: "sealed run / docker run, p50", value: ratio(names.sealed, names.cli) },
-      { name: "with a model (host) / bare Engine API, p50", value: ratio(names.host, names.bare), atMost: 2.2 },
+      {
+        name: "with a model (host) / bare Engine API, p50",
+        value: ratio(names.host, names.bare),
+        atMost: 2.2
+      },
       { name: "with a model (container) / bare Engine API, p50", value: ratio(names.container, names.bare) },
-      { name: "sustained success, %", value: Math.round((held.succeeded / held.runs) * 1000) / 10, atLeast: 100 }
+      {
+        name: "sustained success, %",
+        value: Math.round((held.succeeded / held.runs) * 1000) / 10,
+        atLeast: 100
+      }
     ]
   }
   process.stdout.write(`${Report.format(report)}\n`)

@@ -44,14 +44,22 @@ export class CliProcess extends Context.Service<
   CliProcess,
   {
     readonly stateDirectory: string
-    readonly start: (argv: ReadonlyArray<string>, options?: Options) => Effect.Effect<Started, never, Scope.Scope>
+    readonly start: (
+      argv: ReadonlyArray<string>,
+      options?: Options
+    ) => Effect.Effect<Started, never, Scope.Scope>
     readonly run: (argv: ReadonlyArray<string>, options?: Options) => Effect.Effect<Ended>
     /** What the runs of this state directory have on the engine and on disk that only a living run may have. */
     readonly leftovers: Effect.Effect<ReadonlyArray<string>>
   }
 >()("test/CliProcess") {}
 
-const signalNumbers: Partial<Record<NodeJS.Signals, number>> = { SIGHUP: 1, SIGINT: 2, SIGKILL: 9, SIGTERM: 15 }
+const signalNumbers: Partial<Record<NodeJS.Signals, number>> = {
+  SIGHUP: 1,
+  SIGINT: 2,
+  SIGKILL: 9,
+  SIGTERM: 15
+}
 
 const observe = (child: ChildProcess): Started => {
   const out: Array<Buffer> = []
@@ -64,7 +72,9 @@ const observe = (child: ChildProcess): Started => {
   child.stdout?.on("data", take(out))
   child.stderr?.on("data", take(err))
   const closed = new Promise<number>((resolve) => {
-    child.once("close", (code, signal) => resolve(code ?? 128 + (signal === null ? 0 : (signalNumbers[signal] ?? 0))))
+    child.once("close", (code, signal) =>
+      resolve(code ?? 128 + (signal === null ? 0 : (signalNumbers[signal] ?? 0)))
+    )
   })
   return {
     child,
@@ -78,11 +88,14 @@ const observe = (child: ChildProcess): Started => {
         return Effect.sync(() => listeners.delete(look))
       }),
     kill: (signal) => Effect.sync(() => void child.kill(signal)),
-    ended: Effect.map(Effect.promise(() => closed), (code) => ({
-      code,
-      stdout: Buffer.concat(out),
-      stderr: Buffer.concat(err).toString("utf8")
-    }))
+    ended: Effect.map(
+      Effect.promise(() => closed),
+      (code) => ({
+        code,
+        stdout: Buffer.concat(out),
+        stderr: Buffer.concat(err).toString("utf8")
+      })
+    )
   }
 }
 
@@ -108,7 +121,10 @@ const make = Effect.gen(function* () {
       }),
       ({ child, ended }) =>
         child.exitCode === null && child.signalCode === null
-          ? Effect.andThen(Effect.sync(() => void child.kill("SIGKILL")), ended)
+          ? Effect.andThen(
+              Effect.sync(() => void child.kill("SIGKILL")),
+              ended
+            )
           : Effect.void
     )
   const leftovers = Effect.gen(function* () {
@@ -116,11 +132,15 @@ const make = Effect.gen(function* () {
     const ids = new Set(existsSync(runs) ? readdirSync(runs) : [])
     const found = yield* Effect.orDie(api.labelled(label.run))
     return [
-      ...found.filter(({ labels }) => ids.has(labels[label.run] ?? "")).map(({ kind, name }) => `${kind} ${name}`),
+      ...found
+        .filter(({ labels }) => ids.has(labels[label.run] ?? ""))
+        .map(({ kind, name }) => `${kind} ${name}`),
       ...LeakCheck.directories(stateDirectory)
     ]
   })
-  yield* Effect.addFinalizer(() => Effect.map(leftovers, (found) => assert.deepStrictEqual(found, [], "left behind")))
+  yield* Effect.addFinalizer(() =>
+    Effect.map(leftovers, (found) => assert.deepStrictEqual(found, [], "left behind"))
+  )
   return CliProcess.of({
     stateDirectory,
     start,
@@ -130,7 +150,5 @@ const make = Effect.gen(function* () {
 })
 
 /** Fails when its runs have left anything behind at the end. */
-export const layer: Layer.Layer<CliProcess | DockerApi.DockerApi | Directory, RuntimeUnavailable> = Layer.effect(
-  CliProcess,
-  make
-).pipe(Layer.provideMerge(Layer.merge(DockerApi.layer(), Directory.layer)))
+export const layer: Layer.Layer<CliProcess | DockerApi.DockerApi | Directory, RuntimeUnavailable> =
+  Layer.effect(CliProcess, make).pipe(Layer.provideMerge(Layer.merge(DockerApi.layer(), Directory.layer)))

@@ -29,7 +29,11 @@ export interface Asked {
   /** With a way out, to the demo upstream. */
   readonly proxyImage?: string
   /** Give up root for this, before anything else. */
-  readonly become?: { readonly userId: number; readonly groupId: number; readonly groups: ReadonlyArray<number> }
+  readonly become?: {
+    readonly userId: number
+    readonly groupId: number
+    readonly groups: ReadonlyArray<number>
+  }
 }
 
 export type Told =
@@ -69,11 +73,18 @@ export const start = (
   options: { readonly unreaped?: boolean } = {}
 ): Effect.Effect<HostProcess, never, Scope.Scope> =>
   Effect.gen(function* () {
-    const argv = [process.execPath, "--disable-warning=ExperimentalWarning", import.meta.filename, JSON.stringify(asked)]
+    const argv = [
+      process.execPath,
+      "--disable-warning=ExperimentalWarning",
+      import.meta.filename,
+      JSON.stringify(asked)
+    ]
     const child = yield* Effect.acquireRelease(
       Effect.sync(() =>
         options.unreaped === true
-          ? spawn("sh", ["-c", '"$@" & exec sleep 300', "sh", ...argv], { stdio: ["ignore", "pipe", "inherit"] })
+          ? spawn("sh", ["-c", '"$@" & exec sleep 300', "sh", ...argv], {
+              stdio: ["ignore", "pipe", "inherit"]
+            })
           : spawn(argv[0]!, argv.slice(1), { stdio: ["ignore", "pipe", "inherit"] })
       ),
       (made) => Effect.sync(() => made.kill("SIGKILL"))
@@ -115,7 +126,9 @@ export const start = (
       last: until(() => heard.find((one) => one._tag === "Ended" || one._tag === "Failed")),
       kill: Effect.sync(() => isAlive(processId) && process.kill(processId, "SIGKILL")).pipe(
         Effect.andThen(
-          Effect.sync(() => isAlive(processId)).pipe(Effect.repeat({ schedule: Schedule.spaced("5 millis"), while: Boolean }))
+          Effect.sync(() => isAlive(processId)).pipe(
+            Effect.repeat({ schedule: Schedule.spaced("5 millis"), while: Boolean })
+          )
         ),
         Effect.asVoid
       )
@@ -139,7 +152,11 @@ const proxyOf = ({ proxyImage }: Asked) =>
     ? LlmProxy.layerNoop
     : Layer.unwrap(
         Effect.map(DemoUpstream.acquire(), ({ url }) =>
-          NginxLlmProxy.layer({ image: proxyImage, upstream: { type: "host", url: url! }, key: Redacted.make(key) })
+          NginxLlmProxy.layer({
+            image: proxyImage,
+            upstream: { type: "host", url: url! },
+            key: Redacted.make(key)
+          })
         )
       )
 
@@ -156,7 +173,11 @@ const program = (asked: Asked) =>
   }).pipe(
     Effect.provide(
       SandboxRunner.layer.pipe(
-        Layer.provide([FileRunStore.layer({ directory: asked.directory }), HostWorkspace.layer(), proxyOf(asked)]),
+        Layer.provide([
+          FileRunStore.layer({ directory: asked.directory }),
+          HostWorkspace.layer(),
+          proxyOf(asked)
+        ]),
         Layer.provide(DockerContainerRuntime.layer({ host: asked.host }))
       )
     ),

@@ -55,7 +55,9 @@ export interface PrivateEngine {
 export const obstacle: string | undefined =
   process.getuid?.() !== 0
     ? "needs root"
-    : ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"].some((path) => existsSync(join(path, "dockerd")))
+    : ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"].some((path) =>
+          existsSync(join(path, "dockerd"))
+        )
       ? undefined
       : "needs dockerd"
 
@@ -171,7 +173,10 @@ const exited = (child: ChildProcess): Promise<void> =>
   child.exitCode !== null || child.signalCode !== null
     ? Promise.resolve()
     : new Promise((resolve, reject) => {
-        const timer = setTimeout(() => reject(new Error(`process ${child.pid} did not end within ${stopSecondsMax} s`)), stopSecondsMax * 1000)
+        const timer = setTimeout(
+          () => reject(new Error(`process ${child.pid} did not end within ${stopSecondsMax} s`)),
+          stopSecondsMax * 1000
+        )
         child.ref()
         child.once("exit", () => {
           clearTimeout(timer)
@@ -182,7 +187,8 @@ const exited = (child: ChildProcess): Promise<void> =>
 /** It dies with its engine, but not at once; the next engine would try to speak to it. */
 const containerdEnded = async (directory: string): Promise<void> => {
   const id = Number(read(join(directory, "exec", "containerd", "containerd.pid")))
-  for (let left = stopSecondsMax * 100; id > 0 && isAlive(id) && left > 0; left--) await wait(10)
+  if (id === 0) return
+  for (let left = stopSecondsMax * 100; left > 0 && isAlive(id); left--) await wait(10)
 }
 
 const ping = (socketPath: string): Promise<void> =>
@@ -207,7 +213,10 @@ const read = (path: string): string => {
   }
 }
 
-const processIds = () => readdirSync("/proc").filter((name) => /^\d+$/u.test(name)).map(Number)
+const processIds = () =>
+  readdirSync("/proc")
+    .filter((name) => /^\d+$/u.test(name))
+    .map(Number)
 
 /** The engine, its containerd, the shims of its containers, and all that is in its control groups. */
 const processesOf = (directory: string): ReadonlyArray<number> => {
@@ -218,11 +227,18 @@ const processesOf = (directory: string): ReadonlyArray<number> => {
       (read(`/proc/${id}/cgroup`).split(/[\n/]/u).includes(name) ||
         read(`/proc/${id}/cmdline`)
           .split("\0")
-          .some((word) => word === name || word.startsWith(`${directory}/`) || word.includes(`=${directory}/`) || word === `unix://${directory}/docker.sock`))
+          .some(
+            (word) =>
+              word === name ||
+              word.startsWith(`${directory}/`) ||
+              word.includes(`=${directory}/`) ||
+              word === `unix://${directory}/docker.sock`
+          ))
   )
 }
 
-const isAlive = (id: number) => existsSync(`/proc/${id}`) && !/^\d+ \(.*\) [ZX]/su.test(read(`/proc/${id}/stat`))
+const isAlive = (id: number) =>
+  existsSync(`/proc/${id}`) && !/^\d+ \(.*\) [ZX]/su.test(read(`/proc/${id}/stat`))
 
 const wait = (millis: number) => new Promise((resolve) => setTimeout(resolve, millis))
 
@@ -247,7 +263,10 @@ const destroy = async (directory: string): Promise<void> => {
   for (const target of mounts.toSorted((a, b) => b.length - a.length)) {
     await exec("umount", ["--lazy", target]).catch(() => undefined)
   }
-  for (const group of globSync([`/sys/fs/cgroup/*/${basename(directory)}`, `/sys/fs/cgroup/${basename(directory)}`])) {
+  for (const group of globSync([
+    `/sys/fs/cgroup/*/${basename(directory)}`,
+    `/sys/fs/cgroup/${basename(directory)}`
+  ])) {
     removeGroup(group)
   }
   rmSync(directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 })

@@ -7,7 +7,12 @@ import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import { argumentBytesMax, argumentsBytesMax, inputBytesMax, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import {
+  argumentBytesMax,
+  argumentsBytesMax,
+  inputBytesMax,
+  type SandboxSpecInput
+} from "@cogni/sandbox-core/SandboxSpec"
 import { Effect } from "effect"
 import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -33,7 +38,11 @@ const assertNothingLeft = Effect.fnUntraced(function* (runId: RunId.RunId) {
 })
 
 /** The error of a run that must fail with this reason, and a message that says what to do. */
-const refused = Effect.fnUntraced(function* <T extends Reason["_tag"]>(spec: SandboxSpecInput, tag: T, fix: RegExp) {
+const refused = Effect.fnUntraced(function* <T extends Reason["_tag"]>(
+  spec: SandboxSpecInput,
+  tag: T,
+  fix: RegExp
+) {
   const runId = yield* RunId.generate
   const error = yield* Effect.flip(run({ runId, ...spec }))
   assert.strictEqual(error.reason._tag, tag, error.message)
@@ -53,7 +62,10 @@ const directory = (change: (path: string) => string | void) =>
 
 let next = 0
 
-const inDirectory = (path: string): SandboxSpecInput => ({ ...shell("true"), workspace: { type: "directory", path } })
+const inDirectory = (path: string): SandboxSpecInput => ({
+  ...shell("true"),
+  workspace: { type: "directory", path }
+})
 
 const options = { excludeTestServices: true } as const
 
@@ -69,7 +81,11 @@ interface Row {
 
 const specs: ReadonlyArray<Row> = [
   { name: "run id malformed", spec: { runId: "../etc" }, fix: /runId.*8 to 48 lower-case letters/su },
-  { name: "memory below the engine's minimum", spec: { limits: { memoryBytesMax: 4 * MiB } }, fix: /memoryBytesMax.*6291456/su },
+  {
+    name: "memory below the engine's minimum",
+    spec: { limits: { memoryBytesMax: 4 * MiB } },
+    fix: /memoryBytesMax.*6291456/su
+  },
   { name: "no time", spec: { limits: { runtimeSecondsMax: 0 } }, fix: /runtimeSecondsMax.*from 1/su },
   { name: "negative memory", spec: { limits: { memoryBytesMax: -1 } }, fix: /memoryBytesMax.*6 MiB/su },
   { name: "no processes", spec: { limits: { processesMax: 0 } }, fix: /processesMax.*from 4/su },
@@ -79,11 +95,27 @@ const specs: ReadonlyArray<Row> = [
   { name: "no output", spec: { limits: { outputBytesMax: 0 } }, fix: /outputBytesMax.*from 1/su },
   { name: "a limit that does not exist", spec: { limits: { memory: 1 } }, fix: /limits\.memory/u },
   { name: "argv empty", spec: { argv: [] }, fix: /argv.*program to run/su },
-  { name: "an argument over the kernel's cap", spec: { argv: ["true", "a".repeat(argumentBytesMax + 1)] }, fix: /argv\.1.*131071 bytes.*inputs or the workspace/su },
-  { name: "argv over the kernel's cap", spec: { argv: ["true", ...Array.from({ length: 16 }, () => "a".repeat(100_000))] }, fix: /1572864 bytes together.*inputs or the workspace/su },
+  {
+    name: "an argument over the kernel's cap",
+    spec: { argv: ["true", "a".repeat(argumentBytesMax + 1)] },
+    fix: /argv\.1.*131071 bytes.*inputs or the workspace/su
+  },
+  {
+    name: "argv over the kernel's cap",
+    spec: { argv: ["true", ...Array.from({ length: 16 }, () => "a".repeat(100_000))] },
+    fix: /1572864 bytes together.*inputs or the workspace/su
+  },
   { name: "an argument with NUL", spec: { argv: ["true", "\0"] }, fix: /without NUL/u },
-  { name: "a prompt of 5 MiB", spec: { inputs: [{ name: "prompt.txt", content: "p".repeat(5 * MiB) }] }, fix: /inputs\.0\.content.*4194304 bytes.*workspace/su },
-  { name: "a workspace that is no absolute path", spec: { workspace: { type: "directory", path: "here" } }, fix: /workspace.*absolute path/su }
+  {
+    name: "a prompt of 5 MiB",
+    spec: { inputs: [{ name: "prompt.txt", content: "p".repeat(5 * MiB) }] },
+    fix: /inputs\.0\.content.*4194304 bytes.*workspace/su
+  },
+  {
+    name: "a workspace that is no absolute path",
+    spec: { workspace: { type: "directory", path: "here" } },
+    fix: /workspace.*absolute path/su
+  }
 ]
 
 layer(RunHarness.layer(), options)("a spec that is none", (it) => {
@@ -100,18 +132,29 @@ layer(RunHarness.layer(), options)("a spec that is none", (it) => {
     )
   }
 
-  it.effect("what the schema allows, the kernel takes: one argument, and all of them, of the greatest length", () =>
-    Effect.gen(function* () {
-      const argument = "a".repeat(argumentBytesMax)
-      const argv = ["true", ...Array.from({ length: Math.floor((argumentsBytesMax - 5) / (argumentBytesMax + 1)) }, () => argument)]
-      assert.strictEqual((yield* run({ ...shell("true"), argv: argv as ["true"] })).exitCode, 0)
-    })
+  it.effect(
+    "what the schema allows, the kernel takes: one argument, and all of them, of the greatest length",
+    () =>
+      Effect.gen(function* () {
+        const argument = "a".repeat(argumentBytesMax)
+        const argv = [
+          "true",
+          ...Array.from(
+            { length: Math.floor((argumentsBytesMax - 5) / (argumentBytesMax + 1)) },
+            () => argument
+          )
+        ]
+        assert.strictEqual((yield* run({ ...shell("true"), argv: argv as ["true"] })).exitCode, 0)
+      })
   )
 
   it.effect("a prompt of the greatest length arrives whole", () =>
     Effect.gen(function* () {
       const inputs = [{ name: "prompt.txt", content: "p".repeat(inputBytesMax) }]
-      const result = yield* run({ ...shell("cat /cogni/prompt.txt /workspace/.cogni/prompt.txt | wc -c"), inputs })
+      const result = yield* run({
+        ...shell("cat /cogni/prompt.txt /workspace/.cogni/prompt.txt | wc -c"),
+        inputs
+      })
       assert.strictEqual(result.output.stdout.text, `${2 * inputBytesMax}\n`)
     })
   )
@@ -123,7 +166,11 @@ layer(RunHarness.layer(), options)("a spec that is none", (it) => {
 
 layer(RunHarness.layer(), options)("what the host does not have", (it) => {
   it.effect("image missing", () =>
-    refused({ ...shell("true"), image: Images.absent }, "ImageNotFound", /no image cogni-sandbox\/absent:none.*\.\/dev images/su)
+    refused(
+      { ...shell("true"), image: Images.absent },
+      "ImageNotFound",
+      /no image cogni-sandbox\/absent:none.*\.\/dev images/su
+    )
   )
 
   it.effect("image without our entrypoint", () =>
@@ -131,22 +178,54 @@ layer(RunHarness.layer(), options)("what the host does not have", (it) => {
       const image = `cogni-sandbox-test/no-entrypoint:${process.pid}`
       const parent = yield* RunHarness.Directory
       writeFileSync(join(parent, "rootfs.tar"), new Uint8Array(10_240))
-      yield* Effect.acquireRelease(docker("import", join(parent, "rootfs.tar"), image), () => docker("image", "rm", image))
+      yield* Effect.acquireRelease(docker("import", join(parent, "rootfs.tar"), image), () =>
+        docker("image", "rm", image)
+      )
       yield* refused({ ...shell("true"), image }, "ContainerFailed", /entrypoint.*FROM the runtime image/su)
     })
   )
 
-  const workspaces: ReadonlyArray<readonly [name: string, change: (path: string) => string | void, fix: RegExp]> = [
+  const workspaces: ReadonlyArray<
+    readonly [name: string, change: (path: string) => string | void, fix: RegExp]
+  > = [
     ["workspace missing", (path) => join(path, "none"), /does not exist.*Make it/su],
-    ["below something that is no directory", (path) => (writeFileSync(join(path, "file"), ""), join(path, "file", "inner")), /not a directory.*Check the path/su],
-    ["not a directory", (path) => (writeFileSync(join(path, "file"), ""), join(path, "file")), /is not a directory.*Name a directory/su],
-    ["a symbolic link elsewhere", (path) => (symlinkSync("/etc", join(path, "link")), join(path, "link")), /symbolic link to \/etc.*Name the directory itself/su],
-    ["a symbolic link to nowhere", (path) => (symlinkSync("/none", join(path, "link")), join(path, "link")), /symbolic link to nowhere/u],
-    ["unreadable for the agent's uid", (path) => (chownSync(path, 0, 0), chmodSync(path, 0o700)), /uid 1000.*chown -R 1000:1000/su],
-    ["holding the engine's socket", () => "/var/run", /docker\.sock to the agent.*directory of a project/su],
+    [
+      "below something that is no directory",
+      (path) => (writeFileSync(join(path, "file"), ""), join(path, "file", "inner")),
+      /not a directory.*Check the path/su
+    ],
+    [
+      "not a directory",
+      (path) => (writeFileSync(join(path, "file"), ""), join(path, "file")),
+      /is not a directory.*Name a directory/su
+    ],
+    [
+      "a symbolic link elsewhere",
+      (path) => (symlinkSync("/etc", join(path, "link")), join(path, "link")),
+      /symbolic link to \/etc.*Name the directory itself/su
+    ],
+    [
+      "a symbolic link to nowhere",
+      (path) => (symlinkSync("/none", join(path, "link")), join(path, "link")),
+      /symbolic link to nowhere/u
+    ],
+    [
+      "unreadable for the agent's uid",
+      (path) => (chownSync(path, 0, 0), chmodSync(path, 0o700)),
+      /uid 1000.*chown -R 1000:1000/su
+    ],
+    ["holding the engine's socket", () => "/run", /docker\.sock to the agent.*directory of a project/su],
     ["the whole host", () => "/", /to the agent.*directory of a project/su],
-    [".cogni a symbolic link", (path) => symlinkSync("/etc", join(path, ".cogni")), /\.cogni that is not a directory.*remove it/su],
-    [".cogni a file", (path) => writeFileSync(join(path, ".cogni"), "mine"), /\.cogni that is not a directory.*remove it/su]
+    [
+      ".cogni a symbolic link",
+      (path) => symlinkSync("/etc", join(path, ".cogni")),
+      /\.cogni that is not a directory.*remove it/su
+    ],
+    [
+      ".cogni a file",
+      (path) => writeFileSync(join(path, ".cogni"), "mine"),
+      /\.cogni that is not a directory.*remove it/su
+    ]
   ]
   for (const [name, change, fix] of workspaces) {
     it.effect(name, () =>
@@ -162,7 +241,10 @@ layer(RunHarness.layer(), options)("what the host does not have", (it) => {
       assert.strictEqual(reason.runId, runId)
       const twice = yield* RunId.generate
       const [one, other] = yield* Effect.all(
-        [Effect.exit(run({ ...shell("true"), runId: twice })), Effect.exit(run({ ...shell("true"), runId: twice }))],
+        [
+          Effect.exit(run({ ...shell("true"), runId: twice })),
+          Effect.exit(run({ ...shell("true"), runId: twice }))
+        ],
         { concurrency: "unbounded" }
       )
       assert.sameMembers([one._tag, other._tag], ["Success", "Failure"])
@@ -185,7 +267,10 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
         Effect.gen(function* () {
           const before = residentMiB()
           const reason = yield* refused(
-            shell("echo begin; head -c 1073741824 /dev/zero", { outputBytesMax: 64 * MiB, outputRetainedBytesMax: MiB }),
+            shell("echo begin; head -c 1073741824 /dev/zero", {
+              outputBytesMax: 64 * MiB,
+              outputRetainedBytesMax: MiB
+            }),
             "OutputLimitExceeded",
             /more than 64\.0 MiB.*outputBytesMax/su
           )
@@ -206,7 +291,10 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
         Effect.gen(function* () {
           const before = residentMiB()
           const result = yield* run(
-            shell("head -c 1073741824 /dev/zero; echo end >&2", { outputBytesMax: 2048 * MiB, outputRetainedBytesMax: MiB })
+            shell("head -c 1073741824 /dev/zero; echo end >&2", {
+              outputBytesMax: 2048 * MiB,
+              outputRetainedBytesMax: MiB
+            })
           )
           assert.strictEqual(result.output.stdout.bytes, 1024 * MiB)
           assert.strictEqual(result.output.stderr.text, "end\n")
@@ -217,8 +305,14 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
 
     it.effect("bytes that are no text are counted, and shown as such", () =>
       Effect.gen(function* () {
-        const { output } = yield* run(shell(String.raw`printf '\377\376\000ok\303'; printf '\360\237\230\200' >&2`))
-        assert.deepStrictEqual(output.stdout, { text: "\u{fffd}\u{fffd}\0ok\u{fffd}", bytes: 6, truncated: false })
+        const { output } = yield* run(
+          shell(String.raw`printf '\377\376\000ok\303'; printf '\360\237\230\200' >&2`)
+        )
+        assert.deepStrictEqual(output.stdout, {
+          text: "\u{fffd}\u{fffd}\0ok\u{fffd}",
+          bytes: 6,
+          truncated: false
+        })
         assert.strictEqual(output.stderr.text, "😀")
       })
     )
@@ -229,7 +323,10 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       Effect.gen(function* () {
         const before = performance.now()
         const reason = yield* refused(
-          shell("trap '' TERM; echo here; while :; do sleep 0.1; done", { runtimeSecondsMax: 1, stopGraceSecondsMax: 1 }),
+          shell("trap '' TERM; echo here; while :; do sleep 0.1; done", {
+            runtimeSecondsMax: 1,
+            stopGraceSecondsMax: 1
+          }),
           "TimedOut",
           /after 1 s.*runtimeSecondsMax/su
         )
@@ -242,7 +339,9 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
     it.effect("one that obeys ends by itself, within its grace", () =>
       Effect.gen(function* () {
         const reason = yield* refused(
-          shell("trap 'echo bye; exit 3' TERM; echo here; while :; do sleep 0.05; done", { runtimeSecondsMax: 1 }),
+          shell("trap 'echo bye; exit 3' TERM; echo here; while :; do sleep 0.05; done", {
+            runtimeSecondsMax: 1
+          }),
           "TimedOut",
           /runtimeSecondsMax/u
         )
@@ -257,11 +356,10 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
 
     it.effect("a fork bomb", () =>
       Effect.gen(function* () {
-        const bomb = "echo here; bomb() { bomb & bomb; }; bomb 2>/dev/null; sleep 20"
-        const reason = yield* refused(shell(bomb, { processesMax: 48, runtimeSecondsMax: 3 }), "PidsExhausted", forks)
+        const bomb = "echo here; bomb() { bomb & bomb; }; bomb 2>/dev/null"
+        const reason = yield* refused(shell(bomb, { processesMax: 48 }), "PidsExhausted", forks)
         assert.strictEqual(reason.processesMax, 48)
-        assert.isAtMost(reason.partial.peak.processes!, 48)
-        assert.isAtLeast(reason.partial.peak.processes!, 40)
+        assert.strictEqual(reason.partial.peak.processes, 48)
         assert.strictEqual(reason.partial.output.stdout.text, "here\n")
       })
     )
@@ -280,14 +378,17 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
     it.effect("out of memory, the agent itself", () =>
       Effect.gen(function* () {
         const reason = yield* refused(
-          { ...shell("", { memoryBytesMax: 32 * MiB }), argv: ["sh", "-c", "echo here; exec tail /dev/zero"] },
+          {
+            ...shell("", { memoryBytesMax: 32 * MiB }),
+            argv: ["sh", "-c", "echo here; exec tail /dev/zero"]
+          },
           "OomKilled",
           memory
         )
         assert.match(reason.message, /killed the agent/u)
         assert.strictEqual(reason.partial.exitCode, 137)
         assert.strictEqual(reason.partial.output.stdout.text, "here\n")
-        assert.isAtLeast(reason.partial.peak.memoryBytes!, 30 * MiB)
+        assert.strictEqual(reason.partial.peak.memoryBytes, 32 * MiB)
       })
     )
 
@@ -308,7 +409,8 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
   describe("disk", () => {
     it.effect("a workspace over its limit", () =>
       Effect.gen(function* () {
-        const many = "echo here; i=0; while :; do i=$((i+1)); head -c 524288 /dev/zero > file$i; sleep 0.02; done"
+        const many =
+          "echo here; i=0; while :; do i=$((i+1)); head -c 524288 /dev/zero > file$i; sleep 0.02; done"
         const reason = yield* refused(
           shell(many, { workspaceBytesMax: 4 * MiB }),
           "DiskFull",

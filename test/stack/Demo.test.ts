@@ -32,7 +32,8 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: 60_000 })("demo", 
       ]) {
         assert.include(page.join("\n"), part)
       }
-      for (const line of page.filter((one) => !/^ {2}(?:record|audit) /u.test(one))) assert.isAtMost(line.length, 80, line)
+      for (const line of page.filter((one) => !/^ {2}(?:record|audit) /u.test(one)))
+        assert.isAtMost(line.length, 80, line)
       assert.match(stderr, /^· demo upstream: no model is asked\n/u)
       assert.deepStrictEqual(yield* cli.leftovers, [])
     })

@@ -9,6 +9,7 @@ import Docker from "dockerode"
 import { Context, Effect, Layer, Schema } from "effect"
 import { Agent } from "node:http"
 import type { Duplex, Readable } from "node:stream"
+import { finished } from "node:stream/promises"
 import { inspect } from "node:util"
 import { classify, faultOf, isNotFound, isRemovalUnderWay } from "./DockerError.ts"
 import { type DockerAddress, defaultPath, parse } from "./DockerSocket.ts"
@@ -176,8 +177,8 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
     })
 
   const decoded =
-    <S extends Schema.Codec<any, any>>(schema: S, operation: string) =>
-    (value: unknown): Effect.Effect<S["Type"], ContainerError> =>
+    <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
+    (value: unknown): Effect.Effect<A, ContainerError> =>
       Schema.decodeUnknownEffect(schema)(value).pipe(
         Effect.mapError((error) => classify(operation, new Error(`an answer this library does not know: ${error.message}`)))
       )
@@ -218,23 +219,26 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         "create",
         async (abortSignal) => {
           const container = await docker.createContainer({
-            name: options.name,
-            Image: options.image,
-            ...(options.entrypoint === undefined ? {} : { Entrypoint: [...options.entrypoint] }),
-            Cmd: [...options.argv],
-            Env: [...options.env],
-            User: options.user,
-            ...(options.workingDirectory === undefined ? {} : { WorkingDir: options.workingDirectory }),
-            Labels: { ...options.labels },
-            AttachStdin: true,
-            AttachStdout: true,
-            AttachStderr: true,
-            OpenStdin: true,
-            StdinOnce: true,
-            Tty: false,
-            HostConfig: options.hostConfig as Docker.HostConfig,
+            // Or dockerode writes all of it into the URL as well: into logs, and up to where an engine refuses it.
+            _query: { name: options.name },
+            _body: {
+              Image: options.image,
+              ...(options.entrypoint === undefined ? {} : { Entrypoint: [...options.entrypoint] }),
+              Cmd: [...options.argv],
+              Env: [...options.env],
+              User: options.user,
+              ...(options.workingDirectory === undefined ? {} : { WorkingDir: options.workingDirectory }),
+              Labels: { ...options.labels },
+              AttachStdin: true,
+              AttachStdout: true,
+              AttachStderr: true,
+              OpenStdin: true,
+              StdinOnce: true,
+              Tty: false,
+              HostConfig: options.hostConfig
+            },
             abortSignal
-          })
+          } as Docker.ContainerCreateOptions)
           return container.id
         },
         { secondsMax: heavyCallSecondsMax, image: options.image }
@@ -255,9 +259,19 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         secondsMax: heavyCallSecondsMax
       }).pipe(Effect.asVoid),
     waitNextExit: (id) =>
-      call("wait", (abortSignal) => docker.getContainer(id).wait({ condition: "next-exit", abortSignal }), {
-        secondsMax: Infinity
-      }).pipe(Effect.asVoid),
+      call(
+        "wait",
+        async (abortSignal) => {
+          const answer = await answering(docker, {
+            path: `/containers/${id}/wait?`,
+            options: { condition: "next-exit" },
+            abortSignal
+          })
+          answer.resume()
+          await finished(answer)
+        },
+        { secondsMax: Infinity }
+      ),
     inspect: (id) =>
       call("inspect", (abortSignal) => absentIsFine(docker.getContainer(id).inspect({ abortSignal }))).pipe(
         Effect.flatMap((found) =>
@@ -356,6 +370,22 @@ export const layer = (options?: { readonly host?: string | undefined }): Layer.L
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/**
+ * A POST whose answer begins long before it ends. dockerode itself never settles when the engine dies in between;
+ * read as a stream, such an answer fails.
+ */
+const answering = (
+  docker: Docker,
+  call: { readonly path: string; readonly options: object; readonly abortSignal: AbortSignal }
+): Promise<Readable> =>
+  new Promise((resolve, reject) => {
+    docker.modem.dial(
+      { ...call, method: "POST", isStream: true, statusCodes: { 200: true, 404: "no such container", 500: "server error" } },
+      // With isStream the answer is its response.
+      (thrown, answer) => (thrown === null ? resolve(answer as Readable) : reject(thrown))
+    )
+  })
 
 /**
  * dockerode's client formats the options of every call for a debug log, read or not. An agent holds every connection

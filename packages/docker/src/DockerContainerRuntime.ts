@@ -116,11 +116,18 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 
     const exitOf = (state: DockerApi.Inspected["State"]): ContainerExit => {
       const facts = kernel?.facts()
+      const oomKilled = state.OOMKilled || told.oomKilled || facts?.oomKilled === true
+      const processesRefused = facts?.processesRefused === true
       return {
         exitCode: state.ExitCode,
-        oomKilled: state.OOMKilled || told.oomKilled || facts?.oomKilled === true,
-        processesRefused: facts?.processesRefused === true,
-        peak: facts?.peak ?? {}
+        oomKilled,
+        processesRefused,
+        // The kernel kills and refuses at the limit only, so that was the peak, sampled or not.
+        peak: {
+          ...facts?.peak,
+          ...(oomKilled ? { memoryBytes: spec.limits.memoryBytesMax } : {}),
+          ...(processesRefused ? { processes: spec.limits.processesMax } : {})
+        }
       }
     }
 

@@ -1,6 +1,6 @@
 /**
- * From what the engine or the connection to it said, to a reason. Pure, and the only place that reads an engine's words:
- * its API has status codes where it could have reasons, so a status and, within one status, a text decide.
+ * From what the engine or the connection to it said, to a reason. Pure, and the only place that reads an engine's
+ * words: its API has status codes where it could have reasons, so a status and, within one status, a text decide.
  */
 import { ContainerFailed, ImageNotFound, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
@@ -65,7 +65,8 @@ export const classify = (operation: string, thrown: unknown, about: { readonly i
   if (fault.statusCode === undefined) {
     const known = fault.code === undefined ? undefined : unreachable[fault.code]
     if (known !== undefined) return new RuntimeUnavailable(known)
-    if (fault.code === "ABORT_ERR" || /abort/iu.test(fault.message)) {
+    // Our own clock. A connection that the engine broke off says "aborted" as well, with a code of its own.
+    if (fault.code === "ABORT_ERR" || (fault.code === undefined && /abort/iu.test(fault.message))) {
       return new RuntimeUnavailable({
         detail: `did not answer "${operation}" in time`,
         remedy: "It is overloaded or hangs: look at its log (cogni-sandbox doctor)"

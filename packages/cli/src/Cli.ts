@@ -1,0 +1,225 @@
+/**
+ * The commands, and how each ends.
+ *
+ * Parsing only: what a command does is in its own module, loaded when it is called, so that `--help` and a mistyped
+ * flag are quick. Whatever goes wrong becomes one line on standard error and one number; with `--output json` also an
+ * object on standard output.
+ */
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import { Cause, Effect, FileSystem, Layer, Logger, Option, References } from "effect"
+import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
+import { fileURLToPath } from "node:url"
+import * as ExitCode from "./ExitCode.ts"
+import * as Failure from "./Failure.ts"
+import * as Flags from "./Flags.ts"
+import * as Invocation from "./Invocation.ts"
+import * as Output from "./Output.ts"
+import * as Settings from "./Settings.ts"
+import { oneLine } from "./TerminalText.ts"
+
+// -----------------------------------------------------------------------------
+// commands
+// -----------------------------------------------------------------------------
+
+const runCommand = (operands: Invocation.Invocation["operands"]) =>
+  Command.make(
+    "run",
+    { prompt: Argument.String("prompt").pipe(Argument.optional), ...Flags.run },
+    Effect.fnUntraced(function* ({ prompt, promptFile, ...flags }) {
+      if (Option.isSome(prompt) && promptFile !== undefined) {
+        return yield* new Failure.Refusal({
+          exit: "usage",
+          detail: "there are two prompts",
+          remedy: "Leave one of them out"
+        })
+      }
+      const [{ run }, { sourceOf }] = yield* Effect.promise(() =>
+        Promise.all([import("./RunCommand.ts"), import("./Prompt.ts")])
+      )
+      yield* run({
+        ...flags,
+        prompt: Option.isSome(prompt)
+          ? sourceOf(prompt.value)
+          : promptFile === undefined
+            ? undefined
+            : promptFile === "-"
+              ? { _tag: "Stdin" }
+              : { _tag: "File", path: promptFile },
+        command: operands
+      })
+    })
+  ).pipe(
+    Command.withDescription(
+      `Run an agent on a prompt, or seal any command: run -- CMD ARG…\n\nThe prompt - is standard input. The answer alone goes to standard output.\n\n${ExitCode.describe()}`
+    ),
+    Command.withShortDescription("Run an agent on a prompt, or seal any command"),
+    Command.withExamples([
+      {
+        command: 'cogni-sandbox run "What does this project do?" -w .',
+        description: "Ask an agent about a directory"
+      },
+      { command: "cogni-sandbox run --timeout 2m --memory 512m -- npm test", description: "Seal a command" }
+    ])
+  )
+
+const demoCommand = Command.make(
+  "demo",
+  { model: Flags.model, output: Flags.output, quiet: Flags.quiet },
+  (flags) => Effect.promise(() => import("./DemoCommand.ts")).pipe(Effect.flatMap(({ demo }) => demo(flags)))
+).pipe(Command.withDescription("Run an agent in a sealed container and show what happened; needs no key"))
+
+const doctorCommand = Command.make("doctor", { output: Flags.output }, (flags) =>
+  Effect.promise(() => import("./DoctorCommand.ts")).pipe(Effect.flatMap(({ doctor }) => doctor(flags)))
+).pipe(Command.withDescription("Look at this machine and say what to fix; changes nothing"))
+
+const psCommand = Command.make(
+  "ps",
+  { all: Flags.toggle("all", "Also those that have ended").pipe(Flag.withAlias("a")), output: Flags.output },
+  (flags) => Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ ps }) => ps(flags)))
+).pipe(Command.withDescription("Runs that are running"))
+
+const runArgument = Argument.String("run").pipe(
+  Argument.withDescription("Its id, or an unmistakable beginning of it")
+)
+
+const logsCommand = Command.make(
+  "logs",
+  {
+    run: runArgument,
+    stderr: Flags.toggle("stderr", "Standard error instead of standard output"),
+    output: Flags.output
+  },
+  (flags) =>
+    Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ logs }) => logs(flags)))
+).pipe(Command.withDescription("What a run wrote"))
+
+const inspectCommand = Command.make(
+  "inspect",
+  {
+    run: runArgument,
+    posture: Flags.toggle("posture", "Only how the sandbox was held"),
+    output: Flags.output
+  },
+  (flags) =>
+    Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ inspect }) => inspect(flags)))
+).pipe(Command.withDescription("All that is known of a run, as JSON"))
+
+const pruneCommand = Command.make(
+  "prune",
+  {
+    all: Flags.toggle("all", "Also what owners left who cannot be seen from here").pipe(Flag.withAlias("a")),
+    force: Flags.toggle("force", "With --all: also what living runs hold"),
+    records: Flags.toggle("records", "Also forget records and audits of runs that have ended"),
+    output: Flags.output
+  },
+  (flags) =>
+    Effect.promise(() => import("./PruneCommand.ts")).pipe(Effect.flatMap(({ prune }) => prune(flags)))
+).pipe(Command.withDescription("Remove what runs of dead processes have left"))
+
+const root = (operands: Invocation.Invocation["operands"]) =>
+  Command.make("cogni-sandbox").pipe(
+    Command.withDescription(
+      "Run untrusted agents in sealed containers whose only way out is a socket to a model"
+    ),
+    Command.withSubcommands([
+      runCommand(operands),
+      demoCommand,
+      doctorCommand,
+      psCommand,
+      logsCommand,
+      inspectCommand,
+      pruneCommand
+    ])
+  )
+
+// -----------------------------------------------------------------------------
+// main
+// -----------------------------------------------------------------------------
+
+/** What one invocation is given. @category models */
+export interface MainInput {
+  readonly argv: ReadonlyArray<string>
+  readonly environment: Record<string, string>
+  /** Which signal has interrupted it. */
+  readonly signal?: (() => NodeJS.Signals | undefined) | undefined
+}
+
+/** Live one invocation to its exit code. Never fails; a signal interrupts it. @category constructors */
+export const main = Effect.fnUntraced(
+  function* ({ argv, environment, signal }: MainInput) {
+    const asked = Invocation.make(argv)
+    const out = yield* Output.Output
+    if (asked.operands !== undefined && !asked.words.includes("run")) {
+      yield* complain(asked, noOperands)
+    } else {
+      yield* Command.runWith(root(asked.operands), { version: yield* version })(
+        // A command line that ends nowhere asks what there is.
+        asked.words.length === 0 ? ["--help"] : asked.words
+      ).pipe(
+        Effect.provide(Layer.merge(Settings.layer(environment), AgentRegistry.layer())),
+        Effect.catchCause((cause) =>
+          Cause.hasInterruptsOnly(cause) ? Effect.failCause(cause) : complain(asked, cause)
+        ),
+        Effect.onInterrupt(() => complain(asked, Cause.fail(Failure.ofSignal(signal?.()))))
+      )
+    }
+    return yield* out.code
+  },
+  (effect) => Effect.provideService(effect, CliOutput.Presenter, presenter),
+  Effect.provide(
+    Layer.merge(
+      CliConfig.layer({
+        builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.Completions, GlobalFlag.LogLevel]
+      }),
+      Layer.unwrap(Effect.map(Output.Output, (out) => Logger.layer([logger(out)])))
+    )
+  ),
+  Effect.provideService(References.MinimumLogLevel, "Warn")
+)
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const noOperands = Cause.fail(
+  new Failure.Refusal({
+    exit: "usage",
+    detail: "only run takes a command after --",
+    remedy: "See cogni-sandbox --help"
+  })
+)
+
+const version = FileSystem.FileSystem.use((fs) =>
+  fs.readFileString(fileURLToPath(new URL("../package.json", import.meta.url))).pipe(
+    Effect.map((manifest) => (JSON.parse(manifest) as { readonly version: string }).version),
+    Effect.orElseSucceed(() => "unknown")
+  )
+)
+
+/** Help goes to whoever asked for it; what is wrong with a command line is said in one line, elsewhere. */
+const presenter: CliOutput.Presenter = {
+  present: (event) =>
+    event._tag === "InvalidInvocation" ? Effect.void : CliOutput.defaultPresenter.present(event)
+}
+
+const complain = Effect.fnUntraced(function* (asked: Invocation.Invocation, cause: Cause.Cause<unknown>) {
+  const out = yield* Output.Output
+  const failure = Failure.fromCause(cause)
+  yield* out.exitWith(failure.exitCode)
+  if (failure.name === "readerGone") return
+  yield* out.stderr(`cogni-sandbox: ${failure.message}\n`)
+  if (asked.debug) yield* out.stderr(`${Cause.pretty(cause)}\n`)
+  if (asked.format === "json") {
+    yield* Effect.ignore(out.stdout(`${JSON.stringify(Failure.toJson(failure), undefined, 2)}\n`))
+  }
+})
+
+const logger = (out: Output.Output["Service"]) =>
+  Logger.make<unknown, void>(({ cause, fiber, logLevel, message }) => {
+    const words = (Array.isArray(message) ? message : [message]).map(String).join(" ")
+    const reasons = cause.reasons.length === 0 ? "" : `: ${Cause.pretty(cause)}`
+    // A logger is no effect: what it writes is not waited for.
+    Effect.runForkWith(fiber.context)(
+      out.stderr(`· ${logLevel.toLowerCase()}: ${oneLine(`${words}${reasons}`)}\n`)
+    )
+  })

@@ -1,0 +1,78 @@
+/**
+ * `demo`: an agent in a sealed container, and what there is to see of it. Needs no key.
+ *
+ * It asks the embedded demo upstream, through the same nginx as any run. Where a real upstream is configured it asks
+ * that one instead, and says so.
+ */
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
+import { Effect } from "effect"
+import { join } from "node:path"
+import * as Composition from "./Composition.ts"
+import { Refusal } from "./Failure.ts"
+import * as DemoReport from "./DemoReport.ts"
+import * as Output from "./Output.ts"
+import * as Progress from "./Progress.ts"
+import { follow } from "./RunCommand.ts"
+import * as RunPlan from "./RunPlan.ts"
+import * as RunReport from "./RunReport.ts"
+import { Settings } from "./Settings.ts"
+
+const prompt = "Say hello from inside the sandbox."
+
+/** @category models */
+export interface DemoInput {
+  readonly model?: string | undefined
+  readonly output: Output.OutputFormat
+  readonly quiet: boolean
+}
+
+/** @category constructors */
+export const demo = Effect.fnUntraced(function* (input: DemoInput) {
+  const settings = yield* Settings
+  const flags = {
+    env: [],
+    noModel: false,
+    demo: settings.upstream._tag === "Absent",
+    model: input.model,
+    timeoutSeconds: 120
+  }
+  const plan = yield* Effect.fromResult(
+    RunPlan.make({ _tag: "Prompt", agent: minimal, prompt }, flags, settings)
+  )
+  const { received, result } = yield* Effect.gen(function* () {
+    const progress = yield* Progress.make({ quiet: input.quiet })
+    if (plan.note !== undefined) yield* progress.note(plan.note)
+    const result = yield* follow(plan, progress, false)
+    const witness = yield* Composition.DemoWitness
+    return { result, received: yield* witness.received }
+  }).pipe(Effect.provide(Composition.runner(settings, plan.wayOut)), Effect.scoped)
+
+  const verdict = RunReport.judge(minimal, result)
+  if (verdict.answer === undefined) {
+    return yield* new Refusal({
+      exit: "fault",
+      detail: verdict.problem?.message ?? "the agent gave no answer",
+      remedy: "See what is wrong with: cogni-sandbox doctor",
+      runId: result.runId
+    })
+  }
+  const injected = new Set<string>(KeyInjection.injectedHeaderNames)
+  const facts: DemoReport.DemoFacts = {
+    result,
+    answer: verdict.answer.text,
+    demo: plan.wayOut._tag === "Demo",
+    received: received?.at(-1)?.headers.filter(([name]) => injected.has(name.toLowerCase())),
+    recordPath: join(settings.stateDirectory, "runs", result.runId, "record.json")
+  }
+  if (input.output === "text") return yield* Output.lines(DemoReport.render(facts))
+  yield* Output.json({
+    ok: true,
+    runId: result.runId,
+    answer: facts.answer,
+    posture: result.posture,
+    ...(facts.received === undefined ? {} : { received: facts.received }),
+    recordPath: facts.recordPath,
+    ...RunReport.facts(result, facts.demo)
+  })
+})

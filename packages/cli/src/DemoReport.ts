@@ -1,0 +1,129 @@
+/**
+ * The page that `demo` prints, in 80 columns. Pure.
+ */
+import type { Posture } from "@cogni/sandbox-core/Posture"
+import type { RunResult } from "@cogni/sandbox-core/RunResult"
+import { formatBytes, formatMillis } from "./Quantity.ts"
+import { clip, columns, oneLine, wrap } from "./TerminalText.ts"
+
+/** @category models */
+export interface DemoFacts {
+  readonly result: RunResult
+  readonly answer: string
+  /** The demo upstream was asked, and no model. */
+  readonly demo: boolean
+  /** Headers as the upstream received them, credentials as fingerprints; absent where only it knows. */
+  readonly received: ReadonlyArray<readonly [name: string, value: string]> | undefined
+  readonly recordPath: string
+}
+
+const width = 80
+const indent = "  "
+
+const section = (title: string, body: ReadonlyArray<string>): ReadonlyArray<string> => ["", title, ...body]
+
+const field = (rows: ReadonlyArray<readonly [name: string, value: string]>): ReadonlyArray<string> => {
+  const label = Math.max(...rows.map(([name]) => name.length)) + 2
+  return rows.flatMap(([name, value]) =>
+    wrap(oneLine(value), width - indent.length - label).map(
+      (line, at) => `${indent}${(at === 0 ? name : "").padEnd(label)}${line}`
+    )
+  )
+}
+
+const none = (all: ReadonlyArray<string>) => (all.length === 0 ? "none" : all.join(", "))
+
+/** What a posture comes down to. @category converting */
+export const posture = (seen: Posture): ReadonlyArray<readonly [name: string, value: string]> => {
+  const { bounding, effective, permitted } = seen.capabilities
+  const writable = seen.mounts.filter(
+    ({ readOnly, target }) => !readOnly && !/^\/(?:proc|sys|dev)(?:\/|$)/u.test(target)
+  )
+  return [
+    ["user", `uid ${seen.userIds[0] ?? "?"}, gid ${seen.groupIds[0] ?? "?"}; never root`],
+    [
+      "capabilities",
+      [bounding, effective, permitted].every((mask) => /^0+$/u.test(mask))
+        ? "none, and none to be had"
+        : `effective ${effective}`
+    ],
+    ["new privileges", seen.noNewPrivileges ? "cannot be gained" : "can be gained"],
+    ["system calls", seen.seccompMode === 2 ? "filtered" : `seccomp mode ${seen.seccompMode}`],
+    ["network", `interfaces ${none(seen.interfaces)}; routes ${none(seen.routes)}`],
+    [
+      "root files",
+      seen.mounts.find(({ target }) => target === "/")?.readOnly === true ? "read-only" : "writable"
+    ],
+    ["may write", none(writable.map(({ target }) => target))],
+    ["confirmed by", seen.confirmedBy.join(", ")]
+  ]
+}
+
+const timings = (result: RunResult): ReadonlyArray<string> => {
+  const most = Math.max(1, ...result.timings.map(({ durationMs }) => durationMs))
+  return columns(
+    result.timings.map(({ durationMs, phase }) => [
+      phase,
+      formatMillis(durationMs).padStart(7),
+      "▪".repeat(Math.max(1, Math.round((durationMs / most) * 40)))
+    ]),
+    indent
+  )
+}
+
+const quote = (text: string): string =>
+  /^[A-Za-z0-9_./:=-]+$/u.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
+
+/** @category converting */
+export const render = (facts: DemoFacts): ReadonlyArray<string> => {
+  const { demo, result } = facts
+  const { llm, peak, runId } = result
+  const label = demo ? "demo" : "demo, with your upstream"
+  return [
+    demo
+      ? "Cogni Sandbox demo: an embedded demo upstream answers; no model is asked"
+      : `Cogni Sandbox demo: ${llm?.upstream ?? "your upstream"} answers`,
+    `${indent}${runId}: exit code ${result.exitCode} after ${formatMillis(result.durationMs)}${peak.memoryBytes === undefined ? "" : `, ${formatBytes(peak.memoryBytes)} of memory at most`}`,
+    ...section(
+      `Answer (${label})`,
+      wrap(facts.answer.trim(), width - indent.length).map((line) => `${indent}${oneLine(line)}`)
+    ),
+    ...section("The sandbox, as seen from inside", field(posture(result.posture))),
+    ...section(
+      `The way out: a socket, and ${llm?.proxy ?? "nothing"} behind it`,
+      (llm?.calls ?? []).map((call) =>
+        clip(
+          `${indent}${call.method} ${call.path} → ${call.status} in ${formatMillis(call.durationMs)}, call ${call.callId ?? "?"}`,
+          width
+        )
+      )
+    ),
+    ...section(
+      `Put in on the way out (${label})`,
+      facts.received === undefined
+        ? field((llm?.injectedHeaders ?? []).map((name) => [name, "set on the host; never inside"]))
+        : facts.received.flatMap(([name, value]) => [
+            `${indent}${name}`,
+            ...chunks(oneLine(value), width - 2 * indent.length).map((line) => `${indent}${indent}${line}`)
+          ])
+    ),
+    ...section("Timings (phases overlap)", timings(result)),
+    ...section("Kept", [
+      `${indent}record  ${facts.recordPath}`,
+      ...(llm?.auditPath === undefined ? [] : [`${indent}audit   ${llm.auditPath}`])
+    ]),
+    ...section(
+      "Try next",
+      [
+        ["run", "--", "sh", "-c", "id; ls /; touch /x"],
+        ["run", ...(demo ? ["--demo"] : []), "What can you see?"],
+        ["inspect", runId],
+        ["doctor"]
+      ].map((argv) => `${indent}cogni-sandbox ${argv.map(quote).join(" ")}`)
+    )
+  ]
+}
+
+/** A long value with no blanks to break at. */
+const chunks = (text: string, size: number): ReadonlyArray<string> =>
+  text.length <= size ? [text] : [text.slice(0, size), ...chunks(text.slice(size), size)]

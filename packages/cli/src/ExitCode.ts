@@ -1,0 +1,103 @@
+/**
+ * What the process ends with, in one table.
+ *
+ * The agent's own code passes through unchanged, so no number of ours can be kept from it. Two things tell them apart:
+ * whenever the number is ours, standard error ends in a line that begins with `cogni-sandbox:` and says so, and with
+ * `--output json` the object on standard output has an `error` whose `code` is the number's name. Pure.
+ */
+import type { Reason } from "@cogni/sandbox-core/SandboxError"
+
+/** @category models */
+export interface ExitCodeEntry {
+  readonly code: number
+  readonly name: string
+  readonly meaning: string
+}
+
+/**
+ * 64 to 78 as in `sysexits.h`, 120 to 124 limits (124 as in `timeout`), above 128 the signal it stands for.
+ *
+ * @category constants
+ */
+export const exitCode = {
+  success: 0,
+  findings: 1,
+  usage: 64,
+  input: 65,
+  notFound: 66,
+  unavailable: 69,
+  fault: 70,
+  noAnswer: 76,
+  configuration: 78,
+  budget: 120,
+  processes: 121,
+  output: 122,
+  disk: 123,
+  timeout: 124,
+  hangup: 129,
+  interrupted: 130,
+  oom: 137,
+  readerGone: 141,
+  terminated: 143
+} as const
+
+/** @category models */
+export type ExitName = keyof typeof exitCode
+
+const meanings: Readonly<Record<ExitName, string>> = {
+  success: "it worked",
+  findings: "doctor found something that must be fixed",
+  usage: "the command line is not understood",
+  input: "what was asked is refused: prompt, limits, run id, workspace",
+  notFound: "there is no such run, agent or file",
+  unavailable: "the container engine, or an image, is not there",
+  fault: "the run could not be made, or broke: container, proxy, posture",
+  noAnswer: "the agent ended well and gave no answer that can be read",
+  configuration: "the environment is not configured for this (COGNI_LLM_URL, …)",
+  budget: "limit: the model budget is spent",
+  processes: "limit: --processes",
+  output: "limit: --output-limit",
+  disk: "limit: --disk",
+  timeout: "limit: --timeout",
+  hangup: "ended by SIGHUP; nothing is left",
+  interrupted: "ended by Ctrl-C (SIGINT); nothing is left",
+  oom: "limit: --memory (the kernel killed a process)",
+  readerGone: "whoever read standard output has gone; nothing is left",
+  terminated: "ended by SIGTERM; nothing is left"
+}
+
+/** @category constants */
+export const table: ReadonlyArray<ExitCodeEntry> = Object.entries(exitCode)
+  .map(([name, code]) => ({ code, name, meaning: meanings[name as ExitName] }))
+  .toSorted((a, b) => a.code - b.code)
+
+const names: Readonly<Record<Reason["_tag"], ExitName>> = {
+  TimedOut: "timeout",
+  OomKilled: "oom",
+  PidsExhausted: "processes",
+  OutputLimitExceeded: "output",
+  DiskFull: "disk",
+  BudgetExceeded: "budget",
+  InvalidSpec: "input",
+  RunIdInUse: "input",
+  WorkspaceFailed: "input",
+  RuntimeUnavailable: "unavailable",
+  ImageNotFound: "unavailable",
+  ContainerFailed: "fault",
+  ProxyFailed: "fault",
+  PostureMismatch: "fault"
+}
+
+/** Why a run did not end by itself, as a number. @category converting */
+export const ofReason = (tag: Reason["_tag"]): ExitName => names[tag]
+
+/** @category converting */
+export const ofSignal = (signal: NodeJS.Signals | undefined): number =>
+  signal === "SIGTERM" ? exitCode.terminated : signal === "SIGHUP" ? exitCode.hangup : exitCode.interrupted
+
+/** The table, aligned, for `--help`. @category converting */
+export const describe = (): string =>
+  [
+    "Exit codes: the agent's own, or",
+    ...table.map(({ code, meaning }) => `  ${String(code).padStart(3)}  ${meaning}`)
+  ].join("\n")

@@ -1,0 +1,162 @@
+/**
+ * Everything that can go wrong, as one line and one number.
+ *
+ * Whatever a command fails with ends here: a run's error with its reason, a refusal of the command line's own, a
+ * defect. Pure; nothing that came from a sandbox can add lines or control characters to what is said.
+ */
+import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { Cause, Data, Predicate, Schema } from "effect"
+import { CliError } from "effect/cli"
+import { type ExitName, exitCode, ofReason } from "./ExitCode.ts"
+import { oneLine } from "./TerminalText.ts"
+
+/** What was asked cannot be done as it was asked. @category errors */
+export class Refusal extends Data.TaggedError("Refusal")<{
+  readonly exit: ExitName
+  readonly detail: string
+  readonly remedy: string
+  /** Finer than the exit code, where there is something finer. */
+  readonly reason?: string | undefined
+  /** Where it is known. */
+  readonly runId?: string | undefined
+}> {
+  override get message(): string {
+    return `${this.detail}. ${this.remedy}`
+  }
+}
+
+/** Somebody ended it. @category constructors */
+export const ofSignal = (signal: NodeJS.Signals = "SIGINT"): Refusal =>
+  new Refusal({
+    exit: signal === "SIGTERM" ? "terminated" : signal === "SIGHUP" ? "hangup" : "interrupted",
+    reason: signal,
+    detail: `ended by ${signal}`,
+    remedy: "Nothing of it is left"
+  })
+
+/** Nobody reads standard output any more. @category errors */
+export class ReaderGone extends Data.TaggedError("ReaderGone")<{}> {}
+
+/** @category models */
+export interface Failure {
+  readonly exitCode: number
+  /** `usage`, `timeout`, …: the name of the exit code. */
+  readonly name: ExitName
+  /** The finer reason, such as `TimedOut`. */
+  readonly reason: string
+  /** What happened and what to do: one line. */
+  readonly message: string
+  readonly isRetryable: boolean
+  readonly runId?: string | undefined
+  /** What there was so far. */
+  readonly partial?: unknown
+}
+
+const isReason = Schema.is(Reason)
+
+/** The words of the library, in the words of the command line. */
+const flags: ReadonlyArray<readonly [field: string, flag: string]> = [
+  ["limits.runtimeSecondsMax", "--timeout"],
+  ["limits.memoryBytesMax", "--memory"],
+  ["limits.processesMax", "--processes"],
+  ["limits.cpusMax", "--cpus"],
+  ["limits.outputBytesMax", "--output-limit"],
+  ["limits.workspaceBytesMax", "--disk"],
+  ["limits.stopGraceSecondsMax", "--grace"],
+  ["workspace.path", "--workspace"],
+  ["runId", "--run-id"],
+  ["image", "--image"],
+  ["llm.model", "--model"],
+  ["argv.0", "the command"]
+]
+
+/** @category converting */
+export const inFlags = (message: string): string =>
+  flags
+    .reduce(
+      (text, [field, flag]) => text.replaceAll(`${field}: `, `${flag}: `).replaceAll(field, flag),
+      message
+    )
+    .replace(/(--[a-z-]+) \(\1\)/gu, "$1")
+
+const failure = (name: ExitName, reason: string, message: string, rest: Partial<Failure> = {}): Failure => ({
+  exitCode: exitCode[name],
+  name,
+  reason,
+  message: oneLine(message),
+  isRetryable: false,
+  ...rest
+})
+
+const ofError = (error: unknown): Failure => {
+  if (error instanceof SandboxError) {
+    return failure(ofReason(error.reason._tag), error.reason._tag, inFlags(error.message), {
+      isRetryable: error.isRetryable,
+      ...(error.runId === undefined ? {} : { runId: error.runId }),
+      ...(error.partial === undefined ? {} : { partial: error.partial })
+    })
+  }
+  if (isReason(error)) {
+    return failure(ofReason(error._tag), error._tag, inFlags(error.message), {
+      isRetryable: error.isRetryable
+    })
+  }
+  if (error instanceof Refusal) {
+    return failure(
+      error.exit,
+      error.reason ?? "Refusal",
+      error.message,
+      error.runId === undefined ? {} : { runId: error.runId }
+    )
+  }
+  if (error instanceof ReaderGone)
+    return failure("readerGone", "ReaderGone", "nobody reads the output any more")
+  if (CliError.isCliError(error)) return failure("usage", error._tag, usageMessage(error))
+  if (Predicate.isTagged(error, "ConfigError")) {
+    return failure(
+      "configuration",
+      "ConfigError",
+      `a variable of the environment cannot be read: ${messageOf(error)}`
+    )
+  }
+  return failure(
+    "fault",
+    "Defect",
+    `something is broken here: ${messageOf(error)}. Run it again with --log-level debug, and report it`
+  )
+}
+
+/** The first thing that went wrong says it all. @category converting */
+export const fromCause = (cause: Cause.Cause<unknown>): Failure => ofError(Cause.squash(cause))
+
+/** What a script reads. @category converting */
+export const toJson = ({ partial, runId, ...error }: Failure): object => ({
+  ok: false,
+  ...(runId === undefined ? {} : { runId }),
+  exitCode: error.exitCode,
+  error: { code: error.name, reason: error.reason, message: error.message, isRetryable: error.isRetryable },
+  ...(partial === undefined ? {} : { partial })
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const messageOf = (error: unknown): string =>
+  typeof error === "object" && error !== null && "message" in error ? String(error.message) : String(error)
+
+const usageMessage = (error: CliError.CliError): string => {
+  if (error._tag !== "ShowHelp") return messageOf(error)
+  const command = error.commandPath.join(" ")
+  // The first is the one that was made; the others often follow from it.
+  const [first] = error.errors
+  if (first === undefined) return `name a command. See ${command} --help`
+  const hint =
+    "suggestions" in first && first.suggestions.length > 0
+      ? ` Did you mean ${first.suggestions.join(" or ")}?`
+      : ""
+  const said = messageOf(first)
+    .split("\n")[0]!
+    .replace(/([^.?!])$/u, "$1.")
+  return `${said}${hint} See ${command} --help`
+}

@@ -1,0 +1,93 @@
+/**
+ * The flags, and how their values are read: strictly, each with what was expected when it is not that.
+ */
+import { Option, type Result } from "effect"
+import { Flag } from "effect/cli"
+import { resolve } from "node:path"
+import * as Quantity from "./Quantity.ts"
+
+const parsed =
+  <A>(parse: (text: string) => Result.Result<A, string>) =>
+  (flag: Flag.Flag<string>): Flag.Flag<A> =>
+    Flag.mapTryCatch(
+      flag,
+      (text) => {
+        const result = parse(text)
+        if (result._tag === "Failure") throw new Error(result.failure)
+        return result.success
+      },
+      (thrown) => (thrown instanceof Error ? thrown.message : String(thrown))
+    )
+
+const orUndefined = <A>(flag: Flag.Flag<A>): Flag.Flag<A | undefined> =>
+  Flag.map(Flag.optional(flag), Option.getOrUndefined)
+
+const text = (name: string, metavar: string, description: string) =>
+  Flag.String(name).pipe(Flag.withMetavar(metavar), Flag.withDescription(description))
+
+const quantity = <A>(
+  name: string,
+  metavar: string,
+  description: string,
+  parse: (text: string) => Result.Result<A, string>
+) => orUndefined(parsed(parse)(text(name, metavar, description)))
+
+/** Off unless it is there. @category constructors */
+export const toggle = (name: string, description: string) =>
+  Flag.Boolean(name).pipe(Flag.withoutNegation, Flag.withDescription(description), Flag.withDefault(false))
+
+/** @category flags */
+export const output = Flag.Literals("output", ["text", "json"]).pipe(
+  Flag.withAlias("o"),
+  Flag.withDescription("text for people, json for scripts"),
+  Flag.withDefault("text")
+)
+/** @category flags */
+export const quiet = toggle("quiet", "No progress on standard error").pipe(Flag.withAlias("q"))
+/** @category flags */
+export const model = orUndefined(
+  text("model", "NAME", "Which model the agent asks (COGNI_LLM_MODEL)").pipe(Flag.withAlias("m"))
+)
+
+/** Of `run` alone. @category flags */
+export const run = {
+  agent: text("agent", "ID", "Who works on the prompt").pipe(Flag.withDefault("agent")),
+  workspace: orUndefined(
+    text("workspace", "DIR", "Directory it may change, at /workspace; a fresh one when left out").pipe(
+      Flag.withAlias("w"),
+      Flag.map((path) => resolve(path))
+    )
+  ),
+  model,
+  promptFile: orUndefined(text("prompt-file", "FILE", "Read the prompt from a file")),
+  timeoutSeconds: quantity(
+    "timeout",
+    "DURATION",
+    "Wall clock, such as 90s or 2m (10m)",
+    Quantity.parseSeconds
+  ),
+  memoryBytes: quantity("memory", "SIZE", "Memory, such as 512m or 1g (1g)", Quantity.parseBytes),
+  cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("Processors (2)"))),
+  processes: orUndefined(
+    Flag.Int("processes").pipe(Flag.withDescription("Processes and threads at one time (256)"))
+  ),
+  diskBytes: quantity("disk", "SIZE", "What it may add to its workspace (2g)", Quantity.parseBytes),
+  outputBytes: quantity(
+    "output-limit",
+    "SIZE",
+    "What it may write to stdout and stderr (64m)",
+    Quantity.parseBytes
+  ),
+  graceSeconds: quantity("grace", "DURATION", "From SIGTERM to SIGKILL (5s)", Quantity.parseGrace),
+  env: parsed(Quantity.parseAssignment)(
+    text("env", "NAME=VALUE", "Variable of the sandbox; may be repeated")
+  ).pipe(Flag.withAlias("e"), Flag.atLeast(0)),
+  image: orUndefined(
+    text("image", "IMAGE", "Image to run, built on the runtime image (COGNI_RUNTIME_IMAGE)")
+  ),
+  runId: orUndefined(text("run-id", "ID", "Name of the run, never used before; made up when left out")),
+  noModel: toggle("no-model", "No way out at all, whatever is configured"),
+  demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
+  output,
+  quiet
+}

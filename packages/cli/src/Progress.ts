@@ -1,0 +1,71 @@
+/**
+ * What is happening, on standard error: a spinner on a terminal, lines elsewhere, nothing when quiet.
+ *
+ * A spinner's frame is always erased before anything else is written, so it never mixes with an answer.
+ */
+import { Clock, Effect, Fiber, type Scope } from "effect"
+import { Output } from "./Output.ts"
+import { formatMillis } from "./Quantity.ts"
+import { oneLine } from "./TerminalText.ts"
+
+const frames = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"]
+const frameMillis = 80
+const erase = "\r\u001b[K"
+
+/** @category models */
+export interface Progress {
+  /** What is being done now. Seen on a terminal only. */
+  readonly now: (text: string) => Effect.Effect<void>
+  /** Something to keep: a line. */
+  readonly note: (text: string) => Effect.Effect<void>
+  /** No more frames from here on: somebody else has the terminal. */
+  readonly rest: Effect.Effect<void>
+}
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (options: {
+  readonly quiet: boolean
+}): Effect.fn.Return<Progress, never, Output | Scope.Scope> {
+  const output = yield* Output
+  if (options.quiet) return { now: () => Effect.void, note: () => Effect.void, rest: Effect.void }
+  const line = (text: string) => `· ${oneLine(text)}\n`
+  if (!output.stderrIsTerminal) {
+    return { now: () => Effect.void, note: (text) => output.stderr(line(text)), rest: Effect.void }
+  }
+
+  const state = {
+    text: "",
+    sinceMillis: yield* Clock.currentTimeMillis,
+    drawn: false,
+    resting: false,
+    frame: 0
+  }
+  const draw = Effect.gen(function* () {
+    if (state.resting || state.text === "") return
+    const millis = (yield* Clock.currentTimeMillis) - state.sinceMillis
+    state.frame = (state.frame + 1) % frames.length
+    state.drawn = true
+    yield* output.stderr(
+      `${erase}${frames[state.frame]} ${state.text}${millis < 1000 ? "" : ` (${formatMillis(millis)})`}`
+    )
+  })
+  const clear = Effect.suspend(() => {
+    if (!state.drawn) return Effect.void
+    state.drawn = false
+    return output.stderr(erase)
+  })
+  const fiber = yield* draw.pipe(Effect.andThen(Effect.sleep(frameMillis)), Effect.forever, Effect.forkScoped)
+  const rest = Effect.suspend(() => {
+    state.resting = true
+    return Effect.andThen(Fiber.interrupt(fiber), clear)
+  })
+  yield* Effect.addFinalizer(() => rest)
+  return {
+    now: (text) =>
+      Effect.sync(() => {
+        state.text = oneLine(text)
+      }),
+    note: (text) => Effect.andThen(clear, output.stderr(line(text))),
+    rest
+  }
+})

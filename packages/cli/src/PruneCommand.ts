@@ -1,0 +1,83 @@
+/**
+ * `prune`: what is left of runs whose host process is gone.
+ *
+ * A living owner's sandbox is never touched without `--force`.
+ */
+import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import { Effect } from "effect"
+import * as Composition from "./Composition.ts"
+import { Refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
+import { Settings } from "./Settings.ts"
+
+/** @category models */
+export interface PruneInput {
+  /** Also what owners left who cannot be seen from here: other machines, other boots. */
+  readonly all: boolean
+  /** Also what living owners hold. */
+  readonly force: boolean
+  /** Also the records and audits of runs that have ended. */
+  readonly records: boolean
+  readonly output: Output.OutputFormat
+}
+
+/** @category constructors */
+export const prune = Effect.fnUntraced(function* (input: PruneInput) {
+  const settings = yield* Settings
+  if (input.force && !input.all) {
+    return yield* new Refusal({
+      exit: "usage",
+      detail: "--force alone says nothing",
+      remedy: "Write --all --force, or leave it out"
+    })
+  }
+  const report = yield* Effect.gen(function* () {
+    const reaper = yield* DockerReaper
+    if (!input.all) return yield* reaper.reap
+    if (!input.force) yield* refuseLiving
+    return yield* reaper.removeAll
+  }).pipe(Effect.provide(Composition.reaper(settings)))
+
+  const store = FileRunStore.make({ directory: settings.stateDirectory })
+  const abandoned = yield* store.reap
+  const forgotten = input.records ? yield* store.forget : []
+  const output = yield* Output.Output
+  if (report.failed.length > 0) yield* output.exitWith(1)
+  if (input.output === "json")
+    return yield* Output.json({ ok: report.failed.length === 0, ...report, abandoned, forgotten })
+  yield* Output.lines([
+    ...report.removed.map((name) => `removed ${name}`),
+    ...abandoned.map((runId) => `cleared ${runId}, whose host process is gone`),
+    ...(forgotten.length === 0
+      ? []
+      : [`forgot ${forgotten.length} ${forgotten.length === 1 ? "run" : "runs"}`]),
+    ...(report.removed.length + abandoned.length + forgotten.length === 0 ? ["nothing to remove"] : []),
+    ...(report.living === 0 ? [] : [`kept ${report.living} that belong to runs of other, living processes`])
+  ])
+  for (const { name, reason } of report.failed)
+    yield* output.stderr(`cogni-sandbox: ${name} is left: ${reason}\n`)
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const refuseLiving = Effect.gen(function* () {
+  const api = yield* DockerApi.DockerApi
+  const found = yield* api.labelled(ResourceLabels.label.run)
+  const living = found.filter(({ labels }) => {
+    const owner = ResourceLabels.parseOwner(labels[ResourceLabels.label.owner] ?? "")
+    return owner !== undefined && HostOwner.liveness(owner) === "alive"
+  })
+  if (living.length === 0) return
+  const runs = [...new Set(living.map(({ labels }) => labels[ResourceLabels.label.run]))]
+  return yield* new Refusal({
+    exit: "input",
+    detail: `${runs.length === 1 ? "a run is" : "runs are"} alive: ${runs.join(", ")}`,
+    remedy: "Wait for them, or end them too with --all --force"
+  })
+})

@@ -1,0 +1,69 @@
+/**
+ * Sizes and durations as people write them, read strictly: a number and a unit, nothing guessed.
+ *
+ * Pure. A refusal is a sentence that says what is expected.
+ */
+import { Result } from "effect"
+
+const sizeUnits: Readonly<Record<string, number>> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 }
+const durationUnits: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600 }
+
+/** `512m`, `1g`, `1.5GiB`: powers of 1024, a whole number of bytes. @category converting */
+export const parseBytes = (text: string): Result.Result<number, string> => {
+  const match = /^(\d{1,15}(?:\.\d{1,6})?)([kmgt])(?:i?b)?$/iu.exec(text)
+  const bytes = match === null ? Number.NaN : Number(match[1]) * sizeUnits[match[2]!.toLowerCase()]!
+  return Number.isSafeInteger(bytes) && bytes > 0
+    ? Result.succeed(bytes)
+    : Result.fail("a size above zero with its unit, such as 512m or 1g (k, m, g, t; powers of 1024)")
+}
+
+/** `90s`, `2m`, `1h`, `1h30m`: whole seconds. @category converting */
+export const parseSeconds = (text: string): Result.Result<number, string> => {
+  const match = /^(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?$/u.exec(text)
+  const [, hours, minutes, seconds] = match ?? []
+  const total =
+    Number(hours ?? 0) * durationUnits["h"]! +
+    Number(minutes ?? 0) * durationUnits["m"]! +
+    Number(seconds ?? 0)
+  return match !== null && total > 0
+    ? Result.succeed(total)
+    : Result.fail("a duration above zero in whole seconds with its unit, such as 90s, 2m or 1h30m")
+}
+
+/** The same, where nothing at all is meant too: `0s`. @category converting */
+export const parseGrace = (text: string): Result.Result<number, string> =>
+  text === "0s" ? Result.succeed(0) : Result.mapError(parseSeconds(text), (expected) => `${expected}, or 0s`)
+
+/** `K=V`; a value may be empty, and may hold further `=`. @category converting */
+export const parseAssignment = (
+  text: string
+): Result.Result<readonly [name: string, value: string], string> => {
+  const at = text.indexOf("=")
+  return at > 0
+    ? Result.succeed([text.slice(0, at), text.slice(at + 1)])
+    : Result.fail("NAME=VALUE (the value of this process's variables is never taken)")
+}
+
+/** For people: `812 ms`, `3.4 s`, `2 m 5 s`. @category converting */
+export const formatMillis = (millis: number): string => {
+  if (millis < 1) return "0 ms"
+  if (millis < 1000) return `${Math.round(millis)} ms`
+  if (millis < 60_000) return `${(millis / 1000).toFixed(1)} s`
+  const seconds = Math.round(millis / 1000)
+  const minutes = Math.floor(seconds / 60)
+  return minutes < 60 ? `${minutes} m ${seconds % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} m`
+}
+
+/** For people: `12 MiB`. @category converting */
+export const formatBytes = (bytes: number): string => {
+  const [unit, size] =
+    bytes >= 2 ** 30
+      ? ["GiB", 2 ** 30]
+      : bytes >= 2 ** 20
+        ? ["MiB", 2 ** 20]
+        : bytes >= 2 ** 10
+          ? ["KiB", 2 ** 10]
+          : ["bytes", 1]
+  const value = bytes / (size as number)
+  return `${value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1)} ${unit as string}`
+}

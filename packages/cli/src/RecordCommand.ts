@@ -1,0 +1,99 @@
+/**
+ * `ps`, `logs`, `inspect`: what is kept of runs. Looks at files only, so it works without an engine.
+ */
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import { Effect, Layer } from "effect"
+import { Refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
+import * as RecordReport from "./RecordReport.ts"
+import { Settings } from "./Settings.ts"
+import { visible } from "./TerminalText.ts"
+
+const store = Layer.unwrap(
+  Effect.map(Settings, ({ stateDirectory }) => FileRunStore.layer({ directory: stateDirectory }))
+)
+
+/** Running ones, or all. @category constructors */
+export const ps = Effect.fnUntraced(function* (input: {
+  readonly all: boolean
+  readonly output: Output.OutputFormat
+}) {
+  const records = (yield* (yield* RunStore).list).filter(
+    ({ outcome }) => input.all || outcome.status === "running"
+  )
+  const now = new Date()
+  if (input.output === "json") {
+    return yield* Output.json(records.map((record) => RecordReport.summary(record, now)))
+  }
+  if (records.length > 0) return yield* Output.lines(RecordReport.list(records, now))
+  yield* Output.Output.use((output) =>
+    output.stderr(
+      input.all ? "· no run is on record\n" : "· nothing is running; --all shows what has ended\n"
+    )
+  )
+}, Effect.provide(store))
+
+/** What was kept of a run's output. @category constructors */
+export const logs = Effect.fnUntraced(function* (input: {
+  readonly run: string
+  readonly stderr: boolean
+  readonly output: Output.OutputFormat
+}) {
+  const { outcome, runId } = yield* find(input.run)
+  const kept = RecordReport.output(outcome)
+  if (kept === undefined) {
+    return yield* new Refusal({
+      exit: "notFound",
+      detail: `there is no output of ${runId} (${RecordReport.status(outcome)})`,
+      remedy:
+        outcome.status === "running"
+          ? "It is kept when the run ends"
+          : "It is kept of runs that ended by themselves, or at a limit",
+      runId
+    })
+  }
+  if (input.output === "json") return yield* Output.json({ runId, output: kept })
+  const output = yield* Output.Output
+  const channel = input.stderr ? kept.stderr : kept.stdout
+  yield* output.stdout(output.stdoutIsTerminal ? visible(channel.text) : channel.text)
+  if (channel.truncated) {
+    yield* output.stderr(`· this is the beginning; the agent wrote ${channel.bytes} bytes in all\n`)
+  }
+}, Effect.provide(store))
+
+/** The whole record, or how the sandbox was held. @category constructors */
+export const inspect = Effect.fnUntraced(function* (input: {
+  readonly run: string
+  readonly posture: boolean
+}) {
+  const record = yield* find(input.run)
+  if (!input.posture) return yield* Output.json(RecordReport.toJson(record))
+  if (record.posture === undefined) {
+    return yield* new Refusal({
+      exit: "notFound",
+      detail: `${record.runId} has no posture`,
+      remedy: "Its sandbox was never started, or is being started now",
+      runId: record.runId
+    })
+  }
+  yield* Output.json(record.posture)
+}, Effect.provide(store))
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** By its id, or by a beginning that only one has. */
+const find = Effect.fnUntraced(function* (run: string) {
+  const records = yield* (yield* RunStore).list
+  const exact = records.find(({ runId }) => runId === run)
+  if (exact !== undefined) return exact
+  const [only, another] = run === "" ? [] : records.filter(({ runId }) => runId.startsWith(run))
+  if (only !== undefined && another === undefined) return only
+  return yield* new Refusal({
+    exit: "notFound",
+    detail: only === undefined ? `there is no run ${run}` : `several runs begin with ${run}`,
+    remedy: "See: cogni-sandbox ps --all"
+  })
+})

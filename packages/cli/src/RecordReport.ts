@@ -1,0 +1,66 @@
+/**
+ * Run records as people and scripts read them. Pure.
+ */
+import { type Outcome, RunRecord } from "@cogni/sandbox-core/RunStore"
+import type { Output } from "@cogni/sandbox-core/RunResult"
+import { Schema } from "effect"
+import { formatMillis } from "./Quantity.ts"
+import { clip, columns, oneLine } from "./TerminalText.ts"
+
+const encode = Schema.encodeSync(Schema.toCodecJson(RunRecord))
+
+/** The whole record. @category converting */
+export const toJson = (record: RunRecord): unknown => encode(record)
+
+/** One word, or a few. @category converting */
+export const status = (outcome: Outcome): string => {
+  switch (outcome.status) {
+    case "exited":
+      return `exited ${outcome.result.exitCode}`
+    case "failed":
+      return outcome.reason
+    default:
+      return outcome.status
+  }
+}
+
+const millisOf = (record: RunRecord, now: Date): number =>
+  Math.max(
+    0,
+    (record.endedAt === undefined ? now.getTime() : Date.parse(record.endedAt)) - Date.parse(record.startedAt)
+  )
+
+/** For scripts: what a list needs of a record. @category converting */
+export const summary = (record: RunRecord, now: Date) => ({
+  runId: record.runId,
+  status: record.outcome.status,
+  ...(record.outcome.status === "exited" ? { exitCode: record.outcome.result.exitCode } : {}),
+  ...(record.outcome.status === "failed" ? { reason: record.outcome.reason } : {}),
+  startedAt: record.startedAt,
+  ...(record.endedAt === undefined ? {} : { endedAt: record.endedAt }),
+  durationMs: millisOf(record, now),
+  image: record.spec.image,
+  argv: record.spec.argv,
+  ...(record.spec.llm === undefined ? {} : { model: record.spec.llm.model })
+})
+
+/** For people. @category converting */
+export const list = (records: ReadonlyArray<RunRecord>, now: Date): ReadonlyArray<string> =>
+  columns([
+    ["RUN", "STATUS", "STARTED", "TOOK", "COMMAND"],
+    ...records.map((record) => [
+      record.runId,
+      status(record.outcome),
+      `${formatMillis(now.getTime() - Date.parse(record.startedAt))} ago`,
+      record.outcome.status === "abandoned" ? "?" : formatMillis(millisOf(record, now)),
+      clip(oneLine(record.spec.argv.join(" ")), 40)
+    ])
+  ])
+
+/** What was kept of the output; `undefined` where there is none. @category converting */
+export const output = (outcome: Outcome): Output | undefined =>
+  outcome.status === "exited"
+    ? outcome.result.output
+    : outcome.status === "failed"
+      ? outcome.output
+      : undefined

@@ -1,0 +1,188 @@
+/**
+ * From what was typed and what the environment says to the spec of a run and its way out.
+ *
+ * Pure: every refusal that needs neither an engine nor a file is decided here. The demo upstream is somebody's choice,
+ * never a fallback.
+ */
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import { type Agent, ask } from "@cogni/sandbox-graph-provider/Agent"
+import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as Upstream from "@cogni/sandbox-proxy/Upstream"
+import { type Redacted, Result } from "effect"
+import { Refusal } from "./Failure.ts"
+import type { Settings } from "./Settings.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** What was typed. @category models */
+export interface RunFlags {
+  /** Absolute. */
+  readonly workspace?: string | undefined
+  readonly model?: string | undefined
+  readonly timeoutSeconds?: number | undefined
+  readonly graceSeconds?: number | undefined
+  readonly memoryBytes?: number | undefined
+  readonly diskBytes?: number | undefined
+  readonly outputBytes?: number | undefined
+  readonly cpus?: number | undefined
+  readonly processes?: number | undefined
+  readonly env: ReadonlyArray<readonly [name: string, value: string]>
+  readonly image?: string | undefined
+  readonly runId?: string | undefined
+  readonly noModel: boolean
+  readonly demo: boolean
+}
+
+/** What is to be run. @category models */
+export type RunSubject =
+  | { readonly _tag: "Prompt"; readonly agent: Agent; readonly prompt: string }
+  | { readonly _tag: "Command"; readonly argv: readonly [string, ...ReadonlyArray<string>] }
+
+/** Where the sandbox's socket leads. @category models */
+export type WayOut =
+  | { readonly _tag: "None" }
+  | { readonly _tag: "Demo"; readonly model: string }
+  | {
+      readonly _tag: "Upstream"
+      readonly model: string
+      readonly url: string
+      readonly key: Redacted.Redacted<string>
+    }
+
+/** @category models */
+export interface RunPlan {
+  readonly spec: SandboxSpecInput
+  readonly wayOut: WayOut
+  /** Something the caller may not expect. */
+  readonly note?: string | undefined
+}
+
+// -----------------------------------------------------------------------------
+// the way out
+// -----------------------------------------------------------------------------
+
+const refuse = (exit: Refusal["exit"], detail: string, remedy: string) =>
+  Result.fail(new Refusal({ exit, detail, remedy }))
+
+const configure =
+  "Set COGNI_LLM_URL and COGNI_LLM_KEY, try it with --demo (no model is asked), or see: cogni-sandbox demo"
+
+/** The configured upstream with a model of it. @category constructors */
+export const upstream = (
+  settings: Pick<Settings["Service"], "upstream" | "model">,
+  model: string | undefined
+): Result.Result<WayOut, Refusal> => {
+  const { upstream: setting } = settings
+  if (setting._tag === "Absent") return refuse("configuration", "no model is configured", configure)
+  if (setting._tag === "Incomplete") {
+    const set = setting.missing === "COGNI_LLM_URL" ? "COGNI_LLM_KEY" : "COGNI_LLM_URL"
+    return refuse("configuration", `${set} is set and ${setting.missing} is not`, `Set both, or unset ${set}`)
+  }
+  const address = Upstream.address({ type: "host", url: setting.url })
+  if (Result.isFailure(address)) {
+    return refuse("configuration", `COGNI_LLM_URL ${address.failure.problem}`, address.failure.remedy)
+  }
+  const name = model ?? settings.model
+  return name === undefined
+    ? refuse("configuration", "no model is named", "Name one: --model NAME, or COGNI_LLM_MODEL")
+    : Result.succeed({ _tag: "Upstream", model: name, url: setting.url, key: setting.key })
+}
+
+const wayOutOf = (
+  subject: RunSubject,
+  flags: RunFlags,
+  settings: Settings["Service"]
+): Result.Result<WayOut, Refusal> => {
+  if (flags.noModel) {
+    if (flags.demo || flags.model !== undefined) {
+      return refuse("usage", "--no-model excludes --model and --demo", "Leave one of them out")
+    }
+    return subject._tag === "Prompt"
+      ? refuse(
+          "usage",
+          "an agent needs a model",
+          "Leave --no-model out, or seal a command: run --no-model -- CMD"
+        )
+      : Result.succeed({ _tag: "None" })
+  }
+  if (flags.demo) return Result.succeed({ _tag: "Demo", model: flags.model ?? DemoUpstream.model })
+  if (subject._tag === "Command" && flags.model === undefined) {
+    if (settings.upstream._tag === "Absent") return Result.succeed({ _tag: "None" })
+    if (settings.upstream._tag === "Configured" && settings.model === undefined)
+      return Result.succeed({ _tag: "None" })
+  }
+  return upstream(settings, flags.model)
+}
+
+// -----------------------------------------------------------------------------
+// the spec
+// -----------------------------------------------------------------------------
+
+const given = <A extends object>(values: { readonly [K in keyof A]: A[K] | undefined }): Partial<A> =>
+  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Partial<A>
+
+const specOf = (
+  subject: RunSubject,
+  flags: RunFlags,
+  settings: Settings["Service"],
+  wayOut: WayOut
+): SandboxSpecInput => {
+  const agent = subject._tag === "Prompt" ? subject.agent : undefined
+  const task = ask(subject._tag === "Prompt" ? subject.prompt : "")
+  return {
+    ...(flags.runId === undefined ? {} : { runId: flags.runId }),
+    image: flags.image ?? settings.runtimeImage,
+    argv: subject._tag === "Prompt" ? subject.agent.argv(task) : subject.argv,
+    env: { ...agent?.env, ...Object.fromEntries(flags.env) },
+    ...(flags.workspace === undefined ? {} : { workspace: { type: "directory", path: flags.workspace } }),
+    ...(agent === undefined ? {} : { inputs: agent.inputs(task) }),
+    limits: {
+      ...agent?.limits,
+      ...given({
+        runtimeSecondsMax: flags.timeoutSeconds,
+        stopGraceSecondsMax: flags.graceSeconds,
+        memoryBytesMax: flags.memoryBytes,
+        workspaceBytesMax: flags.diskBytes,
+        outputBytesMax: flags.outputBytes,
+        cpusMax: flags.cpus,
+        processesMax: flags.processes
+      })
+    },
+    ...(wayOut._tag === "None"
+      ? {}
+      : {
+          llm: {
+            model: wayOut.model,
+            identity: {
+              billingAccountId: settings.billingAccountId,
+              ...(agent === undefined ? {} : { graphId: `sandbox:${agent.id}` })
+            }
+          }
+        })
+  }
+}
+
+const noteOf = (flags: RunFlags, settings: Settings["Service"], wayOut: WayOut) => {
+  if (wayOut._tag === "Demo") {
+    return settings.upstream._tag === "Configured"
+      ? "demo upstream, as asked: no model is asked, although COGNI_LLM_URL is set"
+      : "demo upstream: no model is asked"
+  }
+  return wayOut._tag === "None" && !flags.noModel && settings.upstream._tag === "Configured"
+    ? "no way to a model: name one with --model or COGNI_LLM_MODEL"
+    : undefined
+}
+
+/** @category constructors */
+export const make = (
+  subject: RunSubject,
+  flags: RunFlags,
+  settings: Settings["Service"]
+): Result.Result<RunPlan, Refusal> =>
+  Result.map(wayOutOf(subject, flags, settings), (wayOut) => ({
+    spec: specOf(subject, flags, settings, wayOut),
+    wayOut,
+    note: noteOf(flags, settings, wayOut)
+  }))

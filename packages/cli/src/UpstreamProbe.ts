@@ -1,0 +1,65 @@
+/**
+ * Whether the configured model API answers. It is asked without the key: that any HTTP answer comes is what counts.
+ */
+import type { Finding } from "@cogni/sandbox-docker/DockerDoctor"
+import * as Upstream from "@cogni/sandbox-proxy/Upstream"
+import { Effect, Result } from "effect"
+import { FetchHttpClient, HttpClient } from "effect/http"
+import type { Settings } from "./Settings.ts"
+import { oneLine } from "./TerminalText.ts"
+
+const check = "upstream"
+
+/** @category constants */
+export const probeSecondsMax = 5
+
+/** @category constructors */
+export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">): Effect.Effect<Finding> => {
+  const { upstream } = settings
+  if (upstream._tag === "Absent") {
+    return Effect.succeed({
+      check,
+      status: "warn",
+      detail: "none is configured: run --demo and demo work, agents have no model",
+      fix: "Set COGNI_LLM_URL, COGNI_LLM_KEY and COGNI_LLM_MODEL"
+    })
+  }
+  if (upstream._tag === "Incomplete") {
+    return Effect.succeed({
+      check,
+      status: "fail",
+      detail: `half of it is configured: ${upstream.missing} is not set`,
+      fix: `Set ${upstream.missing}, or unset the other`
+    })
+  }
+  const address = Upstream.address({ type: "host", url: upstream.url })
+  if (Result.isFailure(address)) {
+    const { problem, remedy } = address.failure
+    return Effect.succeed({ check, status: "fail", detail: `COGNI_LLM_URL ${problem}`, fix: remedy })
+  }
+  const { display } = address.success
+  return HttpClient.get(`${display}/v1/models`).pipe(
+    Effect.timeout(`${probeSecondsMax} seconds`),
+    Effect.match({
+      onSuccess: ({ status }): Finding =>
+        status >= 500
+          ? { check, status: "warn", detail: `${display} answers ${status}`, fix: "Look at its log" }
+          : settings.model === undefined
+            ? {
+                check,
+                status: "warn",
+                detail: `${display} answers`,
+                fix: "Set COGNI_LLM_MODEL, or name --model for each run"
+              }
+            : { check, status: "ok", detail: `${display} answers; model ${settings.model}` },
+      onFailure: (error): Finding => ({
+        check,
+        status: "fail",
+        detail: `${display} does not answer within ${probeSecondsMax} s (${oneLine(error.message)})`,
+        fix: "Start it, or correct COGNI_LLM_URL"
+      })
+    }),
+    Effect.provide(FetchHttpClient.layer),
+    Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" })
+  )
+}

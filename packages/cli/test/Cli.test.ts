@@ -1,0 +1,137 @@
+/**
+ * The command line itself: what is understood, and one line for what is not. Nothing here reaches an engine.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as Cli from "@cogni/sandbox-cli/Cli"
+import * as Invocation from "@cogni/sandbox-cli/Invocation"
+import * as Output from "@cogni/sandbox-cli/Output"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Effect, Layer } from "effect"
+import { TestConsole } from "effect/testing"
+
+const cli = (argv: ReadonlyArray<string>, environment: Record<string, string> = {}) =>
+  Effect.gen(function* () {
+    const memory = Output.makeMemory()
+    const code = yield* Cli.main({
+      argv,
+      environment: { COGNI_STATE_DIR: "/nowhere/at/all", ...environment }
+    }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
+    const printed = (yield* TestConsole.logLines).join("\n")
+    return { code, stdout: memory.said.stdout + printed, stderr: memory.said.stderr }
+  })
+
+describe("an invocation", () => {
+  it("is split at the first --, and what follows is untouched", () => {
+    const asked = Invocation.make(["run", "-q", "--", "sh", "-c", "x", "--", "--output", "json"])
+    assert.deepStrictEqual(asked.words, ["run", "-q"])
+    assert.deepStrictEqual(asked.operands, ["sh", "-c", "x", "--", "--output", "json"])
+    assert.strictEqual(asked.format, "text")
+  })
+
+  it.each([[["--output", "json"]], [["--output=json"]], [["-o", "json"]], [["-o=json"]], [["-qo", "json"]]])(
+    "knows its format before it is parsed: %j",
+    (words) => {
+      assert.strictEqual(Invocation.make(["ps", ...words]).format, "json")
+    }
+  )
+
+  it("knows whether somebody looks for a fault", () => {
+    assert.isTrue(Invocation.make(["run", "--log-level", "debug"]).debug)
+    assert.isFalse(Invocation.make(["run", "--log-level", "info"]).debug)
+    assert.isFalse(Invocation.make(["run"]).debug)
+  })
+})
+
+const mistakes: ReadonlyArray<readonly [words: string, code: number, says: string]> = [
+  ["rnu", 64, "run"],
+  ["run --nonsense x", 64, "--nonsense"],
+  ["run", 64, "there is nothing to run"],
+  ["run --", 64, "no command follows --"],
+  ["run x -- ls", 64, "there is a prompt and a command"],
+  ["run x y", 64, "y"],
+  ["run x --prompt-file y", 64, "two prompts"],
+  ["ps -- ls", 64, "only run takes a command"],
+  ["run --timeout 2x x", 64, "--timeout"],
+  ["run --timeout 0s x", 64, "--timeout"],
+  ["run --timeout=-5s x", 64, "--timeout"],
+  ["run --memory 0m x", 64, "--memory"],
+  ["run --memory -1g x", 64, "--memory"],
+  ["run --memory 1 x", 64, "512m or 1g"],
+  ["run --cpus two x", 64, "--cpus"],
+  ["run --processes 1.5 x", 64, "--processes"],
+  ["run --env A x", 64, "NAME=VALUE"],
+  ["run --output yaml x", 64, "--output"],
+  ["run --no-model x", 64, "an agent needs a model"],
+  ["run --agent nobody --demo x", 66, "there is no agent nobody"],
+  ["run --prompt-file /nowhere/at/all --demo", 66, "/nowhere/at/all"],
+  ["run x", 78, "COGNI_LLM_URL"],
+  ["logs run-none", 66, "there is no run run-none"],
+  ["inspect run-none", 66, "cogni-sandbox ps --all"],
+  ["prune --force", 64, "--all --force"]
+]
+
+describe("a mistake", () => {
+  for (const [words, code, says] of mistakes) {
+    it.effect(`"${words}" is one line and exit code ${code}`, () =>
+      Effect.gen(function* () {
+        const said = yield* cli(words.split(" "))
+        assert.strictEqual(said.code, code, said.stderr)
+        assert.match(said.stderr, /^cogni-sandbox: [^\n]+\n$/u)
+        assert.include(said.stderr, says)
+        assert.strictEqual(said.stdout, "")
+      })
+    )
+  }
+
+  it.effect("is an object too, where a script reads", () =>
+    Effect.gen(function* () {
+      const said = yield* cli(["run", "--output", "json", "hello"])
+      const json = JSON.parse(said.stdout)
+      assert.containSubset(json, {
+        ok: false,
+        exitCode: 78,
+        error: { code: "configuration", isRetryable: false }
+      })
+      assert.strictEqual(said.stderr, `cogni-sandbox: ${json.error.message}\n`)
+    })
+  )
+
+  it.effect("half a configuration is one, and ps does not mind it", () =>
+    Effect.gen(function* () {
+      const half = { COGNI_LLM_KEY: "sk-planted-7f3c" }
+      const said = yield* cli(["run", "hello"], half)
+      assert.strictEqual(said.code, 78)
+      assert.include(said.stderr, "COGNI_LLM_KEY is set and COGNI_LLM_URL is not")
+      assert.notInclude(said.stderr, "sk-planted")
+      assert.strictEqual((yield* cli(["ps"], half)).code, 0)
+    })
+  )
+})
+
+describe("what needs no engine", () => {
+  it.effect("no words at all, --help and COMMAND --help say what there is", () =>
+    Effect.gen(function* () {
+      for (const words of [[], ["--help"]]) {
+        const said = yield* cli(words)
+        assert.strictEqual(said.code, 0)
+        for (const command of ["run", "demo", "doctor", "ps", "logs", "inspect", "prune"])
+          assert.include(said.stdout, command)
+      }
+      const said = yield* cli(["run", "--help"])
+      assert.include(said.stdout, "124  limit: --timeout")
+    })
+  )
+
+  it.effect("--version is the package's", () =>
+    Effect.gen(function* () {
+      assert.match((yield* cli(["--version"])).stdout, /cogni-sandbox v\d+\.\d+\.\d+/u)
+    })
+  )
+
+  it.effect("ps of nothing is nothing on standard output, and an empty list for scripts", () =>
+    Effect.gen(function* () {
+      assert.strictEqual((yield* cli(["ps"])).stdout, "")
+      assert.strictEqual((yield* cli(["ps", "--all", "--output", "json"])).stdout, "[]\n")
+    })
+  )
+})

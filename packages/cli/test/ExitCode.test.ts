@@ -1,0 +1,63 @@
+/**
+ * The table of exit codes: complete, without a number twice, and the same in the README.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as ExitCode from "@cogni/sandbox-cli/ExitCode"
+import { Reason } from "@cogni/sandbox-core/SandboxError"
+import { readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
+
+const tags = Reason.members.map((member) => member.fields._tag.schema.literal)
+
+describe("ExitCode", () => {
+  it("no number means two things, and each fits into a process's exit status", () => {
+    const codes = ExitCode.table.map(({ code }) => code)
+    assert.strictEqual(new Set(codes).size, codes.length)
+    assert.isTrue(codes.every((code) => Number.isInteger(code) && code >= 0 && code < 256))
+  })
+
+  it("none of them is a shell's: 2, 126, 127", () => {
+    for (const code of [2, 126, 127]) assert.isFalse(ExitCode.table.some((entry) => entry.code === code))
+  })
+
+  it.each(tags.map((tag) => [tag] as const))("%s has one", (tag) => {
+    assert.isAbove(ExitCode.exitCode[ExitCode.ofReason(tag)], 0)
+  })
+
+  it("every broken limit has a number of its own", () => {
+    const limits = [
+      "TimedOut",
+      "OomKilled",
+      "PidsExhausted",
+      "OutputLimitExceeded",
+      "DiskFull",
+      "BudgetExceeded"
+    ] as const
+    assert.deepStrictEqual(
+      limits.map((tag) => ExitCode.exitCode[ExitCode.ofReason(tag)]),
+      [124, 137, 121, 122, 123, 120]
+    )
+  })
+
+  it("signals end as shells expect", () => {
+    assert.deepStrictEqual(
+      (["SIGINT", "SIGTERM", "SIGHUP", undefined] as const).map(ExitCode.ofSignal),
+      [130, 143, 129, 130]
+    )
+  })
+
+  it("the README has the same table", () => {
+    const readme = readFileSync(fileURLToPath(new URL("../README.md", import.meta.url)), "utf8")
+    const rows = [...readme.matchAll(/^\| (\d+) \| (.+) \|$/gmu)].map(
+      ([, code, meaning]) => `${code} ${meaning}`
+    )
+    assert.deepStrictEqual(
+      rows,
+      ExitCode.table.map(({ code, meaning }) => `${code} ${meaning}`)
+    )
+  })
+
+  it("help has it too", () => {
+    for (const { code, meaning } of ExitCode.table) assert.include(ExitCode.describe(), `${code}  ${meaning}`)
+  })
+})

@@ -1,0 +1,90 @@
+/**
+ * Whatever goes wrong is one line that says what to do, and one number.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as Failure from "@cogni/sandbox-cli/Failure"
+import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import * as SandboxError from "@cogni/sandbox-core/SandboxError"
+import { Cause } from "effect"
+import { runId } from "./RunResults.ts"
+
+const of = (error: unknown) => Failure.fromCause(Cause.fail(error))
+const partial = { output: emptyOutput, peak: {} }
+const run = (reason: SandboxError.Reason) => of(new SandboxError.SandboxError({ runId, reason }))
+
+describe("Failure", () => {
+  it("a run's error keeps its run, its finer reason, and what there was so far", () => {
+    const failure = run(new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial }))
+    assert.strictEqual(failure.exitCode, 124)
+    assert.strictEqual(failure.name, "timeout")
+    assert.strictEqual(failure.reason, "TimedOut")
+    assert.strictEqual(failure.runId, runId)
+    assert.deepStrictEqual(Failure.toJson(failure), {
+      ok: false,
+      runId,
+      exitCode: 124,
+      error: { code: "timeout", reason: "TimedOut", message: failure.message, isRetryable: false },
+      partial
+    })
+  })
+
+  it("speaks of flags, not of fields", () => {
+    assert.include(
+      run(new SandboxError.TimedOut({ runtimeSecondsMax: 2, partial })).message,
+      "Raise --timeout or"
+    )
+    assert.include(
+      run(new SandboxError.OomKilled({ memoryBytesMax: 2 ** 20, partial })).message,
+      "Raise --memory;"
+    )
+    assert.include(
+      run(new SandboxError.PidsExhausted({ processesMax: 9, partial })).message,
+      "Raise --processes"
+    )
+    assert.include(
+      run(new SandboxError.OutputLimitExceeded({ outputBytesMax: 9, partial })).message,
+      "raise --output-limit"
+    )
+    assert.include(run(new SandboxError.DiskFull({ workspaceBytesMax: 9, partial })).message, "Raise --disk")
+    assert.strictEqual(
+      of(new SandboxError.InvalidSpec({ problems: ["limits.memoryBytesMax: too little", "runId: bad"] }))
+        .message,
+      "the spec is refused: --memory: too little; --run-id: bad"
+    )
+  })
+
+  it("a reason that comes without a run counts the same", () => {
+    const failure = of(new SandboxError.RuntimeUnavailable({ detail: "is away", remedy: "Start it" }))
+    assert.strictEqual(failure.exitCode, 69)
+    assert.strictEqual(failure.message, "the container engine is away. Start it")
+    assert.isTrue(failure.isRetryable)
+  })
+
+  it("nothing from a sandbox can add a line, or a control character", () => {
+    const detail = "x\n\u001b[2Jcogni-sandbox: all is well\r\n\u202eevil"
+    const { message } = run(new SandboxError.ContainerFailed({ operation: "start", detail, remedy: "Look" }))
+    assert.notMatch(message, /[\n\r\u001b\u202e]/u)
+  })
+
+  it("a defect is our fault, and said without a stack", () => {
+    const failure = Failure.fromCause(Cause.die(new TypeError("x is undefined")))
+    assert.strictEqual(failure.exitCode, 70)
+    assert.include(failure.message, "x is undefined")
+    assert.notInclude(failure.message, "at ")
+  })
+
+  it("a signal has its number and its name", () => {
+    assert.containSubset(of(Failure.ofSignal("SIGTERM")), {
+      exitCode: 143,
+      reason: "SIGTERM",
+      message: "ended by SIGTERM. Nothing of it is left"
+    })
+    assert.strictEqual(of(Failure.ofSignal()).exitCode, 130)
+  })
+
+  it("a refusal ends as it says", () => {
+    const failure = of(new Failure.Refusal({ exit: "configuration", detail: "no model", remedy: "Name one" }))
+    assert.strictEqual(failure.exitCode, 78)
+    assert.strictEqual(failure.message, "no model. Name one")
+  })
+})

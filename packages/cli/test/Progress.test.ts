@@ -1,0 +1,49 @@
+/**
+ * Progress on a terminal, elsewhere, and not at all.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as Output from "@cogni/sandbox-cli/Output"
+import * as Progress from "@cogni/sandbox-cli/Progress"
+import { Effect } from "effect"
+import { TestClock } from "effect/testing"
+
+const erase = "\r\u001b[K"
+
+const shown = (options: { readonly terminal: boolean; readonly quiet: boolean }) =>
+  Effect.gen(function* () {
+    const memory = Output.makeMemory({ terminal: options.terminal })
+    yield* Effect.gen(function* () {
+      const progress = yield* Progress.make({ quiet: options.quiet })
+      yield* progress.now("working\u001b[2J")
+      yield* TestClock.adjust("200 millis")
+      yield* progress.note("half way")
+      yield* TestClock.adjust("1100 millis")
+      yield* progress.rest
+      const before = memory.said.stderr.length
+      yield* TestClock.adjust("5 seconds")
+      assert.strictEqual(memory.said.stderr.length, before, "it rests")
+    }).pipe(Effect.scoped, Effect.provide(memory.layer))
+    assert.strictEqual(memory.said.stdout, "")
+    return memory.said.stderr
+  })
+
+describe("Progress", () => {
+  it.effect("elsewhere than on a terminal there are lines, and no control character", () =>
+    Effect.map(shown({ terminal: false, quiet: false }), (said) => assert.strictEqual(said, "· half way\n"))
+  )
+
+  it.effect(
+    "on a terminal a spinner tells how long it takes, and is erased before anything else is written",
+    () =>
+      Effect.map(shown({ terminal: true, quiet: false }), (said) => {
+        assert.include(said, `${erase}⠙ working^[[2J`)
+        assert.include(said, `${erase}· half way\n`)
+        assert.include(said, "(1.2 s)")
+        assert.isTrue(said.endsWith(erase))
+      })
+  )
+
+  it.effect("quiet is quiet", () =>
+    Effect.map(shown({ terminal: true, quiet: true }), (said) => assert.strictEqual(said, ""))
+  )
+})

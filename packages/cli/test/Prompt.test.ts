@@ -1,0 +1,55 @@
+/**
+ * Prompts from the command line, a file and standard input, bounded while they are read.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as Prompt from "@cogni/sandbox-cli/Prompt"
+import { Effect, FileSystem, Layer, Stdio, Stream } from "effect"
+
+const MiB = 2 ** 20
+const bytes = (text: string) => new TextEncoder().encode(text)
+
+const read = (source: Prompt.PromptSource, stdin: Stream.Stream<Uint8Array> = Stream.empty) =>
+  Prompt.read(source).pipe(
+    Effect.provide(Layer.merge(Stdio.layerTest({ stdin }), FileSystem.layerNoop({ stream: () => stdin })))
+  )
+
+describe("Prompt", () => {
+  it("- is standard input", () => {
+    assert.deepStrictEqual(Prompt.sourceOf("-"), { _tag: "Stdin" })
+    assert.deepStrictEqual(Prompt.sourceOf("-x"), { _tag: "Text", text: "-x" })
+  })
+
+  it.effect("comes as it was written, wherever from, and whatever its pieces", () =>
+    Effect.gen(function* () {
+      assert.strictEqual(yield* read({ _tag: "Text", text: " héllo\n" }), " héllo\n")
+      const pieces = Stream.fromIterable([...bytes("héllo →")].map((byte) => Uint8Array.of(byte)))
+      assert.strictEqual(yield* read({ _tag: "Stdin" }, pieces), "héllo →")
+      assert.strictEqual(yield* read({ _tag: "File", path: "p" }, Stream.make(bytes("x"))), "x")
+    })
+  )
+
+  it.effect("5 MiB are refused, also when they never end", () =>
+    Effect.gen(function* () {
+      const piece = new Uint8Array(MiB).fill(97)
+      const endless = Stream.fromEffectRepeat(Effect.succeed(piece))
+      for (const asked of [
+        read({ _tag: "Stdin" }, endless),
+        read({ _tag: "File", path: "p" }, endless),
+        read({ _tag: "Text", text: "a".repeat(5 * MiB) })
+      ]) {
+        const error = yield* Effect.flip(asked)
+        assert.strictEqual(error.exit, "input")
+        assert.include(error.message, "longer than 4 MiB. Put long text into a file of the workspace")
+      }
+    })
+  )
+
+  it.effect("nothing, blanks and bytes that are no text are refused", () =>
+    Effect.gen(function* () {
+      assert.include((yield* Effect.flip(read({ _tag: "Stdin" }))).message, "empty")
+      assert.include((yield* Effect.flip(read({ _tag: "Text", text: " \n" }))).message, "empty")
+      const binary = Stream.make(Uint8Array.of(0x61, 0xff, 0xfe))
+      assert.include((yield* Effect.flip(read({ _tag: "Stdin" }, binary))).message, "not UTF-8")
+    })
+  )
+})

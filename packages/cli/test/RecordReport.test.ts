@@ -1,0 +1,56 @@
+/**
+ * Records as a list, and as JSON.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as RecordReport from "@cogni/sandbox-cli/RecordReport"
+import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import { record, result, runId } from "./RunResults.ts"
+
+const now = new Date("2026-01-01T00:01:05.000Z")
+const ended = { endedAt: "2026-01-01T00:00:01.500Z" }
+const failed = { status: "failed", reason: "TimedOut", code: "timeout", message: "…" } as const
+
+describe("RecordReport", () => {
+  it("lists one run a line, aligned, with its command cut and made visible", () => {
+    const long = record({ spec: { ...record().spec, argv: ["sh", "-c", `\u001b[31m\n${"x".repeat(60)}`] } })
+    const lines = RecordReport.list(
+      [record({ ...ended, outcome: { status: "exited", result: result({ exitCode: 3 }) } }), long],
+      now
+    )
+    assert.deepStrictEqual(lines, [
+      "RUN               STATUS    STARTED      TOOK     COMMAND",
+      "run-000000000001  exited 3  1 m 5 s ago  1.5 s    cogni-agent",
+      `run-000000000001  running   1 m 5 s ago  1 m 5 s  sh -c ^[[31m ${"x".repeat(26)}…`
+    ])
+  })
+
+  it("an outcome is one word, or two", () => {
+    assert.strictEqual(RecordReport.status(failed), "TimedOut")
+    assert.strictEqual(RecordReport.status({ status: "abandoned" }), "abandoned")
+  })
+
+  it("for scripts, a summary", () => {
+    assert.containSubset(RecordReport.summary(record({ ...ended, outcome: failed }), now), {
+      runId,
+      status: "failed",
+      reason: "TimedOut",
+      durationMs: 1500,
+      argv: ["cogni-agent"]
+    })
+  })
+
+  it("output is kept of runs that ended, or broke a limit", () => {
+    assert.isUndefined(RecordReport.output({ status: "running" }))
+    assert.isUndefined(RecordReport.output(failed))
+    assert.strictEqual(RecordReport.output({ ...failed, output: emptyOutput }), emptyOutput)
+    assert.strictEqual(
+      RecordReport.output({ status: "exited", result: result({ stdout: "x" }) })?.stdout.text,
+      "x"
+    )
+  })
+
+  it("the whole record is plain JSON", () => {
+    const json = RecordReport.toJson(record({ outcome: { status: "exited", result: result() } }))
+    assert.deepStrictEqual(JSON.parse(JSON.stringify(json)), json)
+  })
+})

@@ -1,0 +1,190 @@
+/**
+ * From flags and environment to a spec and a way out; the demo upstream is never a fallback.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import type { Refusal } from "@cogni/sandbox-cli/Failure"
+import * as RunPlan from "@cogni/sandbox-cli/RunPlan"
+import type { Settings } from "@cogni/sandbox-cli/Settings"
+import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import { Effect, Redacted, Result } from "effect"
+
+const absent: Settings["Service"] = {
+  stateDirectory: "/state",
+  dockerHost: undefined,
+  runtimeImage: "cogni/runtime:1",
+  proxyImage: "cogni/proxy:1",
+  upstream: { _tag: "Absent" },
+  model: undefined,
+  billingAccountId: "acct"
+}
+const key = Redacted.make("sk-planted")
+const configured: Settings["Service"] = {
+  ...absent,
+  upstream: { _tag: "Configured", url: "http://127.0.0.1:4000", key },
+  model: "m1"
+}
+const flags: RunPlan.RunFlags = { env: [], noModel: false, demo: false }
+const prompt: RunPlan.RunSubject = { _tag: "Prompt", agent: minimal, prompt: "hello" }
+const command: RunPlan.RunSubject = { _tag: "Command", argv: ["ls", "-l"] }
+
+const planned = (
+  subject: RunPlan.RunSubject,
+  over: Partial<RunPlan.RunFlags>,
+  settings: Settings["Service"]
+) => {
+  const made = RunPlan.make(subject, { ...flags, ...over }, settings)
+  return Result.isSuccess(made) ? made.success : assert.fail(made.failure.message)
+}
+const refused = (
+  subject: RunPlan.RunSubject,
+  over: Partial<RunPlan.RunFlags>,
+  settings: Settings["Service"]
+): Refusal => {
+  const made = RunPlan.make(subject, { ...flags, ...over }, settings)
+  return Result.isFailure(made) ? made.failure : assert.fail("it was planned")
+}
+
+describe("the way out of an agent", () => {
+  it("without an upstream it is refused, and nothing else is chosen instead", () => {
+    const { exit, message } = refused(prompt, {}, absent)
+    assert.strictEqual(exit, "configuration")
+    for (const word of ["COGNI_LLM_URL", "COGNI_LLM_KEY", "--demo", "cogni-sandbox demo"])
+      assert.include(message, word)
+  })
+
+  it("the demo upstream is asked when somebody says so, and says what it is", () => {
+    const plan = planned(prompt, { demo: true }, absent)
+    assert.deepStrictEqual(plan.wayOut, { _tag: "Demo", model: "demo" })
+    assert.include(plan.note ?? "", "no model is asked")
+    assert.include(planned(prompt, { demo: true }, configured).note ?? "", "although COGNI_LLM_URL is set")
+  })
+
+  it("the configured upstream is asked, with the model of the flag, or else of the environment", () => {
+    assert.deepStrictEqual(planned(prompt, {}, configured).wayOut, {
+      _tag: "Upstream",
+      model: "m1",
+      url: "http://127.0.0.1:4000",
+      key
+    })
+    assert.propertyVal(planned(prompt, { model: "m2" }, configured).wayOut, "model", "m2")
+    assert.include(refused(prompt, {}, { ...configured, model: undefined }).message, "COGNI_LLM_MODEL")
+  })
+
+  it.each(["COGNI_LLM_URL", "COGNI_LLM_KEY"] as const)(
+    "without %s, half a configuration is refused",
+    (missing) => {
+      const { exit, message } = refused(prompt, {}, { ...absent, upstream: { _tag: "Incomplete", missing } })
+      assert.strictEqual(exit, "configuration")
+      assert.include(message, `${missing} is not`)
+    }
+  )
+
+  it.each(["127.0.0.1:4000", "ftp://x", "http://key@host/", "http://host/?a=b"])(
+    "%s is no upstream",
+    (url) => {
+      const { exit, message } = refused(
+        prompt,
+        {},
+        { ...configured, upstream: { _tag: "Configured", url, key } }
+      )
+      assert.strictEqual(exit, "configuration")
+      assert.include(message, "COGNI_LLM_URL")
+      assert.notInclude(message, "key@")
+    }
+  )
+
+  it("an agent without a model is a contradiction", () => {
+    assert.strictEqual(refused(prompt, { noModel: true }, configured).exit, "usage")
+  })
+})
+
+describe("the way out of a command", () => {
+  it("none without an upstream", () => {
+    const plan = planned(command, {}, absent)
+    assert.deepStrictEqual(plan.wayOut, { _tag: "None" })
+    assert.isUndefined(plan.spec.llm)
+    assert.isUndefined(plan.note)
+  })
+
+  it("the upstream where one is configured with a model, and none with --no-model", () => {
+    assert.strictEqual(planned(command, {}, configured).wayOut._tag, "Upstream")
+    assert.strictEqual(planned(command, { noModel: true }, configured).wayOut._tag, "None")
+  })
+
+  it("says so when an upstream is configured and no model is", () => {
+    const plan = planned(command, {}, { ...configured, model: undefined })
+    assert.strictEqual(plan.wayOut._tag, "None")
+    assert.include(plan.note ?? "", "--model")
+  })
+
+  it("half a configuration is refused here too, unless there is to be no way out at all", () => {
+    const half: Settings["Service"] = {
+      ...absent,
+      upstream: { _tag: "Incomplete", missing: "COGNI_LLM_KEY" }
+    }
+    assert.strictEqual(refused(command, {}, half).exit, "configuration")
+    assert.strictEqual(planned(command, { noModel: true }, half).wayOut._tag, "None")
+  })
+
+  it("--model without an upstream is refused; --model with --no-model is a contradiction", () => {
+    assert.strictEqual(refused(command, { model: "m" }, absent).exit, "configuration")
+    assert.strictEqual(refused(command, { model: "m", noModel: true }, configured).exit, "usage")
+    assert.strictEqual(refused(command, { demo: true, noModel: true }, configured).exit, "usage")
+  })
+})
+
+describe("the spec", () => {
+  it.effect("has what was asked, and the library's defaults for the rest", () =>
+    Effect.gen(function* () {
+      const over = {
+        workspace: "/project",
+        timeoutSeconds: 120,
+        graceSeconds: 0,
+        memoryBytes: 2 ** 29,
+        diskBytes: 2 ** 20,
+        outputBytes: 4096,
+        cpus: 0.5,
+        processes: 32,
+        env: [["A", "1"]] as const,
+        runId: "run-000000000001",
+        image: "other:1"
+      }
+      const spec = yield* SandboxSpec.decode(planned(command, over, absent).spec)
+      assert.deepStrictEqual(spec.argv, ["ls", "-l"])
+      assert.deepStrictEqual(spec.env, { A: "1" })
+      assert.deepStrictEqual(spec.workspace, { type: "directory", path: "/project" })
+      assert.strictEqual(spec.image, "other:1")
+      assert.strictEqual(spec.runId, "run-000000000001")
+      assert.deepInclude(spec.limits, {
+        runtimeSecondsMax: 120,
+        stopGraceSecondsMax: 0,
+        memoryBytesMax: 2 ** 29,
+        workspaceBytesMax: 2 ** 20,
+        outputBytesMax: 4096,
+        cpusMax: 0.5,
+        processesMax: 32,
+        filesOpenMax: 4096
+      })
+    })
+  )
+
+  it.effect("an agent gets its prompt as a file, and its account and name from the host", () =>
+    Effect.gen(function* () {
+      const spec = yield* SandboxSpec.decode(planned(prompt, {}, configured).spec)
+      assert.deepStrictEqual(spec.argv, ["cogni-agent"])
+      assert.strictEqual(spec.image, "cogni/runtime:1")
+      assert.deepStrictEqual(spec.inputs, [
+        { name: "messages.json", content: '[{"role":"user","content":"hello"}]' }
+      ])
+      assert.deepStrictEqual(spec.llm, {
+        model: "m1",
+        identity: { billingAccountId: "acct", attempt: 0, graphId: "sandbox:agent" }
+      })
+    })
+  )
+
+  it("a key is in no spec", () => {
+    assert.notInclude(JSON.stringify(planned(prompt, {}, configured)), "sk-planted")
+  })
+})

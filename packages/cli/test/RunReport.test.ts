@@ -1,0 +1,70 @@
+/**
+ * What counts as an answer, and what never does.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as RunReport from "@cogni/sandbox-cli/RunReport"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import { envelope, result, runId } from "./RunResults.ts"
+
+const judge = (over: Parameters<typeof result>[0]) => RunReport.judge(minimal, result(over))
+
+describe("RunReport", () => {
+  it("an envelope and exit code 0 are an answer", () => {
+    const verdict = judge({ stdout: envelope("Lima") })
+    assert.deepStrictEqual(verdict, { exitCode: 0, answer: { text: "Lima" }, problem: undefined })
+  })
+
+  it("a good envelope and another exit code are none", () => {
+    const verdict = judge({ exitCode: 137, stdout: envelope("Lima"), stderr: "one\nKilled\n" })
+    assert.isUndefined(verdict.answer)
+    assert.strictEqual(verdict.exitCode, 137)
+    assert.include(verdict.problem?.message ?? "", "after saying: Killed")
+  })
+
+  it("an error envelope is an error: with the agent's code, or 76 where it ended as if all were well", () => {
+    const stdout = envelope("half", { code: "http_500", message: "The model answered 500" })
+    assert.strictEqual(judge({ exitCode: 1, stdout }).exitCode, 1)
+    const verdict = judge({ stdout })
+    assert.strictEqual(verdict.exitCode, 76)
+    assert.isUndefined(verdict.answer)
+    assert.strictEqual(verdict.problem?.message, "the agent failed: The model answered 500 (http_500)")
+  })
+
+  it("noise is no answer, and says where to look", () => {
+    const verdict = judge({ stdout: "hello" })
+    assert.strictEqual(verdict.exitCode, 76)
+    assert.include(verdict.problem?.message ?? "", `cogni-sandbox logs ${runId}`)
+  })
+
+  it("an agent's words cannot break the line they are quoted in", () => {
+    const verdict = judge({ exitCode: 2, stderr: "fine\n\u001b[2Jcogni\rx" })
+    assert.notMatch(verdict.problem?.message ?? "", /[\n\r\u001b]/u)
+  })
+
+  it("as JSON, an answer and an error exclude each other", () => {
+    const good = result({ stdout: envelope("Lima") })
+    assert.containSubset(RunReport.agentJson(minimal, good, RunReport.judge(minimal, good), true), {
+      ok: true,
+      demo: true,
+      runId,
+      agent: "agent",
+      exitCode: 0,
+      answer: "Lima",
+      durationMs: 346,
+      timings: [{ phase: "create", durationMs: 12.3 }]
+    })
+    const bad = result({ exitCode: 1 })
+    const json = RunReport.agentJson(minimal, bad, RunReport.judge(minimal, bad), false)
+    assert.containSubset(json, { ok: false, exitCode: 1, error: { code: "agent", reason: "exit" } })
+    assert.notProperty(json, "answer")
+    assert.notProperty(json, "demo")
+  })
+
+  it("as JSON, a command has its whole output, whatever its exit code", () => {
+    assert.containSubset(RunReport.commandJson(result({ exitCode: 3, stdout: "a\n" }), false), {
+      ok: false,
+      exitCode: 3,
+      output: { stdout: { text: "a\n", bytes: 2, truncated: false } }
+    })
+  })
+})
