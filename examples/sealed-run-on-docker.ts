@@ -20,7 +20,9 @@ const docker = SandboxRunner.layer.pipe(
 )
 
 const program = Effect.gen(function* () {
-  const image = yield* Config.String("COGNI_RUNTIME_IMAGE").pipe(Config.withDefault("cogni-sandbox/runtime:latest"))
+  const image = yield* Config.String("COGNI_RUNTIME_IMAGE").pipe(
+    Config.withDefault("cogni-sandbox/runtime:latest")
+  )
   const runner = yield* SandboxRunner.SandboxRunner
   const result = yield* runner.run({
     image,

@@ -11,7 +11,9 @@ export const docker = (...argv: ReadonlyArray<string>): Effect.Effect<string> =>
 
 /** An internal network of the test's own. */
 export const internalNetwork = Effect.fnUntraced(function* (name: string) {
-  yield* Effect.acquireRelease(docker("network", "create", "--internal", name), () => docker("network", "rm", name))
+  yield* Effect.acquireRelease(docker("network", "create", "--internal", name), () =>
+    docker("network", "rm", name)
+  )
   return name
 })
 

@@ -16,7 +16,9 @@ import { join } from "node:path"
 export const leftovers = DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
   Effect.map((found) => {
     const own = formatOwner(HostOwner.self())
-    return found.filter(({ labels }) => labels[label.owner] === own).map(({ kind, name }) => `${kind} ${name}`)
+    return found
+      .filter(({ labels }) => labels[label.owner] === own)
+      .map(({ kind, name }) => `${kind} ${name}`)
   }),
   Effect.orDie
 )
@@ -26,13 +28,17 @@ export const directories = (stateDirectory: string): ReadonlyArray<string> => {
   const runs = join(stateDirectory, "runs")
   return existsSync(runs)
     ? readdirSync(runs).flatMap((run) =>
-        FileRunStore.transientEntries.map((entry) => join(runs, run, entry)).filter((path) => existsSync(path))
+        FileRunStore.transientEntries
+          .map((entry) => join(runs, run, entry))
+          .filter((path) => existsSync(path))
       )
     : []
 }
 
 /** Fails when anything of the kind is there at the end. */
-export const layer = (options: { readonly stateDirectory: string }): Layer.Layer<never, never, DockerApi.DockerApi> =>
+export const layer = (options: {
+  readonly stateDirectory: string
+}): Layer.Layer<never, never, DockerApi.DockerApi> =>
   Layer.effectDiscard(
     Effect.flatMap(DockerApi.DockerApi, (api) =>
       Effect.addFinalizer(() =>

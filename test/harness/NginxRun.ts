@@ -14,9 +14,7 @@ import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as ScriptedUpstream from "@cogni/sandbox-proxy/testing/ScriptedUpstream"
-
-export const proxyImage = "cogni-sandbox/proxy:latest"
-export const runtimeImage = "cogni-sandbox/runtime:latest"
+import * as Images from "./Images.ts"
 
 export const identity: typeof LlmIdentity.Type = {
   billingAccountId: "acct-42",
@@ -106,7 +104,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
   )
   const upstream = yield* ScriptedUpstream.acquire(options.script ?? [{ _tag: "Answer" }])
   const proxy = yield* NginxLlmProxy.make({
-    image: proxyImage,
+    image: Images.proxy,
     upstream: { type: "host", url: options.url ?? `${upstream.url}${options.basePath ?? ""}` },
     key: Redacted.make(options.key ?? key)
   }).pipe(Effect.provideService(ContainerRuntime, runtime))
@@ -119,7 +117,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
   const sandbox = yield* runtime.acquire({
     runId,
     role: "agent",
-    image: runtimeImage,
+    image: Images.runtime,
     argv: ["sleep", "infinity"],
     env: { COGNI_SOCKET: socketPath },
     user: { userId: 1000, groupId: 1000 },

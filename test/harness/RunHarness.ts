@@ -27,7 +27,9 @@ export class Directory extends Context.Service<Directory, string>()("test/Direct
 }
 
 /** Over the engine that is running; `proxy` is the way out, none when left out. */
-export const layer = <E = never, R = never>(proxy: Layer.Layer<LlmProxy, E, R> = layerNoop as Layer.Layer<LlmProxy, E, R>) => {
+export const layer = <E = never, R = never>(
+  proxy: Layer.Layer<LlmProxy, E, R> = layerNoop as Layer.Layer<LlmProxy, E, R>
+) => {
   const store = Layer.unwrap(Effect.map(Directory, (directory) => FileRunStore.layer({ directory })))
   const leaks = Layer.unwrap(Effect.map(Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
   return SandboxRunner.layer.pipe(

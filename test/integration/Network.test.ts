@@ -17,7 +17,17 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("netwo
   it.effect("a sandbox on an internal network reaches its neighbour, and nothing further", () =>
     Effect.gen(function* () {
       const networkName = yield* internalNetwork(`cogni-test-${process.pid}-in`)
-      yield* container("--network", networkName, "--network-alias", "neighbour", "--entrypoint", "node", Images.runtime, "-e", server)
+      yield* container(
+        "--network",
+        networkName,
+        "--network-alias",
+        "neighbour",
+        "--entrypoint",
+        "node",
+        Images.runtime,
+        "-e",
+        server
+      )
       const runner = yield* SandboxRunner
       const near = yield* runner.run({
         image: Images.runtime,
@@ -47,7 +57,11 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("netwo
     Effect.gen(function* () {
       const runner = yield* SandboxRunner
       const error = yield* Effect.flip(
-        runner.run({ image: Images.runtime, argv: ["true"], network: { mode: "internal", networkName: "cogni-absent" } })
+        runner.run({
+          image: Images.runtime,
+          argv: ["true"],
+          network: { mode: "internal", networkName: "cogni-absent" }
+        })
       )
       assert.strictEqual(error.reason._tag, "ContainerFailed")
       assert.include(error.message, "docker network create --internal cogni-absent")
@@ -57,11 +71,17 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("netwo
   it.effect("a network with a route out is refused", () =>
     Effect.gen(function* () {
       const networkName = `cogni-test-${process.pid}-wide`
-      yield* Effect.acquireRelease(docker("network", "create", networkName), () => docker("network", "rm", networkName))
+      yield* Effect.acquireRelease(docker("network", "create", networkName), () =>
+        docker("network", "rm", networkName)
+      )
       const runner = yield* SandboxRunner
       for (const name of [networkName, "bridge", "host"]) {
         const error = yield* Effect.flip(
-          runner.run({ image: Images.runtime, argv: ["true"], network: { mode: "internal", networkName: name } })
+          runner.run({
+            image: Images.runtime,
+            argv: ["true"],
+            network: { mode: "internal", networkName: name }
+          })
         )
         assert.strictEqual(error.reason._tag, "ContainerFailed", name)
         assert.include(error.message, "route out")

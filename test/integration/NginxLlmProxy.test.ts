@@ -13,6 +13,7 @@ import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import * as Images from "../harness/Images.ts"
 import * as NginxRun from "../harness/NginxRun.ts"
 
 const post = (target = "/v1/chat/completions", body = "{}") =>
@@ -40,7 +41,7 @@ const alone = (
 LlmProxyContract.suite(
   "nginx, on Docker",
   NginxLlmProxy.layer({
-    image: NginxRun.proxyImage,
+    image: Images.proxy,
     upstream: { type: "host", url: "http://127.0.0.1:4000" },
     key: Redacted.make(NginxRun.key)
   }).pipe(Layer.provideMerge(DockerContainerRuntime.layer())),
@@ -371,7 +372,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
           name,
           "--entrypoint",
           "node",
-          NginxRun.runtimeImage,
+          Images.runtime,
           "-e",
           server
         )
@@ -380,7 +381,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
       )
 
       const proxy = yield* NginxLlmProxy.make({
-        image: NginxRun.proxyImage,
+        image: Images.proxy,
         upstream: { type: "container", url: `http://${name}:4000/base`, networkName: network },
         key: Redacted.make(NginxRun.key)
       })
@@ -404,7 +405,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
           `${endpoint.mounts[0]!.source}:/llm-sock:ro`,
           "--entrypoint",
           "node",
-          NginxRun.runtimeImage,
+          Images.runtime,
           "-e",
           client
         )
@@ -431,7 +432,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
             `${name}-other`,
             "--entrypoint",
             "sleep",
-            NginxRun.runtimeImage,
+            Images.runtime,
             "60"
           )
         ),

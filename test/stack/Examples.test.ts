@@ -11,10 +11,14 @@ describe("examples", () => {
   it("sealed-run-on-docker seals a command", async () => {
     const home = await mkdtemp(join(tmpdir(), "cogni-example-"))
     try {
-      const { stdout } = await promisify(execFile)(process.execPath, ["examples/run.ts", "sealed-run-on-docker"], {
-        timeout: 30_000,
-        env: { COGNI_RUNTIME_IMAGE: Images.runtime, TMPDIR: home }
-      })
+      const { stdout } = await promisify(execFile)(
+        process.execPath,
+        ["examples/run.ts", "sealed-run-on-docker"],
+        {
+          timeout: 30_000,
+          env: { COGNI_RUNTIME_IMAGE: Images.runtime, TMPDIR: home }
+        }
+      )
       assert.include(stdout, "uid=1000")
       assert.include(stdout, "cannot touch '/etc/x': Read-only file system")
       assert.include(stdout, "held as seen by sandbox, engine, host")

@@ -15,15 +15,22 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("an op
         Effect.gen(function* () {
           const sandbox = yield* runner.open({ image: Images.runtime })
           yield* sandbox.exec(["sh", "-c", "echo kept > file; export WORD=lost"])
-          const second = yield* sandbox.exec(["sh", "-c", "cat file; echo \"[$WORD]\"; echo said >&2; exit 3"], {
-            env: { OTHER: "x" },
-            workingDirectory: "/workspace"
-          })
+          const second = yield* sandbox.exec(
+            ["sh", "-c", 'cat file; echo "[$WORD]"; echo said >&2; exit 3'],
+            {
+              env: { OTHER: "x" },
+              workingDirectory: "/workspace"
+            }
+          )
           assert.deepStrictEqual(
             [second.exitCode, second.output.stdout.text, second.output.stderr.text],
             [3, "kept\n[]\n", "said\n"]
           )
-          const held = yield* sandbox.exec(["sh", "-c", "grep -c '^Cap.*0000000000000000$' /proc/self/status; grep NoNewPrivs /proc/self/status; id -u"])
+          const held = yield* sandbox.exec([
+            "sh",
+            "-c",
+            "grep -c '^Cap.*0000000000000000$' /proc/self/status; grep NoNewPrivs /proc/self/status; id -u"
+          ])
           assert.strictEqual(held.output.stdout.text, "5\nNoNewPrivs:\t1\n1000\n")
           return sandbox.runId
         })

@@ -27,13 +27,19 @@ class Upstream extends Context.Service<Upstream, DemoUpstream.DemoUpstream>()("t
 
 const proxy = Layer.unwrap(
   Effect.map(Upstream, ({ url }) =>
-    NginxLlmProxy.layer({ image: Images.proxy, upstream: { type: "host", url: url! }, key: Redacted.make(key) })
+    NginxLlmProxy.layer({
+      image: Images.proxy,
+      upstream: { type: "host", url: url! },
+      key: Redacted.make(key)
+    })
   )
 )
 
 const logged: Array<string> = []
 const logs = Layer.merge(
-  Logger.layer([Logger.make(({ cause, message }) => void logged.push(JSON.stringify({ message, cause: String(cause) })))]),
+  Logger.layer([
+    Logger.make(({ cause, message }) => void logged.push(JSON.stringify({ message, cause: String(cause) })))
+  ]),
   Layer.succeed(References.MinimumLogLevel, "Trace")
 )
 
@@ -50,7 +56,12 @@ const identity = {
 const spec: SandboxSpecInput = {
   image: Images.runtime,
   argv: ["cogni-agent"],
-  inputs: [{ name: "messages.json", content: JSON.stringify([{ role: "user", content: "What is the capital of Peru?" }]) }],
+  inputs: [
+    {
+      name: "messages.json",
+      content: JSON.stringify([{ role: "user", content: "What is the capital of Peru?" }])
+    }
+  ],
   llm: { model: "demo", identity },
   limits: { runtimeSecondsMax: 60 }
 }
@@ -77,33 +88,35 @@ done
 const whole = RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer), Layer.provideMerge(logs))
 
 layer(whole, { excludeTestServices: true, timeout: 120_000 })("a key in the proxy", (it) => {
-  it.effect("the agent gets its answer, and the upstream sees our key and identity, and nothing of the client's", () =>
-    Effect.gen(function* () {
-      const runner = yield* SandboxRunner
-      const result = yield* runner.run(spec)
-      const envelope = JSON.parse(result.output.stdout.text)
-      assert.strictEqual(result.exitCode, 0)
-      assert.isNull(envelope.meta.error)
-      assert.include(envelope.payloads[0].text, "What is the capital of Peru?")
+  it.effect(
+    "the agent gets its answer, and the upstream sees our key and identity, and nothing of the client's",
+    () =>
+      Effect.gen(function* () {
+        const runner = yield* SandboxRunner
+        const result = yield* runner.run(spec)
+        const envelope = JSON.parse(result.output.stdout.text)
+        assert.strictEqual(result.exitCode, 0)
+        assert.isNull(envelope.meta.error)
+        assert.include(envelope.payloads[0].text, "What is the capital of Peru?")
 
-      const [request] = (yield* (yield* Upstream).received).slice(-1)
-      const headers = new Map(request!.headers.map(([name, value]) => [name.toLowerCase(), value]))
-      assert.strictEqual(headers.get("authorization"), `Bearer ${key}`)
-      assert.strictEqual(headers.get("x-litellm-end-user-id"), identity.billingAccountId)
-      assert.strictEqual(headers.get("x-litellm-customer-id"), identity.billingAccountId)
-      assert.deepStrictEqual(JSON.parse(headers.get("x-litellm-spend-logs-metadata")!), {
-        run_id: result.runId,
-        attempt: 1,
-        user_id: "user-7",
-        graph_id: "sandbox:agent",
-        existing_trace_id: "trace-1",
-        session_id: "session-9",
-        trace_user_id: "tracer"
+        const [request] = (yield* (yield* Upstream).received).slice(-1)
+        const headers = new Map(request!.headers.map(([name, value]) => [name.toLowerCase(), value]))
+        assert.strictEqual(headers.get("authorization"), `Bearer ${key}`)
+        assert.strictEqual(headers.get("x-litellm-end-user-id"), identity.billingAccountId)
+        assert.strictEqual(headers.get("x-litellm-customer-id"), identity.billingAccountId)
+        assert.deepStrictEqual(JSON.parse(headers.get("x-litellm-spend-logs-metadata")!), {
+          run_id: result.runId,
+          attempt: 1,
+          user_id: "user-7",
+          graph_id: "sandbox:agent",
+          existing_trace_id: "trace-1",
+          session_id: "session-9",
+          trace_user_id: "tracer"
+        })
+        assert.strictEqual(result.llm?.calls.length, 1)
+        assert.strictEqual(result.llm?.calls[0]?.status, 200)
+        assert.isDefined(result.llm?.calls[0]?.callId)
       })
-      assert.strictEqual(result.llm?.calls.length, 1)
-      assert.strictEqual(result.llm?.calls[0]?.status, 200)
-      assert.isDefined(result.llm?.calls[0]?.callId)
-    })
   )
 
   it.effect("is nowhere inside the sandbox, and its socket can be neither removed nor replaced", () =>
@@ -127,12 +140,20 @@ layer(whole, { excludeTestServices: true, timeout: 120_000 })("a key in the prox
           event._tag !== "PostureVerified"
             ? Effect.succeed("")
             : Effect.gen(function* () {
-                const ids = (yield* docker("ps", "-aq", "--filter", "label=dev.cogni.sandbox.run")).trim().split("\n")
+                const ids = (yield* docker("ps", "-aq", "--filter", "label=dev.cogni.sandbox.run"))
+                  .trim()
+                  .split("\n")
                 const known = yield* docker("inspect", ...ids)
                 assert.include(known, "-proxy", "the proxy's container was looked at")
                 const volumes = yield* docker("volume", "ls", "-q", "--filter", "label=dev.cogni.sandbox.run")
                 const onDisk = yield* Effect.promise(() =>
-                  promisify(execFile)("grep", ["-rlsa", key, directory, "/var/lib/docker/containers", "/var/lib/docker/volumes"]).then(
+                  promisify(execFile)("grep", [
+                    "-rlsa",
+                    key,
+                    directory,
+                    "/var/lib/docker/containers",
+                    "/var/lib/docker/volumes"
+                  ]).then(
                     ({ stdout }) => stdout,
                     (thrown) => (thrown as { stdout: string }).stdout
                   )
@@ -155,7 +176,9 @@ layer(whole, { excludeTestServices: true, timeout: 120_000 })("a key in the prox
       const found = yield* Effect.promise(
         () =>
           new Promise<string>((resolve, reject) => {
-            const save = spawn("docker", ["save", Images.runtime, Images.proxy], { stdio: ["ignore", "pipe", "inherit"] })
+            const save = spawn("docker", ["save", Images.runtime, Images.proxy], {
+              stdio: ["ignore", "pipe", "inherit"]
+            })
             const grep = spawn("grep", ["-ac", "planted-7f3c"], { stdio: [save.stdout, "pipe", "inherit"] })
             let counted = ""
             grep.stdout.on("data", (piece) => (counted += piece))
@@ -183,7 +206,11 @@ layer(whole, { excludeTestServices: true, timeout: 120_000 })("a key in the prox
         Effect.flip(runner.run({ ...spec, limits: { runtimeSecondsMax: 1 }, argv: ["sleep", "30"] })),
         Effect.flip(
           Effect.scoped(
-            llm.acquire({ runId: "run-000000000001" as never, llm: { model: "m", identity }, runtimeSecondsMax: 5 })
+            llm.acquire({
+              runId: "run-000000000001" as never,
+              llm: { model: "m", identity },
+              runtimeSecondsMax: 5
+            })
           )
         )
       ])

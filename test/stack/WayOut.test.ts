@@ -29,7 +29,11 @@ const through = <A, E>(
 ) => Effect.provide(use, RunnerModule.layer.pipe(Layer.provide(proxy)), { local: true })
 
 const nginx = (url: string) =>
-  NginxLlmProxy.layer({ image: Images.proxy, upstream: { type: "host", url }, key: Redacted.make("sk-made-up") })
+  NginxLlmProxy.layer({
+    image: Images.proxy,
+    upstream: { type: "host", url },
+    key: Redacted.make("sk-made-up")
+  })
 
 const scripted = Effect.fnUntraced(function* (
   script: readonly [ScriptedUpstream.Step, ...Array<ScriptedUpstream.Step>],
@@ -42,7 +46,8 @@ const scripted = Effect.fnUntraced(function* (
   )
 })
 
-const envelope = (stdout: string) => JSON.parse(stdout) as { payloads: Array<{ text: string }>; meta: { error: null | { message: string } } }
+const envelope = (stdout: string) =>
+  JSON.parse(stdout) as { payloads: Array<{ text: string }>; meta: { error: null | { message: string } } }
 
 layer(RunHarness.layer(), { excludeTestServices: true, timeout: 120_000 })("the way out", (it) => {
   it.effect("an upstream that refuses is an honest error of the agent, and a call on record", () =>
@@ -137,23 +142,35 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 120_000 })("the 
     })
   )
 
-  it.effect("a container on an internal network is an upstream too, and the sandbox has no way to that network", () =>
-    Effect.gen(function* () {
-      const networkName = yield* internalNetwork(`cogni-test-${process.pid}-out`)
-      const server =
-        "require('http').createServer((q,s)=>{s.setHeader('content-type','application/json');s.end(JSON.stringify({choices:[{message:{role:'assistant',content:'from the network: '+q.headers['x-litellm-end-user-id']}}]}))}).listen(4000)"
-      yield* container("--network", networkName, "--network-alias", "litellm", "--entrypoint", "node", Images.runtime, "-e", server)
-      const result = yield* through(
-        NginxLlmProxy.layer({
-          image: Images.proxy,
-          upstream: { type: "container", url: "http://litellm:4000", networkName },
-          key: Redacted.make("sk-made-up")
-        }),
-        SandboxRunner.use((runner) => runner.run(spec))
-      )
-      assert.strictEqual(result.exitCode, 0)
-      assert.strictEqual(envelope(result.output.stdout.text).payloads[0]!.text, "from the network: acct")
-      assert.deepStrictEqual(result.posture.interfaces, ["lo"])
-    })
+  it.effect(
+    "a container on an internal network is an upstream too, and the sandbox has no way to that network",
+    () =>
+      Effect.gen(function* () {
+        const networkName = yield* internalNetwork(`cogni-test-${process.pid}-out`)
+        const server =
+          "require('http').createServer((q,s)=>{s.setHeader('content-type','application/json');s.end(JSON.stringify({choices:[{message:{role:'assistant',content:'from the network: '+q.headers['x-litellm-end-user-id']}}]}))}).listen(4000)"
+        yield* container(
+          "--network",
+          networkName,
+          "--network-alias",
+          "litellm",
+          "--entrypoint",
+          "node",
+          Images.runtime,
+          "-e",
+          server
+        )
+        const result = yield* through(
+          NginxLlmProxy.layer({
+            image: Images.proxy,
+            upstream: { type: "container", url: "http://litellm:4000", networkName },
+            key: Redacted.make("sk-made-up")
+          }),
+          SandboxRunner.use((runner) => runner.run(spec))
+        )
+        assert.strictEqual(result.exitCode, 0)
+        assert.strictEqual(envelope(result.output.stdout.text).payloads[0]!.text, "from the network: acct")
+        assert.deepStrictEqual(result.posture.interfaces, ["lo"])
+      })
   )
 })

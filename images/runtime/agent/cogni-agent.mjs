@@ -10,7 +10,13 @@ import { request } from "node:http"
 import { StringDecoder } from "node:string_decoder"
 
 const began = performance.now()
-const answer = { text: "", model: process.env.COGNI_MODEL || null, usage: undefined, finishReason: null, done: false }
+const answer = {
+  text: "",
+  model: process.env.COGNI_MODEL || null,
+  usage: undefined,
+  finishReason: null,
+  done: false
+}
 
 class AgentError extends Error {
   constructor(code, message) {
@@ -30,7 +36,10 @@ function readMessages() {
       source = readFileSync(place, "utf8")
     } catch (error) {
       if (error.code === "ENOENT" && place !== places.at(-1)) continue
-      throw new AgentError("no_messages", `Cannot read the messages at ${places.join(" or ")}: ${error.message}`)
+      throw new AgentError(
+        "no_messages",
+        `Cannot read the messages at ${places.join(" or ")}: ${error.message}`
+      )
     }
     let messages
     try {
@@ -55,7 +64,10 @@ function completionsUrl() {
     throw new AgentError("bad_base", `OPENAI_API_BASE is not a URL: ${base}`)
   }
   if (url.protocol !== "http:") {
-    throw new AgentError("bad_base", `OPENAI_API_BASE must be http, the way out of the sandbox is local: ${base}`)
+    throw new AgentError(
+      "bad_base",
+      `OPENAI_API_BASE must be http, the way out of the sandbox is local: ${base}`
+    )
   }
   return url
 }
@@ -79,9 +91,13 @@ const excerpt = (text) => {
 
 function takeChunk(chunk) {
   if (chunk === null || typeof chunk !== "object") {
-    throw new AgentError("bad_answer", `The model sent something that is no completion: ${excerpt(JSON.stringify(chunk))}`)
+    throw new AgentError(
+      "bad_answer",
+      `The model sent something that is no completion: ${excerpt(JSON.stringify(chunk))}`
+    )
   }
-  if (chunk.error) throw new AgentError("model_error", `The model failed: ${excerpt(String(errorText(chunk)))}`)
+  if (chunk.error)
+    throw new AgentError("model_error", `The model failed: ${excerpt(String(errorText(chunk)))}`)
   if (chunk.model) answer.model = chunk.model
   if (chunk.usage) answer.usage = chunk.usage
   const choice = chunk.choices?.[0]
@@ -185,10 +201,16 @@ async function ask() {
     json = JSON.parse(text)
   } catch {
     const code = isSuccess ? "bad_answer" : `http_${response.statusCode}`
-    throw new AgentError(code, `The model answered ${response.statusCode} with ${type || "no content type"}, not JSON: ${excerpt(text)}`)
+    throw new AgentError(
+      code,
+      `The model answered ${response.statusCode} with ${type || "no content type"}, not JSON: ${excerpt(text)}`
+    )
   }
   if (!isSuccess) {
-    throw new AgentError(`http_${response.statusCode}`, `The model answered ${response.statusCode}: ${excerpt(String(errorText(json)))}`)
+    throw new AgentError(
+      `http_${response.statusCode}`,
+      `The model answered ${response.statusCode}: ${excerpt(String(errorText(json)))}`
+    )
   }
   takeChunk(json)
   if (typeof json.choices?.[0]?.message?.content !== "string") {
@@ -219,6 +241,11 @@ try {
   failure = explain(error)
   process.stderr.write(`cogni-agent: ${failure.message}\n`)
 }
-const meta = { durationMs: Math.round(performance.now() - began), error: failure, model: answer.model, usage: answer.usage }
+const meta = {
+  durationMs: Math.round(performance.now() - began),
+  error: failure,
+  model: answer.model,
+  usage: answer.usage
+}
 const envelope = JSON.stringify({ payloads: [{ text: answer.text }], meta })
 process.stdout.write(`${envelope}\n`, () => process.exit(failure ? 1 : 0))

@@ -10,7 +10,13 @@ import type { Posture, User } from "./Posture.ts"
 import type { Role } from "./ResourceLabels.ts"
 import type { RunId } from "./RunId.ts"
 import type { Peak } from "./RunResult.ts"
-import type { ContainerFailed, ImageNotFound, PostureMismatch, ProxyFailed, RuntimeUnavailable } from "./SandboxError.ts"
+import type {
+  ContainerFailed,
+  ImageNotFound,
+  PostureMismatch,
+  ProxyFailed,
+  RuntimeUnavailable
+} from "./SandboxError.ts"
 import type { Limits, Network } from "./SandboxSpec.ts"
 
 /** @category errors */
@@ -51,7 +57,13 @@ export interface ContainerSpec {
   readonly network: Network
   readonly limits: Pick<
     Limits,
-    "memoryBytesMax" | "processesMax" | "cpusMax" | "temporaryBytesMax" | "filesOpenMax" | "workspaceBytesMax" | "runtimeSecondsMax"
+    | "memoryBytesMax"
+    | "processesMax"
+    | "cpusMax"
+    | "temporaryBytesMax"
+    | "filesOpenMax"
+    | "workspaceBytesMax"
+    | "runtimeSecondsMax"
   >
   /** Sent on stdin at the start and then closed: the way in for what must not be in the engine's configuration. */
   readonly stdin?: string | undefined

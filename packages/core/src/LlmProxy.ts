@@ -9,7 +9,12 @@ import { Context, Effect, Layer, Ref, type Scope } from "effect"
 import type { Mount } from "./ContainerRuntime.ts"
 import type { RunId } from "./RunId.ts"
 import type { LlmTraffic } from "./RunResult.ts"
-import { type ImageNotFound, ProxyFailed, type ContainerFailed, type RuntimeUnavailable } from "./SandboxError.ts"
+import {
+  type ImageNotFound,
+  ProxyFailed,
+  type ContainerFailed,
+  type RuntimeUnavailable
+} from "./SandboxError.ts"
 import type { LlmAccess } from "./SandboxSpec.ts"
 
 /** @category errors */
@@ -88,7 +93,9 @@ export const makeMemory = Effect.gen(function* () {
       )
     )
     return {
-      mounts: [{ type: "volume", source: `memory-${request.runId}-socket`, target: "/llm-sock", readOnly: true }],
+      mounts: [
+        { type: "volume", source: `memory-${request.runId}-socket`, target: "/llm-sock", readOnly: true }
+      ],
       ready: Effect.asVoid(stillOpen),
       failure: Effect.never,
       traffic: Effect.as(stillOpen, { proxy: "memory", upstream: "memory", calls: [], injectedHeaders: [] })

@@ -64,13 +64,20 @@ const toExit = (exit: number | ContainerExit): ContainerExit =>
   typeof exit === "number" ? { exitCode: exit, oomKilled: false, processesRefused: false, peak: {} } : exit
 
 /** A program under way: what it writes, how it ends, and how it is ended. */
-const execute = Effect.fnUntraced(function* (program: Program, spec: ContainerSpec, argv: ReadonlyArray<string>) {
+const execute = Effect.fnUntraced(function* (
+  program: Program,
+  spec: ContainerSpec,
+  argv: ReadonlyArray<string>
+) {
   const queue = yield* Queue.bounded<OutputChunk, Cause.Done>(16)
   const terminated = yield* Deferred.make<void>()
   const exited = yield* Deferred.make<ContainerExit>()
   const write = (channel: OutputChunk["channel"]) => (output: string | Uint8Array) =>
     Effect.asVoid(
-      Queue.offer(queue, { channel, bytes: typeof output === "string" ? new TextEncoder().encode(output) : output })
+      Queue.offer(queue, {
+        channel,
+        bytes: typeof output === "string" ? new TextEncoder().encode(output) : output
+      })
     )
   const io: ProgramIo = {
     spec,
@@ -83,7 +90,9 @@ const execute = Effect.fnUntraced(function* (program: Program, spec: ContainerSp
     Effect.andThen(Deferred.succeed(exited, toExit(exit)), Queue.end(queue)).pipe(Effect.asVoid)
   const fiber = yield* Effect.forkDetach(
     program(io).pipe(
-      Effect.onExit((exit) => end(Exit.isSuccess(exit) ? exit.value : Cause.hasInterrupts(exit.cause) ? 137 : 139))
+      Effect.onExit((exit) =>
+        end(Exit.isSuccess(exit) ? exit.value : Cause.hasInterrupts(exit.cause) ? 137 : 139)
+      )
     )
   )
   return {
@@ -109,7 +118,11 @@ export const make = (options: MemoryOptions = {}) =>
           Effect.filterOrFail(
             (made) => made,
             () =>
-              new ContainerFailed({ operation: "create", detail: `the name ${name} is in use`, remedy: "Use a fresh run id" })
+              new ContainerFailed({
+                operation: "create",
+                detail: `the name ${name} is in use`,
+                remedy: "Use a fresh run id"
+              })
           )
         ),
         () => Ref.update(resources, (all) => new Map([...all].filter(([key]) => key !== name)))
@@ -156,7 +169,9 @@ export const make = (options: MemoryOptions = {}) =>
         return name
       }),
       leftovers: (runId) =>
-        Effect.map(Ref.get(resources), (all) => [...all].filter(([, owner]) => owner === runId).map(([name]) => name))
+        Effect.map(Ref.get(resources), (all) =>
+          [...all].filter(([, owner]) => owner === runId).map(([name]) => name)
+        )
     })
   })
 

@@ -76,7 +76,16 @@ export const LlmTraffic = Schema.Struct({
 export type LlmTraffic = typeof LlmTraffic.Type
 
 /** Names of the phases of a run, in the order in which they end. @category models */
-export const Phase = Schema.Literals(["workspace", "socket", "create", "start", "proxy", "entrypoint", "agent", "collect"])
+export const Phase = Schema.Literals([
+  "workspace",
+  "socket",
+  "create",
+  "start",
+  "proxy",
+  "entrypoint",
+  "agent",
+  "collect"
+])
 
 /** @category models */
 export type Phase = typeof Phase.Type

@@ -65,7 +65,10 @@ export class RunStore extends Context.Service<
   RunStore,
   {
     /** Claim the id and write the first record. Closing the scope frees what only a living run needs. */
-    readonly open: (runId: RunId, spec: SandboxSpec) => Effect.Effect<OpenRun, RunIdInUse | WorkspaceFailed, Scope.Scope>
+    readonly open: (
+      runId: RunId,
+      spec: SandboxSpec
+    ) => Effect.Effect<OpenRun, RunIdInUse | WorkspaceFailed, Scope.Scope>
     readonly get: (runId: RunId) => Effect.Effect<RunRecord | undefined, WorkspaceFailed>
     /** The newest first. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, WorkspaceFailed>

@@ -152,7 +152,9 @@ export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()
 }
 
 /** The image is not on this host. Nothing is pulled behind the caller's back. @category errors */
-export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNotFound", { image: Schema.String }) {
+export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNotFound", {
+  image: Schema.String
+}) {
   readonly code: ErrorCode = "container_failed"
   readonly isRetryable = false
   override get message(): string {
@@ -216,7 +218,14 @@ export class WorkspaceFailed extends Schema.TaggedError<WorkspaceFailed>()("Work
 // -----------------------------------------------------------------------------
 
 /** @category models */
-export const LimitReason = Schema.Union([TimedOut, OomKilled, PidsExhausted, OutputLimitExceeded, DiskFull, BudgetExceeded])
+export const LimitReason = Schema.Union([
+  TimedOut,
+  OomKilled,
+  PidsExhausted,
+  OutputLimitExceeded,
+  DiskFull,
+  BudgetExceeded
+])
 
 /** @category models */
 export type LimitReason = typeof LimitReason.Type

@@ -8,7 +8,18 @@
  * does, and both meet before the agent's first instruction. Everything is in one scope: success, failure, time-out and
  * interruption end the same way, in reverse order, with nothing left behind.
  */
-import { Clock, Context, Effect, Exit, Layer, Queue, type Schema, SchemaIssue, type Scope, Stream } from "effect"
+import {
+  Clock,
+  Context,
+  Effect,
+  Exit,
+  Layer,
+  Queue,
+  type Schema,
+  SchemaIssue,
+  type Scope,
+  Stream
+} from "effect"
 import { ContainerRuntime } from "./ContainerRuntime.ts"
 import * as AgentWatch from "./internal/AgentWatch.ts"
 import * as Release from "./internal/Release.ts"
@@ -134,7 +145,12 @@ export const make = Effect.gen(function* () {
           ? Effect.succeed(undefined)
           : Release.owned(
               "proxy",
-              proxy.acquire({ runId, llm: spec.llm, runtimeSecondsMax: spec.limits.runtimeSecondsMax, directory })
+              proxy.acquire({
+                runId,
+                llm: spec.llm,
+                runtimeSecondsMax: spec.limits.runtimeSecondsMax,
+                directory
+              })
             ).pipe(life.phase("socket"))
       ],
       { concurrency: "unbounded" }
@@ -172,7 +188,10 @@ export const make = Effect.gen(function* () {
     return { container, endpoint, workspace, posture }
   })
 
-  const live = Effect.fn("SandboxRunner.run")(function* (life: RunLife.RunLife, spec: SandboxSpec.SandboxSpec) {
+  const live = Effect.fn("SandboxRunner.run")(function* (
+    life: RunLife.RunLife,
+    spec: SandboxSpec.SandboxSpec
+  ) {
     yield* Effect.annotateCurrentSpan({
       [Telemetry.attribute.runId]: life.runId,
       [Telemetry.attribute.containerImage]: spec.image,
@@ -186,7 +205,9 @@ export const make = Effect.gen(function* () {
     }).pipe(
       life.phase("agent", AgentWatch.secondsMax(spec.limits)),
       // What was called is said on every path; who pays for it must not depend on how the agent ended.
-      Effect.onExit((exit) => (Exit.isSuccess(exit) || endpoint === undefined ? Effect.void : life.lastLook(endpoint)))
+      Effect.onExit((exit) =>
+        Exit.isSuccess(exit) || endpoint === undefined ? Effect.void : life.lastLook(endpoint)
+      )
     )
     if (endpoint !== undefined) {
       life.llm = yield* endpoint.traffic.pipe(
@@ -205,13 +226,16 @@ export const make = Effect.gen(function* () {
     } satisfies RunResult
   })
 
-  const lifeOf = Effect.fnUntraced(function* (input: unknown, emit: (event: RunEvent) => Effect.Effect<void>) {
+  const lifeOf = Effect.fnUntraced(function* (
+    input: unknown,
+    emit: (event: RunEvent) => Effect.Effect<void>
+  ) {
     const spec = yield* decode(input)
     const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, emit)
     yield* emit({ _tag: "RunStarted", runId: life.runId })
-    const result = yield* Release.scoped(live(life, spec).pipe(Effect.onExit((exit) => life.record(exit)))).pipe(
-      Effect.mapError(life.error)
-    )
+    const result = yield* Release.scoped(
+      live(life, spec).pipe(Effect.onExit((exit) => life.record(exit)))
+    ).pipe(Effect.mapError(life.error))
     yield* emit({ _tag: "RunEnded", result })
     return result
   })

@@ -13,7 +13,10 @@ const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
 const bounded = (minimum: number, maximum: number, fallback: number, description: string) =>
   withDefault(
     Schema.Int.check(
-      Schema.isBetween({ minimum, maximum }, { expected: `a value from ${minimum} to ${maximum} (${description})` })
+      Schema.isBetween(
+        { minimum, maximum },
+        { expected: `a value from ${minimum} to ${maximum} (${description})` }
+      )
     ).annotate({ description }),
     fallback
   )
@@ -41,13 +44,31 @@ const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
 export const Limits = Schema.Struct({
   runtimeSecondsMax: bounded(1, 86_400, 600, "wall clock from the agent's first instruction"),
   stopGraceSecondsMax: bounded(0, 120, 5, "from SIGTERM to SIGKILL"),
-  memoryBytesMax: bounded(6 * MiB, 1024 * GiB, GiB, "memory and tmpfs pages together; there is no swap. The engine's own minimum is 6 MiB"),
+  memoryBytesMax: bounded(
+    6 * MiB,
+    1024 * GiB,
+    GiB,
+    "memory and tmpfs pages together; there is no swap. The engine's own minimum is 6 MiB"
+  ),
   processesMax: bounded(4, 32_768, 256, "processes and threads at one time"),
-  cpusMax: withDefault(Schema.Finite.check(Schema.isBetween({ minimum: 0.01, maximum: 1024 }, { expected: "a value from 0.01 to 1024 (processors)" })), 2),
+  cpusMax: withDefault(
+    Schema.Finite.check(
+      Schema.isBetween(
+        { minimum: 0.01, maximum: 1024 },
+        { expected: "a value from 0.01 to 1024 (processors)" }
+      )
+    ),
+    2
+  ),
   outputBytesMax: bounded(1, 16 * GiB, 64 * MiB, "stdout and stderr together, before the run is ended"),
   outputRetainedBytesMax: bounded(0, 256 * MiB, 4 * MiB, "of each of stdout and stderr, kept in the result"),
   workspaceBytesMax: bounded(64 * KiB, 1024 * GiB, 2 * GiB, "what a run may add to its workspace"),
-  temporaryBytesMax: bounded(64 * KiB, 64 * GiB, 256 * MiB, "of each of /tmp and /home/agent; counted as memory"),
+  temporaryBytesMax: bounded(
+    64 * KiB,
+    64 * GiB,
+    256 * MiB,
+    "of each of /tmp and /home/agent; counted as memory"
+  ),
   filesOpenMax: bounded(16, 16_384, 4096, "open files of one process")
 })
 
@@ -69,7 +90,8 @@ export const Argument = Schema.String.check(
   )
 )
 
-const environmentNameExpected = "a name of at most 128 letters, digits and underscores that starts with no digit"
+const environmentNameExpected =
+  "a name of at most 128 letters, digits and underscores that starts with no digit"
 
 /** @category models */
 export const EnvironmentName = Schema.String.check(
@@ -97,7 +119,9 @@ export const WorkspaceSource = Schema.Union([
   Schema.Struct({ type: Schema.Literal("temporary") }),
   Schema.Struct({
     type: Schema.Literal("directory"),
-    path: Schema.String.check(Schema.isPattern(/^\/[^\0]{0,4094}$/u, { expected: "an absolute path without NUL" }))
+    path: Schema.String.check(
+      Schema.isPattern(/^\/[^\0]{0,4094}$/u, { expected: "an absolute path without NUL" })
+    )
   })
 ])
 
@@ -108,7 +132,8 @@ export type WorkspaceSource = typeof WorkspaceSource.Type
 export const Input = Schema.Struct({
   name: Schema.String.check(
     Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/u, {
-      expected: "a plain file name: at most 100 letters, digits, dots, underscores and hyphens, starting with neither dot nor hyphen"
+      expected:
+        "a plain file name: at most 100 letters, digits, dots, underscores and hyphens, starting with neither dot nor hyphen"
     })
   ),
   content: Schema.String.check(
@@ -162,14 +187,18 @@ export const SandboxSpec = Schema.Struct({
   runId: Schema.optionalKey(RunId),
   /** An image built on the runtime image, so that its entrypoint reports the posture. */
   image: Schema.String.check(
-    Schema.isPattern(/^[a-z0-9][A-Za-z0-9._:/@-]{0,254}$/u, { expected: "the name of an image, such as cogni/agent:1" })
+    Schema.isPattern(/^[a-z0-9][A-Za-z0-9._:/@-]{0,254}$/u, {
+      expected: "the name of an image, such as cogni/agent:1"
+    })
   ),
   /** Executed as it is; no shell is involved. */
   argv: Schema.NonEmptyArray(
     Argument.pipe(Schema.annotateKey({ messageMissingKey: "Expected a program to run, then its arguments" }))
   ),
   env: withDefault(
-    Schema.Record(EnvironmentName, Argument).annotate({ messageUnexpectedKey: `Expected ${environmentNameExpected}` }),
+    Schema.Record(EnvironmentName, Argument).annotate({
+      messageUnexpectedKey: `Expected ${environmentNameExpected}`
+    }),
     {}
   ),
   workspace: withDefault(WorkspaceSource, { type: "temporary" }),
@@ -180,7 +209,10 @@ export const SandboxSpec = Schema.Struct({
   llm: Schema.optionalKey(LlmAccess)
 }).check(
   Schema.makeFilter((spec) => {
-    const bytes = [...spec.argv, ...Object.entries(spec.env).flat()].reduce((sum, text) => sum + bytesOf(text) + 1, 0)
+    const bytes = [...spec.argv, ...Object.entries(spec.env).flat()].reduce(
+      (sum, text) => sum + bytesOf(text) + 1,
+      0
+    )
     return bytes > argumentsBytesMax
       ? `Expected argv and env of at most ${argumentsBytesMax} bytes together (put long text into a file: inputs or the workspace)`
       : undefined
@@ -201,7 +233,9 @@ export const Command = Schema.Struct({
   argv: Schema.NonEmptyArray(Argument),
   env: withDefault(Schema.Record(EnvironmentName, Argument), {}),
   workingDirectory: Schema.optionalKey(
-    Schema.String.check(Schema.isPattern(/^\/[^\0]{0,4094}$/u, { expected: "an absolute path inside the sandbox" }))
+    Schema.String.check(
+      Schema.isPattern(/^\/[^\0]{0,4094}$/u, { expected: "an absolute path inside the sandbox" })
+    )
   )
 })
 

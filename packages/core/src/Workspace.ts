@@ -39,7 +39,9 @@ export interface AcquiredWorkspace {
 export class Workspace extends Context.Service<
   Workspace,
   {
-    readonly acquire: (request: WorkspaceRequest) => Effect.Effect<AcquiredWorkspace, WorkspaceFailed, Scope.Scope>
+    readonly acquire: (
+      request: WorkspaceRequest
+    ) => Effect.Effect<AcquiredWorkspace, WorkspaceFailed, Scope.Scope>
   }
 >()("@cogni/sandbox-core/Workspace") {}
 
@@ -53,7 +55,11 @@ export const makeMemory = (options?: {
     const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
       const path = request.source.type === "directory" ? request.source.path : `/memory/${request.runId}`
       if (request.source.type === "directory" && options?.directories?.has(path) === false) {
-        return yield* new WorkspaceFailed({ path, detail: "does not exist", remedy: "Make it, or name another" })
+        return yield* new WorkspaceFailed({
+          path,
+          detail: "does not exist",
+          remedy: "Make it, or name another"
+        })
       }
       yield* Effect.acquireRelease(
         Ref.update(used, (all) => new Set(all).add(request.runId)),
@@ -62,7 +68,12 @@ export const makeMemory = (options?: {
       return {
         mounts: [
           { type: "directory", source: path, target, readOnly: false },
-          { type: "directory", source: `/memory/${request.runId}/inputs`, target: inputsTarget, readOnly: true }
+          {
+            type: "directory",
+            source: `/memory/${request.runId}/inputs`,
+            target: inputsTarget,
+            readOnly: true
+          }
         ],
         user: { userId: 1000, groupId: 1000 },
         addedBytes: Effect.succeed(0)

@@ -183,7 +183,8 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
       const unknown: ReadonlyArray<End> = [limit]
       const deadline = from + stopGraceSecondsMax + 10
       const asked = ask("Container.stop", from)
-      if (asked.ends !== undefined || asked.at === Number.POSITIVE_INFINITY || reader.ends !== undefined) return unknown
+      if (asked.ends !== undefined || asked.at === Number.POSITIVE_INFINITY || reader.ends !== undefined)
+        return unknown
       const stoppedAt = (at: number): ReadonlyArray<readonly [at: number, ends: ReadonlyArray<End>]> => {
         if (selfExit < at || agent.listens) return [[at, kernel]]
         const kill = at + stopGraceSecondsMax
@@ -320,8 +321,8 @@ const live = Effect.fnUntraced(function* (schedule: Schedule) {
     yield* TestClock.adjust(Duration.seconds(interruption.seconds))
     const saved = yield* record()
     // Over already, with its last words still on their way: that can no longer be interrupted.
-    const closing: ReadonlyArray<string> = ["RunStore.save", "LlmProxy.traffic"]
-    const ending = schedule.faults.some((fault) => closing.includes(fault.operation))
+    const closing = new Set(["RunStore.save", "LlmProxy.traffic"])
+    const ending = schedule.faults.some((fault) => closing.has(fault.operation))
     mustBeInterrupted =
       fiber.pollUnsafe() === undefined &&
       !ending &&

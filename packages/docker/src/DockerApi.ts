@@ -12,7 +12,7 @@ import type { Duplex, Readable } from "node:stream"
 import { finished } from "node:stream/promises"
 import { inspect } from "node:util"
 import { classify, faultOf, isNotFound, isRemovalUnderWay } from "./DockerError.ts"
-import { type DockerAddress, defaultPath, parse } from "./DockerSocket.ts"
+import { type DockerAddress, defaultPath, format, parse } from "./DockerSocket.ts"
 
 /** How long an ordinary call may take. @category constants */
 export const callSecondsMax = 30
@@ -116,7 +116,11 @@ export class DockerApi extends Context.Service<
     readonly remove: (id: string) => Effect.Effect<void, ContainerError>
     readonly exec: (
       id: string,
-      options: { readonly argv: ReadonlyArray<string>; readonly env: ReadonlyArray<string>; readonly workingDirectory?: string | undefined }
+      options: {
+        readonly argv: ReadonlyArray<string>
+        readonly env: ReadonlyArray<string>
+        readonly workingDirectory?: string | undefined
+      }
     ) => Effect.Effect<{ readonly id: string; readonly stream: Duplex }, ContainerError>
     readonly execExitCode: (id: string) => Effect.Effect<number | undefined, ContainerError>
     readonly createVolume: (options: {
@@ -173,14 +177,16 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
             ? signal
             : AbortSignal.any([signal, AbortSignal.timeout((about.secondsMax ?? callSecondsMax) * 1000)])
         ),
-      catch: (thrown) => classify(operation, thrown, about)
+      catch: (thrown) => classify(operation, thrown, { ...about, address: format(address) })
     })
 
   const decoded =
     <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
     (value: unknown): Effect.Effect<A, ContainerError> =>
       Schema.decodeUnknownEffect(schema)(value).pipe(
-        Effect.mapError((error) => classify(operation, new Error(`an answer this library does not know: ${error.message}`)))
+        Effect.mapError((error) =>
+          classify(operation, new Error(`an answer this library does not know: ${error.message}`))
+        )
       )
 
   const absentIsFine = <A>(effect: Promise<A>): Promise<A | undefined> =>
@@ -208,7 +214,9 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
 
   return DockerApi.of({
     address,
-    ping: call("ping", () => docker.version()).pipe(Effect.map((version) => ({ apiVersion: version.ApiVersion }))),
+    ping: call("ping", () => docker.version()).pipe(
+      Effect.map((version) => ({ apiVersion: version.ApiVersion }))
+    ),
     info: call("info", () => docker.info()).pipe(Effect.flatMap(decoded(Info, "info"))),
     imageSize: (image) =>
       call("inspect image", () => absentIsFine(docker.getImage(image).inspect())).pipe(
@@ -317,9 +325,9 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         })
       ).pipe(Effect.asVoid),
     removeVolume: (name) =>
-      call("remove volume", (abortSignal) => absentIsFine(docker.getVolume(name).remove({ abortSignal }))).pipe(
-        Effect.asVoid
-      ),
+      call("remove volume", (abortSignal) =>
+        absentIsFine(docker.getVolume(name).remove({ abortSignal }))
+      ).pipe(Effect.asVoid),
     isInternalNetwork: (name) =>
       call("inspect network", () => absentIsFine(docker.getNetwork(name).inspect())).pipe(
         Effect.map((found) => (found === undefined ? undefined : found.Internal === true))
@@ -335,20 +343,24 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
           docker.listNetworks({ filters, abortSignal })
         ])
         return [
-          ...containers.map(
-            (one): Labelled => ({
-              kind: "container",
-              id: one.Id,
-              name: one.Names[0]?.replace(/^\//u, "") ?? one.Id,
-              labels: one.Labels
-            })
-          ),
-          ...(volumes.Volumes ?? []).map(
-            (one): Labelled => ({ kind: "volume", id: one.Name, name: one.Name, labels: one.Labels ?? {} })
-          ),
-          ...networks.map(
-            (one): Labelled => ({ kind: "network", id: one.Id, name: one.Name, labels: one.Labels ?? {} })
-          )
+          ...containers.map((one): Labelled => ({
+            kind: "container",
+            id: one.Id,
+            name: one.Names[0]?.replace(/^\//u, "") ?? one.Id,
+            labels: one.Labels
+          })),
+          ...(volumes.Volumes ?? []).map((one): Labelled => ({
+            kind: "volume",
+            id: one.Name,
+            name: one.Name,
+            labels: one.Labels ?? {}
+          })),
+          ...networks.map((one): Labelled => ({
+            kind: "network",
+            id: one.Id,
+            name: one.Name,
+            labels: one.Labels ?? {}
+          }))
         ]
       }),
     events: (label) =>
@@ -364,8 +376,9 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
 })
 
 /** @category layers */
-export const layer = (options?: { readonly host?: string | undefined }): Layer.Layer<DockerApi, RuntimeUnavailable> =>
-  Layer.effect(DockerApi, make(options))
+export const layer = (options?: {
+  readonly host?: string | undefined
+}): Layer.Layer<DockerApi, RuntimeUnavailable> => Layer.effect(DockerApi, make(options))
 
 // -----------------------------------------------------------------------------
 // internal
@@ -381,7 +394,12 @@ const answering = (
 ): Promise<Readable> =>
   new Promise((resolve, reject) => {
     docker.modem.dial(
-      { ...call, method: "POST", isStream: true, statusCodes: { 200: true, 404: "no such container", 500: "server error" } },
+      {
+        ...call,
+        method: "POST",
+        isStream: true,
+        statusCodes: { 200: true, 404: "no such container", 500: "server error" }
+      },
       // With isStream the answer is its response.
       (thrown, answer) => (thrown === null ? resolve(answer as Readable) : reject(thrown))
     )
@@ -400,18 +418,27 @@ class QuietAgent extends Agent {
 const decodeEvent = Schema.decodeUnknownOption(Schema.fromJsonString(ContainerEvent))
 
 /** A stream that comes after nobody waits for it any more is closed, not leaked. */
-const abandonable = async <S extends { destroy: () => unknown }>(pending: Promise<unknown>, signal: AbortSignal) => {
+const abandonable = async <S extends { destroy: () => unknown }>(
+  pending: Promise<unknown>,
+  signal: AbortSignal
+) => {
   const stream = pending as Promise<S>
   const aborted = new Promise<never>((_, reject) => {
-    signal.addEventListener("abort", () => reject(Object.assign(new Error("aborted"), { code: "ABORT_ERR" })), {
-      once: true
-    })
+    signal.addEventListener(
+      "abort",
+      () => reject(Object.assign(new Error("aborted"), { code: "ABORT_ERR" })),
+      {
+        once: true
+      }
+    )
   })
   try {
     return await Promise.race([stream, aborted])
   } catch (thrown) {
-    stream.then((late) => late.destroy(), () => undefined)
+    stream.then(
+      (late) => late.destroy(),
+      () => undefined
+    )
     throw thrown
   }
 }
-

@@ -57,6 +57,7 @@ export interface Options {
 export const make = Effect.fnUntraced(function* (options: Options = {}) {
   const api = yield* DockerApi.DockerApi
   const events = yield* ContainerEvents.make(api)
+  const kernelFacts = yield* KernelFacts.make
   const starts = yield* Semaphore.make(options.startsConcurrentMax ?? 2 * availableParallelism())
   const owner = HostOwner.self()
 
@@ -96,7 +97,9 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
           labels: labels(spec.runId, spec.role, spec.limits.runtimeSecondsMax),
           hostConfig
         })
-        .pipe(Effect.tapError((error) => (error._tag === "RuntimeUnavailable" ? removeIfOurs(name) : Effect.void))),
+        .pipe(
+          Effect.tapError((error) => (error._tag === "RuntimeUnavailable" ? removeIfOurs(name) : Effect.void))
+        ),
       (id) => removePatiently(api.remove(id))
     )
   }
@@ -138,10 +141,12 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       yield* starts.withPermits(1)(api.start(id))
       if (!held) yield* attached.send(spec.stdin ?? "")
       const inspected = yield* api.inspect(id)
-      kernel = inspected === undefined ? undefined : yield* KernelFacts.observe(inspected.State.Pid, id)
+      kernel = inspected === undefined ? undefined : yield* kernelFacts.observe(inspected.State.Pid, id)
       yield* ConfirmedExit.state(api, id, { waited: Fiber.join(waiting), outputEnded: attached.ended }).pipe(
         Effect.flatMap((state) =>
-          told.killed && !stopRequested ? ConfirmedExit.killedFromOutside(api) : Effect.sync(() => exitOf(state))
+          told.killed && !stopRequested
+            ? ConfirmedExit.killedFromOutside(api)
+            : Effect.sync(() => exitOf(state))
         ),
         Effect.onExit((exit) => Deferred.done(exited, exit)),
         Effect.forkScoped
@@ -183,7 +188,9 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       return name
     }),
     leftovers: (runId) =>
-      Effect.map(api.labelled(`${ResourceLabels.label.run}=${runId}`), (found) => found.map(({ name }) => name))
+      Effect.map(api.labelled(`${ResourceLabels.label.run}=${runId}`), (found) =>
+        found.map(({ name }) => name)
+      )
   })
 })
 
@@ -227,7 +234,11 @@ const posture = (
     ? Effect.fail(new PostureMismatch({ mismatches: amiss }))
     : Effect.succeed({
         ...seen,
-        confirmedBy: [...seen.confirmedBy, "engine" as const, ...(status === undefined ? [] : ["host" as const])]
+        confirmedBy: [
+          ...seen.confirmedBy,
+          "engine" as const,
+          ...(status === undefined ? [] : ["host" as const])
+        ]
       })
 }
 
@@ -240,7 +251,10 @@ const requireInternal = (api: DockerApi.DockerApi["Service"], spec: ContainerSpe
       : Effect.fail(
           new ContainerFailed({
             operation: "create",
-            detail: internal === undefined ? `there is no network ${networkName}` : `network ${networkName} has a route out`,
+            detail:
+              internal === undefined
+                ? `there is no network ${networkName}`
+                : `network ${networkName} has a route out`,
             remedy: `Make it with: docker network create --internal ${networkName}`
           })
         )
@@ -260,7 +274,11 @@ const exec = (api: DockerApi.DockerApi["Service"], id: string, spec: ExecSpec) =
     return {
       output: AttachedContainer.frames(command.stream),
       exitCode: api.execExitCode(command.id).pipe(
-        Effect.repeat({ schedule: Schedule.spaced("20 millis"), while: (code) => code === undefined, times: 500 }),
+        Effect.repeat({
+          schedule: Schedule.spaced("20 millis"),
+          while: (code) => code === undefined,
+          times: 500
+        }),
         Effect.flatMap((code) =>
           code === undefined
             ? Effect.fail(

@@ -68,11 +68,19 @@ export const engineFindings = (info: DockerApi.Info, apiVersion: string): Readon
         "Boot with swapaccount=1, or turn swap off: otherwise a run can swap past its memory limit and does not start"
       )
     : info.PidsLimit === false
-      ? fail("cgroups", "without a limit on processes", "Enable the pids controller: a fork bomb could not be held")
+      ? fail(
+          "cgroups",
+          "without a limit on processes",
+          "Enable the pids controller: a fork bomb could not be held"
+        )
       : ok("cgroups", `version ${info.CgroupVersion ?? "?"}, driver ${info.CgroupDriver ?? "?"}`),
   (info.SecurityOptions ?? []).some((option) => option.includes("seccomp") && !option.includes("unconfined"))
     ? ok("seccomp", "the engine's default filter")
-    : fail("seccomp", "the engine runs containers without a filter", "Remove seccomp-profile=unconfined from its configuration"),
+    : fail(
+        "seccomp",
+        "the engine runs containers without a filter",
+        "Remove seccomp-profile=unconfined from its configuration"
+      ),
   ok("capacity", `${info.NCPU} CPUs, ${mebibytes(info.MemTotal)} of memory`)
 ]
 
@@ -94,8 +102,16 @@ const socketFinding = (address: DockerAddress): Effect.Effect<Finding> =>
           () => ok("socket", address.path),
           (thrown: NodeJS.ErrnoException) =>
             thrown.code === "ENOENT"
-              ? fail("socket", `${address.path} does not exist`, "Start the engine (./dev setup), or set DOCKER_HOST")
-              : fail("socket", `${address.path}: ${thrown.code}`, "Add this user to the docker group, or run as root")
+              ? fail(
+                  "socket",
+                  `${address.path} does not exist`,
+                  "Start the engine (./dev setup), or set DOCKER_HOST"
+                )
+              : fail(
+                  "socket",
+                  `${address.path}: ${thrown.code}`,
+                  "Add this user to the docker group, or run as root"
+                )
         )
       )
 
@@ -113,7 +129,11 @@ const diskFinding = (check: string, path: string): Effect.Effect<Finding> =>
     statfs(path).then(
       ({ bavail, bsize }) =>
         bavail * bsize < diskFreeBytesMin
-          ? warn(check, `${mebibytes(bavail * bsize)} free at ${path}`, "Free some: cogni-sandbox prune, docker system df")
+          ? warn(
+              check,
+              `${mebibytes(bavail * bsize)} free at ${path}`,
+              "Free some: cogni-sandbox prune, docker system df"
+            )
           : ok(check, `${mebibytes(bavail * bsize)} free at ${path}`),
       () => ok(check, `${path} cannot be seen from here`)
     )
@@ -129,11 +149,18 @@ const stateFinding = (directory: string): Effect.Effect<Finding> =>
         ? ok("records", directory)
         : warn("records", `${directory} can be written by others`, `chmod go-w ${directory}`)
     } catch (thrown) {
-      return fail("records", `${directory}: ${(thrown as Error).message}`, "Set COGNI_STATE_DIR to a directory this user can write")
+      return fail(
+        "records",
+        `${directory}: ${(thrown as Error).message}`,
+        "Set COGNI_STATE_DIR to a directory this user can write"
+      )
     }
   })
 
-const imageFinding = (api: DockerApi.DockerApi["Service"], { image, name }: DoctorOptions["images"][number]) =>
+const imageFinding = (
+  api: DockerApi.DockerApi["Service"],
+  { image, name }: DoctorOptions["images"][number]
+) =>
   Effect.map(Effect.exit(api.imageSize(image)), (found) =>
     Exit.isSuccess(found) && found.value !== undefined
       ? ok(`image ${name}`, `${image}, ${mebibytes(found.value)}`)

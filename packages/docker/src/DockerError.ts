@@ -12,21 +12,21 @@ export interface EngineFault {
   readonly message: string
 }
 
-const unreachable: Record<string, { readonly detail: string; readonly remedy: string }> = {
+const unreachable: Record<string, { readonly detail: (at: string) => string; readonly remedy: string }> = {
   ENOENT: {
-    detail: "is not running: its socket does not exist",
+    detail: (at) => `is not running: there is no socket at ${at}`,
     remedy: "Start it (./dev setup, or systemctl start docker), or set DOCKER_HOST"
   },
   ECONNREFUSED: {
-    detail: "is not running: its socket is left over from one that was killed",
+    detail: (at) => `is not running: nobody listens at ${at}, left over from one that was killed`,
     remedy: "Start it again (./dev setup, or systemctl restart docker)"
   },
   EACCES: {
-    detail: "may not be used by this user",
+    detail: (at) => `may not be used by this user: ${at} is not open to it`,
     remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root"
   },
   EPERM: {
-    detail: "may not be used by this user",
+    detail: (at) => `may not be used by this user: ${at} is not open to it`,
     remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root"
   }
 }
@@ -59,12 +59,19 @@ export const isRemovalUnderWay = (fault: EngineFault): boolean =>
   fault.statusCode === 409 && /removal of container .* is already in progress/iu.test(fault.message)
 
 /** @category converting */
-export const classify = (operation: string, thrown: unknown, about: { readonly image?: string } = {}): ContainerError => {
+export const classify = (
+  operation: string,
+  thrown: unknown,
+  about: { readonly image?: string; readonly address?: string } = {}
+): ContainerError => {
   const fault = faultOf(thrown)
   const failed = (remedy: string) => new ContainerFailed({ operation, detail: fault.message, remedy })
   if (fault.statusCode === undefined) {
     const known = fault.code === undefined ? undefined : unreachable[fault.code]
-    if (known !== undefined) return new RuntimeUnavailable(known)
+    if (known !== undefined) {
+      const detail = known.detail(about.address ?? "its address")
+      return new RuntimeUnavailable({ detail, remedy: known.remedy })
+    }
     // Our own clock. A connection that the engine broke off says "aborted" as well, with a code of its own.
     if (fault.code === "ABORT_ERR" || (fault.code === undefined && /abort/iu.test(fault.message))) {
       return new RuntimeUnavailable({
@@ -72,7 +79,10 @@ export const classify = (operation: string, thrown: unknown, about: { readonly i
         remedy: "It is overloaded or hangs: look at its log (cogni-sandbox doctor)"
       })
     }
-    return new RuntimeUnavailable({ ...wentAway, detail: `${wentAway.detail} (${fault.code ?? fault.message})` })
+    return new RuntimeUnavailable({
+      ...wentAway,
+      detail: `${wentAway.detail} (${fault.code ?? fault.message})`
+    })
   }
   if (fault.statusCode === 404 && about.image !== undefined && /no such image/iu.test(fault.message)) {
     return new ImageNotFound({ image: about.image })
@@ -83,8 +93,11 @@ export const classify = (operation: string, thrown: unknown, about: { readonly i
   if (/executable file not found|no such file or directory/iu.test(fault.message) && operation === "start") {
     return failed("The image has no cogni entrypoint: build it FROM the runtime image (images/README.md)")
   }
-  if (/no space left on device/iu.test(fault.message)) return failed("Free disk space (cogni-sandbox prune, docker system df)")
+  if (/no space left on device/iu.test(fault.message))
+    return failed("Free disk space (cogni-sandbox prune, docker system df)")
   if (/memory limit|minimum memory/iu.test(fault.message)) return failed("Raise limits.memoryBytesMax")
   if (fault.statusCode >= 500) return failed("Look at the engine's log (cogni-sandbox doctor)")
-  return failed("The engine refused it: check the spec, the image and the engine's version (cogni-sandbox doctor)")
+  return failed(
+    "The engine refused it: check the spec, the image and the engine's version (cogni-sandbox doctor)"
+  )
 }

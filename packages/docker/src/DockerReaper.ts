@@ -71,7 +71,10 @@ export const make = Effect.gen(function* () {
 })
 
 /** Needs a `DockerApi`. @category layers */
-export const layerApi: Layer.Layer<DockerReaper, never, DockerApi.DockerApi> = Layer.effect(DockerReaper, make)
+export const layerApi: Layer.Layer<DockerReaper, never, DockerApi.DockerApi> = Layer.effect(
+  DockerReaper,
+  make
+)
 
 /** @category layers */
 export const layer = (options?: {

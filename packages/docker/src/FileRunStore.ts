@@ -8,7 +8,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import { type OpenRun, RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
 import { RunIdInUse, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Layer, Option, Schema } from "effect"
-import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises"
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
 import { homedir } from "node:os"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
@@ -17,7 +17,7 @@ import * as HostOwner from "./HostOwner.ts"
 export const transientEntries = ["workspace", "inputs", "upstream"] as const
 
 /** The newest records that are listed. @category constants */
-export const listedMax = 1000
+export const listedMax = 500
 
 const recordFile = "record.json"
 
@@ -27,7 +27,10 @@ const encodeRecord = Schema.encodeEffect(Record)
 
 /** `$XDG_STATE_HOME/cogni-sandbox`, or below `~/.local/state`. @category constants */
 export const defaultDirectory = (stateHome: string | undefined): string =>
-  join(stateHome === undefined || stateHome === "" ? join(homedir(), ".local", "state") : stateHome, "cogni-sandbox")
+  join(
+    stateHome === undefined || stateHome === "" ? join(homedir(), ".local", "state") : stateHome,
+    "cogni-sandbox"
+  )
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -47,13 +50,16 @@ export const make = (options: { readonly directory: string }) => {
         await rename(`${path}.new`, path)
       })
     }).pipe(
-      Effect.catchCause((cause) => Effect.logWarning(`the record of run ${record.runId} could not be written`, cause))
+      Effect.catchCause((cause) =>
+        Effect.logWarning(`the record of run ${record.runId} could not be written`, cause)
+      )
     )
 
   const read = async (runId: string): Promise<RunRecord | undefined> => {
     const text = await readFile(join(runs, runId, recordFile), "utf8").catch(() => undefined)
     const record = Option.getOrUndefined(decodeRecord(text))
-    if (record?.outcome.status !== "running" || !HostOwner.isLeftover(record.owner, undefined, new Date())) return record
+    if (record?.outcome.status !== "running" || !HostOwner.isLeftover(record.owner, undefined, new Date()))
+      return record
     return { ...record, outcome: { status: "abandoned" } }
   }
 
@@ -63,11 +69,27 @@ export const make = (options: { readonly directory: string }) => {
 
   const list = Effect.flatMap(ids, (names) =>
     attempt(runs, async () => {
-      const records = await Promise.all(names.map(read))
+      const ages = await Promise.all(
+        names.map(async (name) => ({ name, at: await changedAt(join(runs, name)) }))
+      )
+      const newest = ages.toSorted((a, b) => b.at - a.at).slice(0, listedMax)
+      const records = await Promise.all(newest.map(({ name }) => read(name)))
       return records
         .filter((record) => record !== undefined)
         .toSorted((a, b) => b.startedAt.localeCompare(a.startedAt))
-        .slice(0, listedMax)
+    })
+  )
+
+  /** Records of dead owners whose directories still hold what only a living run needs; no other record is read. */
+  const abandoned = Effect.flatMap(ids, (names) =>
+    attempt(runs, async () => {
+      const records = await Promise.all(
+        names.map(async (name) => {
+          const entries = await readdir(join(runs, name)).catch(() => [] as Array<string>)
+          return transientEntries.some((entry) => entries.includes(entry)) ? read(name) : undefined
+        })
+      )
+      return records.filter((record) => record?.outcome.status === "abandoned").map((record) => record!)
     })
   )
 
@@ -92,16 +114,18 @@ export const make = (options: { readonly directory: string }) => {
 
     /** Remove what runs of dead owners left in their directories, and say so in their records. Answers their ids. */
     reap: Effect.gen(function* () {
-      const abandoned = (yield* list).filter((record) => record.outcome.status === "abandoned")
-      for (const record of abandoned) {
+      const found = yield* abandoned
+      for (const record of found) {
         yield* attempt(join(runs, record.runId), () =>
           Promise.all(
-            transientEntries.map((entry) => rm(join(runs, record.runId, entry), { recursive: true, force: true }))
+            transientEntries.map((entry) =>
+              rm(join(runs, record.runId, entry), { recursive: true, force: true })
+            )
           )
         )
         yield* save({ ...record, endedAt: new Date().toISOString() })
       }
-      return abandoned.map((record) => record.runId)
+      return found.map((record) => record.runId)
     }),
 
     /** Forget runs that have ended: their records and audits. Answers their ids. */
@@ -122,6 +146,12 @@ export const layer = (options: { readonly directory: string }): Layer.Layer<RunS
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+const changedAt = (path: string): Promise<number> =>
+  stat(path).then(
+    ({ mtimeMs }) => mtimeMs,
+    () => 0
+  )
 
 const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, WorkspaceFailed> =>
   Effect.tryPromise({

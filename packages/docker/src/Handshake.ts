@@ -16,7 +16,10 @@ export type Said =
 /** @category models */
 export interface Handshake {
   /** Takes a chunk in; answers what was said with it and what of it is the agent's. */
-  readonly push: (chunk: OutputChunk) => { readonly said: ReadonlyArray<Said>; readonly output: OutputChunk | undefined }
+  readonly push: (chunk: OutputChunk) => {
+    readonly said: ReadonlyArray<Said>
+    readonly output: OutputChunk | undefined
+  }
   /** What came instead of a report or a start, for an error message. */
   readonly pending: () => string
 }
@@ -36,7 +39,9 @@ export const make = (): Handshake => {
         state = "over"
         return { _tag: "Started" }
       }
-      return text.startsWith(lines.failed) ? { _tag: "Failed", detail: text.slice(lines.failed.length) } : undefined
+      return text.startsWith(lines.failed)
+        ? { _tag: "Failed", detail: text.slice(lines.failed.length) }
+        : undefined
     }
     report.push(text)
     if (text !== lines.end) return undefined

@@ -15,12 +15,16 @@ export type HostConfig = ReturnType<typeof hostConfig>
 /** Below this a container's own `/dev/shm` stays. @category constants */
 const sharedMemoryBytesMax = 16 * 1024 * 1024
 
+/** One file may grow this far past what the workspace may, so that a run that is over its limit is seen to be. */
+const fileSlackBytes = 64 * 1024
+
 /** CFS period in microseconds; the quota is a share of it. @category constants */
 const cpuPeriodMicros = 100_000
 
 /** @category converting */
 export const hostConfig = (spec: ContainerSpec) => {
   const { limits } = spec
+  const fileBytesMax = limits.workspaceBytesMax + fileSlackBytes
   const temporary = `rw,exec,nosuid,nodev,size=${limits.temporaryBytesMax},mode=1777`
   return {
     // Output is collected before the container is removed, so the engine must not race us.
@@ -52,7 +56,7 @@ export const hostConfig = (spec: ContainerSpec) => {
     // nproc is left out: the kernel counts it per uid over the whole host, so one sandbox could starve another.
     Ulimits: [
       { Name: "core", Soft: 0, Hard: 0 },
-      { Name: "fsize", Soft: limits.workspaceBytesMax, Hard: limits.workspaceBytesMax },
+      { Name: "fsize", Soft: fileBytesMax, Hard: fileBytesMax },
       { Name: "nofile", Soft: limits.filesOpenMax, Hard: limits.filesOpenMax }
     ],
     UsernsMode: ""

@@ -8,10 +8,28 @@
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
-import { type AcquiredWorkspace, inputsTarget, target, Workspace, type WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
+import {
+  type AcquiredWorkspace,
+  inputsTarget,
+  target,
+  Workspace,
+  type WorkspaceRequest
+} from "@cogni/sandbox-core/Workspace"
 import { Effect, Layer } from "effect"
 import { constants, type Stats } from "node:fs"
-import { access, chmod, chown, lstat, mkdir, mkdtemp, opendir, realpath, rm, rmdir, writeFile } from "node:fs/promises"
+import {
+  access,
+  chmod,
+  chown,
+  lstat,
+  mkdir,
+  mkdtemp,
+  opendir,
+  realpath,
+  rm,
+  rmdir,
+  writeFile
+} from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { basename, dirname, join, resolve } from "node:path"
 
@@ -22,7 +40,16 @@ export const defaultUser: User = { userId: 1000, groupId: 1000 }
 export const measuredEntriesMax = 200_000
 
 /** Directories whose mount would hand over the host. A workspace may neither be nor hold one. */
-const forbidden = ["/proc", "/sys", "/dev", "/run/docker.sock", "/var/run/docker.sock", "/var/lib/docker", "/etc/passwd", "/usr/bin"]
+const forbidden = [
+  "/proc",
+  "/sys",
+  "/dev",
+  "/run/docker.sock",
+  "/var/run/docker.sock",
+  "/var/lib/docker",
+  "/etc/passwd",
+  "/usr/bin"
+]
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -62,18 +89,24 @@ export const make = (options?: {
   const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
     const base = request.directory ?? (yield* temporaryDirectory)
     const inputs = yield* writeInputs(base, request)
-    const { path, user } = yield* request.source.type === "temporary" ? fresh(base) : given(request.source.path)
+    const { path, user } = yield* request.source.type === "temporary"
+      ? fresh(base)
+      : given(request.source.path)
     const mounts: Array<Mount> = [
       { type: "directory", source: path, target, readOnly: false },
       { type: "directory", source: inputs, target: inputsTarget, readOnly: true },
       { type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true }
     ]
     // A large workspace is first measured while the agent already runs: it must not wait for that.
-    let before: number | undefined = request.source.type === "temporary" ? yield* attempt(path, () => measure(path)) : undefined
-    const addedBytes = Effect.map(attempt(path, () => measure(path)), (bytes) => {
-      before ??= bytes
-      return Math.max(0, bytes - before)
-    })
+    let before: number | undefined =
+      request.source.type === "temporary" ? yield* attempt(path, () => measure(path)) : undefined
+    const addedBytes = Effect.map(
+      attempt(path, () => measure(path)),
+      (bytes) => {
+        before ??= bytes
+        return Math.max(0, bytes - before)
+      }
+    )
     return { mounts, user, addedBytes } satisfies AcquiredWorkspace
   })
   return Workspace.of({ acquire })
@@ -128,7 +161,9 @@ const writeInputs = (base: string, request: WorkspaceRequest) => {
     attempt(path, async () => {
       await mkdir(path, { mode: 0o755 })
       await Promise.all(
-        request.inputs.map(({ content, name }) => writeFile(join(path, name), content, { flag: "wx", mode: 0o644 }))
+        request.inputs.map(({ content, name }) =>
+          writeFile(join(path, name), content, { flag: "wx", mode: 0o644 })
+        )
       )
       // The umask of the host process must not keep the agent from reading its inputs.
       await chmod(path, 0o755)
@@ -145,8 +180,10 @@ const stat = async (path: string): Promise<Stats> => {
   } catch (thrown) {
     const { code } = thrown as NodeJS.ErrnoException
     if (code === "ENOENT") throw new Refused("does not exist", "Make it first, or name another directory")
-    if (code === "ENOTDIR") throw new Refused("lies below something that is not a directory", "Check the path")
-    if (code === "EACCES") throw new Refused("cannot be reached by this user", "Check the permissions of the directories above it")
+    if (code === "ENOTDIR")
+      throw new Refused("lies below something that is not a directory", "Check the path")
+    if (code === "EACCES")
+      throw new Refused("cannot be reached by this user", "Check the permissions of the directories above it")
     throw thrown
   }
 }
@@ -160,10 +197,17 @@ const examine = async (asked: string, neverHeld: ReadonlyArray<string>) => {
       "Name the directory itself, so that it cannot be exchanged"
     )
   }
-  if (!found.isDirectory()) throw new Refused("is not a directory", "Name a directory; single files can be inputs")
+  if (!found.isDirectory())
+    throw new Refused("is not a directory", "Name a directory; single files can be inputs")
   const path = join(await realpath(dirname(absolute)), basename(absolute))
-  const held = neverHeld.find((other) => path === "/" || other === path || other.startsWith(`${path}/`) || path.startsWith(`${other}/`))
-  if (held !== undefined) throw new Refused(`would hand ${held} to the agent`, "Name a directory of a project, not one of the system")
+  const held = neverHeld.find(
+    (other) => path === "/" || other === path || other.startsWith(`${path}/`) || path.startsWith(`${other}/`)
+  )
+  if (held !== undefined)
+    throw new Refused(
+      `would hand ${held} to the agent`,
+      "Name a directory of a project, not one of the system"
+    )
   return { path, user: await userFor(path, found) }
 }
 

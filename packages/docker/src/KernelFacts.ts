@@ -9,10 +9,13 @@ import { closeSync, openSync, readFileSync, readSync, watch } from "node:fs"
 import { Effect, type Scope } from "effect"
 
 /**
- * How often the figures are read while a container runs. Its control group is gone before its end is told, so what is
- * not read in the milliseconds in which it is taken down is never known; each reading takes some ten microseconds.
+ * How long between two readings of a container's figures. Its control group is gone before its end is told, so what is
+ * not read in the milliseconds before is never known.
  */
-const sampleMillis = 5
+const sampleMillisMin = 5
+
+/** A reading takes some forty microseconds: with more containers than this at once, each is read less often. */
+const frequentlyReadMax = 4
 
 /** @category models */
 export interface KernelFacts {
@@ -28,6 +31,15 @@ export interface KernelWatch {
   readonly facts: () => KernelFacts
 }
 
+/** One for all containers of a process, so that watching many costs no more than watching a few. @category models */
+export interface KernelObserver {
+  /** Until the scope closes; `undefined` where the container's control groups cannot be seen. */
+  readonly observe: (
+    processId: number,
+    containerId: string
+  ) => Effect.Effect<KernelWatch | undefined, never, Scope.Scope>
+}
+
 const read = (path: string): string | undefined => {
   try {
     return readFileSync(path, "utf8")
@@ -37,9 +49,7 @@ const read = (path: string): string | undefined => {
 }
 
 /** A file that is read again and again; opened once. */
-const opened = (
-  path: string
-): Effect.Effect<() => string | undefined, never, Scope.Scope> =>
+const opened = (path: string): Effect.Effect<() => string | undefined, never, Scope.Scope> =>
   Effect.acquireRelease(
     Effect.sync(() => {
       try {
@@ -72,7 +82,15 @@ const count = (text: string | undefined, key?: string): number | undefined => {
 /** Where the figures of a process lie. Pure. @category converting */
 export const cgroupFiles = (
   cgroup: string
-): { readonly memoryPeak: string; readonly memoryEvents: string; readonly pidsEvents: string; readonly pidsPeak: string; readonly pids: string } | undefined => {
+):
+  | {
+      readonly memoryPeak: string
+      readonly memoryEvents: string
+      readonly pidsEvents: string
+      readonly pidsPeak: string
+      readonly pids: string
+    }
+  | undefined => {
   const path = (controller: string) =>
     cgroup
       .split("\n")
@@ -100,70 +118,83 @@ export const cgroupFiles = (
 
 /** `/proc/PID/status`, only when that process really is of this container on this host. @category constructors */
 export const processStatus = (processId: number, containerId: string): string | undefined =>
-  read(`/proc/${processId}/cgroup`)?.includes(containerId) === true ? read(`/proc/${processId}/status`) : undefined
+  read(`/proc/${processId}/cgroup`)?.includes(containerId) === true
+    ? read(`/proc/${processId}/status`)
+    : undefined
 
-/** `undefined` where the container's control groups cannot be seen. @category constructors */
-export const observe = (
-  processId: number,
-  containerId: string
-): Effect.Effect<KernelWatch | undefined, never, Scope.Scope> =>
-  Effect.gen(function* () {
+/** @category constructors */
+export const make: Effect.Effect<KernelObserver, never, Scope.Scope> = Effect.gen(function* () {
+  const samplers = new Set<() => void>()
+  let timer: NodeJS.Timeout | undefined
+  const tick = () => {
+    for (const sample of samplers) sample()
+    timer = samplers.size === 0 ? undefined : schedule()
+  }
+  const schedule = () =>
+    setTimeout(tick, sampleMillisMin * Math.max(1, samplers.size / frequentlyReadMax)).unref()
+  yield* Effect.addFinalizer(() => Effect.sync(() => clearTimeout(timer)))
+
+  const observe = Effect.fnUntraced(function* (processId: number, containerId: string) {
     const cgroup = read(`/proc/${processId}/cgroup`)
     if (cgroup?.includes(containerId) !== true) return undefined
     const files = cgroupFiles(cgroup)
     if (files === undefined) return undefined
+    const seen = yield* watchOne(files)
+    yield* Effect.acquireRelease(
+      Effect.sync(() => {
+        samplers.add(seen.sample)
+        timer ??= schedule()
+      }),
+      () => Effect.sync(() => samplers.delete(seen.sample))
+    )
+    return seen
+  })
+  return { observe }
+})
 
-    let oomKilled = false
-    let processesRefused = false
-    let memoryBytes: number | undefined
-    let processes: number | undefined
-    const most = (before: number | undefined, now: number | undefined) =>
-      now === undefined ? before : Math.max(before ?? 0, now)
-    const memoryPeak = yield* opened(files.memoryPeak)
-    const memoryEvents = yield* opened(files.memoryEvents)
-    const pidsPeak = yield* opened(files.pidsPeak)
-    const pids = yield* opened(files.pids)
-    const pidsEvents = yield* opened(files.pidsEvents)
-    const sample = () => {
-      memoryBytes = most(memoryBytes, count(memoryPeak()))
-      processes = most(processes, count(pidsPeak()) ?? count(pids()))
-      oomKilled ||= (count(memoryEvents(), "oom_kill") ?? 0) > 0
-      processesRefused ||= (count(pidsEvents(), "max") ?? 0) > 0
-    }
-    sample()
-    yield* Effect.acquireRelease(
-      Effect.sync(() => {
-        const timer = setInterval(sample, sampleMillis)
-        timer.unref()
-        return timer
-      }),
-      (timer) => Effect.sync(() => clearInterval(timer))
-    )
-    // Some kernels tell of a refused process at once (those with the second version of control groups).
-    yield* Effect.acquireRelease(
-      Effect.sync(() => {
-        try {
-          const watcher = watch(files.pidsEvents, { persistent: false }, (event) => {
-            // It only ever changes when a process was refused; its count may be gone before it can be read.
-            if (event === "change") processesRefused = true
-          })
-          watcher.on("error", () => watcher.close())
-          return watcher
-        } catch {
-          return undefined
-        }
-      }),
-      (watcher) => Effect.sync(() => watcher?.close())
-    )
-    return {
-      sample,
-      facts: () => ({
-        oomKilled,
-        processesRefused,
-        peak: {
-          ...(memoryBytes === undefined ? {} : { memoryBytes }),
-          ...(processes === undefined ? {} : { processes })
-        }
-      })
+const most = (before: number | undefined, now: number | undefined) =>
+  now === undefined ? before : Math.max(before ?? 0, now)
+
+const watchOne = Effect.fnUntraced(function* (files: NonNullable<ReturnType<typeof cgroupFiles>>) {
+  const memoryPeak = yield* opened(files.memoryPeak)
+  const memoryEvents = yield* opened(files.memoryEvents)
+  const pidsPeak = yield* opened(files.pidsPeak)
+  const pids = yield* opened(files.pids)
+  const pidsEvents = yield* opened(files.pidsEvents)
+  let oomKilled = false
+  let processesRefused = false
+  let memoryBytes: number | undefined
+  let processes: number | undefined
+  const sample = () => {
+    memoryBytes = most(memoryBytes, count(memoryPeak()))
+    processes = most(processes, count(pidsPeak()) ?? count(pids()))
+    oomKilled ||= (count(memoryEvents(), "oom_kill") ?? 0) > 0
+    processesRefused ||= (count(pidsEvents(), "max") ?? 0) > 0
+  }
+  sample()
+  // The second version of control groups tells of a refused process at once.
+  yield* Effect.acquireRelease(
+    Effect.sync(() => {
+      try {
+        const watcher = watch(files.pidsEvents, { persistent: false }, (event) => {
+          // It only ever changes when a process was refused; its count may be gone before it can be read.
+          if (event === "change") processesRefused = true
+        })
+        watcher.on("error", () => watcher.close())
+        return watcher
+      } catch {
+        return undefined
+      }
+    }),
+    (watcher) => Effect.sync(() => watcher?.close())
+  )
+  const facts = (): KernelFacts => ({
+    oomKilled,
+    processesRefused,
+    peak: {
+      ...(memoryBytes === undefined ? {} : { memoryBytes }),
+      ...(processes === undefined ? {} : { processes })
     }
   })
+  return { sample, facts } satisfies KernelWatch
+})

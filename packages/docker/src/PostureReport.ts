@@ -103,7 +103,10 @@ export const parseReport = (text: string): Posture | undefined => {
 }
 
 /** What the engine's own configuration of the container must say; each difference is one sentence. @category predicates */
-export const engineMismatches = (asked: HostConfig, used: Readonly<Record<string, unknown>>): ReadonlyArray<string> =>
+export const engineMismatches = (
+  asked: HostConfig,
+  used: Readonly<Record<string, unknown>>
+): ReadonlyArray<string> =>
   compared.flatMap((name) => {
     const [want, got] = [canonical(asked[name]), canonical(used[name])]
     return want === got ? [] : [`the engine uses ${name} ${got}, not ${want}`]
@@ -112,7 +115,8 @@ export const engineMismatches = (asked: HostConfig, used: Readonly<Record<string
 /** Engines write what is empty as null, and keep lists and maps in an order of their own. */
 const canonical = (value: unknown): string => {
   if (value === null || value === undefined || value === "") return "nothing"
-  if (Array.isArray(value)) return value.length === 0 ? "nothing" : `[${value.map(canonical).toSorted().join(", ")}]`
+  if (Array.isArray(value))
+    return value.length === 0 ? "nothing" : `[${value.map(canonical).toSorted().join(", ")}]`
   if (typeof value !== "object") return JSON.stringify(value)
   const entries = Object.entries(value).map(([key, inner]) => `${key}: ${canonical(inner)}`)
   return entries.length === 0 ? "nothing" : `{${entries.toSorted().join(", ")}}`
@@ -142,6 +146,8 @@ export const hostMismatches = (status: ProcessStatus): ReadonlyArray<string> => 
     .filter(([, mask]) => !/^0+$/u.test(mask))
     .map(([name, mask]) => `on the host, its ${name} capabilities are ${mask}, not none`),
   ...(status.noNewPrivileges ? [] : ["on the host, no-new-privileges is off"]),
-  ...(status.seccompMode === 2 ? [] : [`on the host, its seccomp mode is ${status.seccompMode}, not 2 (filter)`]),
+  ...(status.seccompMode === 2
+    ? []
+    : [`on the host, its seccomp mode is ${status.seccompMode}, not 2 (filter)`]),
   ...(status.userIds.includes(0) ? ["on the host, it runs as root"] : [])
 ]

@@ -35,7 +35,10 @@ describe("DockerDoctor", () => {
     [{ SecurityOptions: ["name=seccomp,profile=unconfined"] }, "1.41", "seccomp"]
   ] as const)("names the fix when %o at API %s", (changed, apiVersion, check) => {
     const findings = bad(changed, apiVersion)
-    assert.deepStrictEqual(findings.map((finding) => finding.check), [check])
+    assert.deepStrictEqual(
+      findings.map((finding) => finding.check),
+      [check]
+    )
     assert.isAbove((findings[0]!.fix ?? "").length, 10)
   })
 })

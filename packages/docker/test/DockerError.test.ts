@@ -2,7 +2,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { classify, faultOf, isRemovalUnderWay } from "@cogni/sandbox-docker/DockerError"
 import { Schema } from "effect"
 
-const http = (statusCode: number, message: string) => ({ statusCode, json: { message }, message: `(HTTP code ${statusCode})` })
+const http = (statusCode: number, message: string) => ({
+  statusCode,
+  json: { message },
+  message: `(HTTP code ${statusCode})`
+})
 
 describe("DockerError", () => {
   it.each([
@@ -12,8 +16,19 @@ describe("DockerError", () => {
     [{ code: "ECONNRESET", message: "socket hang up" }, "RuntimeUnavailable", /went away/u],
     [{ code: "ABORT_ERR", message: "The operation was aborted" }, "RuntimeUnavailable", /in time/u],
     [http(404, "No such image: nope:1"), "ImageNotFound", /never pulls/u],
-    [http(409, 'Conflict. The container name "/cogni-x" is already in use by container'), "ContainerFailed", /prune/u],
-    [http(400, "OCI runtime create failed: exec: \"/usr/local/bin/cogni-entrypoint\": executable file not found"), "ContainerFailed", /entrypoint/u],
+    [
+      http(409, 'Conflict. The container name "/cogni-x" is already in use by container'),
+      "ContainerFailed",
+      /prune/u
+    ],
+    [
+      http(
+        400,
+        'OCI runtime create failed: exec: "/usr/local/bin/cogni-entrypoint": executable file not found'
+      ),
+      "ContainerFailed",
+      /entrypoint/u
+    ],
     [http(400, "Minimum memory limit allowed is 6MB"), "ContainerFailed", /memoryBytesMax/u],
     [http(500, "write /var/lib/docker: no space left on device"), "ContainerFailed", /disk/u],
     [http(500, "server error"), "ContainerFailed", /log/u]

@@ -50,7 +50,10 @@ describe("Handshake", () => {
   })
 
   it("keeps what came instead of a report, for the message", () => {
-    assert.include(play([bytes("exec /usr/local/bin/cogni-entrypoint: no such file")]).pending, "no such file")
+    assert.include(
+      play([bytes("exec /usr/local/bin/cogni-entrypoint: no such file")]).pending,
+      "no such file"
+    )
   })
 
   it("stdout is never part of it", () => {

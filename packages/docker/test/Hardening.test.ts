@@ -48,7 +48,7 @@ describe("Hardening", () => {
       },
       Ulimits: [
         { Name: "core", Soft: 0, Hard: 0 },
-        { Name: "fsize", Soft: 1_073_741_824, Hard: 1_073_741_824 },
+        { Name: "fsize", Soft: 1_073_807_360, Hard: 1_073_807_360 },
         { Name: "nofile", Soft: 1024, Hard: 1024 }
       ],
       UsernsMode: ""

@@ -11,24 +11,37 @@ const frame = (channel: number, bytes: Uint8Array) => {
 }
 
 const Frames = Schema.Array(
-  Schema.Struct({ channel: Schema.Literals(["stdout", "stderr"]), bytes: Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 }))) })
+  Schema.Struct({
+    channel: Schema.Literals(["stdout", "stderr"]),
+    bytes: Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 })))
+  })
 )
 const Cuts = Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 13 })))
 
 describe("LogStream", () => {
-  it.prop("however the connection cuts the frames, each channel gets its bytes in order", [Frames, Cuts], ([frames, cuts]) => {
-    const wire = Buffer.concat(frames.map(({ bytes, channel }) => frame(channel === "stdout" ? 1 : 2, Uint8Array.from(bytes))))
-    const demultiplexer = LogStream.make()
-    const got: Record<string, Array<number>> = { stdout: [], stderr: [] }
-    for (let at = 0, turn = 0; at < wire.byteLength; turn++) {
-      const length = cuts.length === 0 ? wire.byteLength : cuts[turn % cuts.length]!
-      for (const chunk of demultiplexer.push(wire.subarray(at, at + length))) got[chunk.channel]!.push(...chunk.bytes)
-      at += length
+  it.prop(
+    "however the connection cuts the frames, each channel gets its bytes in order",
+    [Frames, Cuts],
+    ([frames, cuts]) => {
+      const wire = Buffer.concat(
+        frames.map(({ bytes, channel }) => frame(channel === "stdout" ? 1 : 2, Uint8Array.from(bytes)))
+      )
+      const demultiplexer = LogStream.make()
+      const got: Record<string, Array<number>> = { stdout: [], stderr: [] }
+      for (let at = 0, turn = 0; at < wire.byteLength; turn++) {
+        const length = cuts.length === 0 ? wire.byteLength : cuts[turn % cuts.length]!
+        for (const chunk of demultiplexer.push(wire.subarray(at, at + length)))
+          got[chunk.channel]!.push(...chunk.bytes)
+        at += length
+      }
+      for (const channel of ["stdout", "stderr"] as const) {
+        assert.deepStrictEqual(
+          got[channel],
+          frames.filter((one) => one.channel === channel).flatMap((one) => [...one.bytes])
+        )
+      }
     }
-    for (const channel of ["stdout", "stderr"] as const) {
-      assert.deepStrictEqual(got[channel], frames.filter((one) => one.channel === channel).flatMap((one) => [...one.bytes]))
-    }
-  })
+  )
 
   it("refuses what is no frame", () => {
     assert.throws(() => LogStream.make().push(new TextEncoder().encode("HTTP/1.1 500")), /not a frame/u)

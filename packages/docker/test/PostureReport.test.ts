@@ -1,7 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { mismatches } from "@cogni/sandbox-core/Posture"
 import { hostConfig } from "@cogni/sandbox-docker/Hardening"
-import { engineMismatches, hostMismatches, parseReport, parseStatus } from "@cogni/sandbox-docker/PostureReport"
+import {
+  engineMismatches,
+  hostMismatches,
+  parseReport,
+  parseStatus
+} from "@cogni/sandbox-docker/PostureReport"
 import { Schema } from "effect"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
@@ -26,7 +31,11 @@ const report = [
   "cogni-posture end"
 ]
 
-const expected = { user: { userId: 1000, groupId: 1000 }, network: { mode: "none" as const }, mounts: ContainerSpecs.written.mounts }
+const expected = {
+  user: { userId: 1000, groupId: 1000 },
+  network: { mode: "none" as const },
+  mounts: ContainerSpecs.written.mounts
+}
 
 const amiss = (lines: ReadonlyArray<string>) => mismatches(parseReport(lines.join("\n"))!, expected)
 
@@ -37,7 +46,12 @@ describe("PostureReport", () => {
     assert.deepStrictEqual(posture.namespaces, { net: "4026532182" })
     assert.deepStrictEqual(posture.interfaces, ["lo"])
     assert.deepStrictEqual(posture.routes, [])
-    assert.deepStrictEqual(posture.mounts[0], { target: "/", fileSystem: "overlay", readOnly: true, options: ["ro", "relatime"] })
+    assert.deepStrictEqual(posture.mounts[0], {
+      target: "/",
+      fileSystem: "overlay",
+      readOnly: true,
+      options: ["ro", "relatime"]
+    })
     assert.deepStrictEqual(amiss(report), [])
   })
 

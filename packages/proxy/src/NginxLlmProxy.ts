@@ -10,11 +10,7 @@
  */
 import { Deferred, Duration, Effect, Fiber, Layer, Result, type Scope, Stream } from "effect"
 import * as path from "node:path"
-import {
-  type ContainerExit,
-  ContainerRuntime,
-  type Mount
-} from "@cogni/sandbox-core/ContainerRuntime"
+import { type ContainerExit, ContainerRuntime, type Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"

@@ -44,9 +44,14 @@ export interface Watched {
 }
 
 /** Kernel facts outrank the host's clock and counters: what the kernel refused came first. */
-const kernelLimit = (exit: ContainerExit | undefined, limits: Limits, partial: Partial): LimitReason | undefined => {
+const kernelLimit = (
+  exit: ContainerExit | undefined,
+  limits: Limits,
+  partial: Partial
+): LimitReason | undefined => {
   if (exit?.oomKilled === true) return new OomKilled({ memoryBytesMax: limits.memoryBytesMax, partial })
-  if (exit?.processesRefused === true) return new PidsExhausted({ processesMax: limits.processesMax, partial })
+  if (exit?.processesRefused === true)
+    return new PidsExhausted({ processesMax: limits.processesMax, partial })
   return undefined
 }
 
@@ -115,10 +120,14 @@ export const watch = Effect.fnUntraced(function* (
     const stopped = container.stop(Duration.seconds(limits.stopGraceSecondsMax)).pipe(
       Effect.andThen(exit),
       Effect.timeoutOption(Duration.seconds(limits.stopGraceSecondsMax + settleSecondsMax)),
-      Effect.catch((error) => Effect.as(Effect.logWarning("the agent could not be stopped", error), Option.none()))
+      Effect.catch((error) =>
+        Effect.as(Effect.logWarning("the agent could not be stopped", error), Option.none())
+      )
     )
     const exited = Option.getOrUndefined(yield* stopped)
-    return yield* Effect.fail(kernelLimit(exited, limits, soFar(exited)) ?? hostLimit(ending, limits, soFar(exited)))
+    return yield* Effect.fail(
+      kernelLimit(exited, limits, soFar(exited)) ?? hostLimit(ending, limits, soFar(exited))
+    )
   }
   // A run can be shorter than the interval.
   const bytes = yield* measured
@@ -131,7 +140,10 @@ export const watch = Effect.fnUntraced(function* (
 })
 
 /** A proxy that fails must not take along what the agent had already said. */
-export const withPartial = <E extends { readonly _tag: string }>(error: E | ProxyFailed, partial: Partial): E | ProxyFailed =>
+export const withPartial = <E extends { readonly _tag: string }>(
+  error: E | ProxyFailed,
+  partial: Partial
+): E | ProxyFailed =>
   error instanceof ProxyFailed
     ? new ProxyFailed({ detail: error.detail, remedy: error.remedy, partial })
     : error

@@ -8,7 +8,13 @@ import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
 import type { LlmTraffic, Phase, RunResult, Timing } from "../RunResult.ts"
 import type { OpenRun, Outcome } from "../RunStore.ts"
-import { ProxyFailed, type Reason, RuntimeUnavailable, SandboxError, WorkspaceFailed } from "../SandboxError.ts"
+import {
+  ProxyFailed,
+  type Reason,
+  RuntimeUnavailable,
+  SandboxError,
+  WorkspaceFailed
+} from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import * as Telemetry from "../Telemetry.ts"
 import { target } from "../Workspace.ts"
@@ -64,7 +70,9 @@ const outcomeOf = (exit: Exit.Exit<RunResult | undefined, Reason>): Outcome => {
     reason: reason._tag,
     code: reason.code,
     message: reason.message,
-    ...("partial" in reason && reason.partial !== undefined ? { output: reason.partial.output, peak: reason.partial.peak } : {})
+    ...("partial" in reason && reason.partial !== undefined
+      ? { output: reason.partial.output, peak: reason.partial.peak }
+      : {})
   }
 }
 
@@ -112,7 +120,8 @@ export const make = Effect.fnUntraced(function* (
           })
         )
       ),
-    error: (reason) => new SandboxError({ runId, reason, ...(life.llm === undefined ? {} : { llm: life.llm }) }),
+    error: (reason) =>
+      new SandboxError({ runId, reason, ...(life.llm === undefined ? {} : { llm: life.llm }) }),
     phase:
       (phase, secondsMax = stepSecondsMax) =>
       (step) =>
@@ -123,7 +132,9 @@ export const make = Effect.fnUntraced(function* (
           life.timings.push({ phase, durationMs })
           yield* emit({ _tag: "PhaseEnded", phase, durationMs })
           return value
-        }).pipe(Effect.withSpan(`SandboxRunner.${phase}`, { attributes: { [Telemetry.attribute.phase]: phase } })),
+        }).pipe(
+          Effect.withSpan(`SandboxRunner.${phase}`, { attributes: { [Telemetry.attribute.phase]: phase } })
+        ),
     record: (exit) =>
       Effect.gen(function* () {
         const { open, posture, timings } = life
@@ -138,7 +149,7 @@ export const make = Effect.fnUntraced(function* (
             endedAt: new Date(yield* Clock.currentTimeMillis).toISOString(),
             outcome: outcomeOf(exit),
             ...(posture === undefined ? {} : { posture }),
-          ...(life.llm === undefined ? {} : { llm: life.llm }),
+            ...(life.llm === undefined ? {} : { llm: life.llm }),
             timings: [...timings]
           })
         )

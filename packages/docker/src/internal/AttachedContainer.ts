@@ -81,7 +81,8 @@ export const make = Effect.fnUntraced(function* (options: {
           started,
           new ProxyFailed({
             detail: `inside the sandbox, ${said.detail}`,
-            remedy: "Look at the proxy's log in the run's directory, and at the upstream (cogni-sandbox doctor)"
+            remedy:
+              "Look at the proxy's log in the run's directory, and at the upstream (cogni-sandbox doctor)"
           })
         )
     }
@@ -107,7 +108,9 @@ export const make = Effect.fnUntraced(function* (options: {
       Stream.runForEach(take),
       Effect.exit,
       Effect.tap(() => Effect.sync(options.onEnd)),
-      Effect.tap((exit) => (exit._tag === "Failure" ? Queue.failCause(output, exit.cause) : Queue.end(output))),
+      Effect.tap((exit) =>
+        exit._tag === "Failure" ? Queue.failCause(output, exit.cause) : Queue.end(output)
+      ),
       Effect.andThen(Effect.suspend(() => Deferred.fail(reported, endedEarly()))),
       Effect.andThen(Effect.suspend(() => Deferred.fail(started, endedEarly()))),
       Effect.andThen(Deferred.succeed(ended, undefined)),
