@@ -421,18 +421,34 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       })
     )
 
-    it.effect("one file over the limit, and a full /tmp, are told to the agent and do not end the run", () =>
+    it.effect("a full /tmp is told to the agent and does not end the run", () =>
       Effect.gen(function* () {
         const result = yield* run(
-          shell(
-            "head -c 8388608 /dev/zero > file || echo refused; head -c 8388608 /dev/zero > /tmp/file || echo full; echo over",
-            { workspaceBytesMax: 4 * MiB, temporaryBytesMax: MiB }
-          )
+          shell("head -c 8388608 /dev/zero > /tmp/file || echo full; echo over", { temporaryBytesMax: MiB })
         )
         assert.strictEqual(result.exitCode, 0)
-        assert.strictEqual(result.output.stdout.text, "refused\nfull\nover\n")
-        assert.match(result.output.stderr.text, /File size limit exceeded|File too large/u)
+        assert.strictEqual(result.output.stdout.text, "full\nover\n")
         assert.match(result.output.stderr.text, /No space left on device/u)
+      })
+    )
+
+    const oneFile = "head -c 8388608 /dev/zero > file || echo refused"
+
+    it.effect("one file over the limit is told to the agent, which may tidy up", () =>
+      Effect.gen(function* () {
+        const result = yield* run(shell(`${oneFile}; rm file; echo over`, { workspaceBytesMax: 4 * MiB }))
+        assert.strictEqual(result.exitCode, 0)
+        assert.strictEqual(result.output.stdout.text, "refused\nover\n")
+        assert.match(result.output.stderr.text, /File size limit exceeded|File too large/u)
+      })
+    )
+
+    it.effect("one file left over the limit is DiskFull, whatever the exit code", () =>
+      Effect.gen(function* () {
+        const { reason } = yield* Effect.flip(run(shell(oneFile, { workspaceBytesMax: 4 * MiB })))
+        if (reason._tag !== "DiskFull") return assert.fail(reason.message)
+        assert.strictEqual(reason.partial.exitCode, 0)
+        assert.isAbove(reason.partial.peak.workspaceBytes ?? 0, 4 * MiB)
       })
     )
   })

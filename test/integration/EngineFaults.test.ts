@@ -198,7 +198,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine in trouble", ()
       const directory = yield* RunHarness.Directory
       const none = yield* runOf("unix:///nowhere/docker.sock")
       assert.strictEqual((none as SandboxError).reason._tag, "RuntimeUnavailable")
-      assert.match(none.message, /does not exist.*DOCKER_HOST/su)
+      assert.match(none.message, /there is no socket at.*DOCKER_HOST/su)
 
       const engine = yield* PrivateEngine.acquire(Images.runtime)
       yield* engine.kill

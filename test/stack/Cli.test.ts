@@ -365,7 +365,7 @@ const bad = [
       argv: ["run", "--", "true"],
       options: { env: { DOCKER_HOST: "unix:///nowhere/docker.sock" } },
       code: 69,
-      says: "socket does not exist"
+      says: "there is no socket at"
     })
   ),
   refuses(
