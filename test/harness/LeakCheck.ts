@@ -23,14 +23,14 @@ export const leftovers = DockerApi.DockerApi.use((api) => api.labelled(label.run
   Effect.orDie
 )
 
-/** Paths of directories that only a living run may have. */
+/** Paths of what only a living run may have: whatever is not known to stay. */
 export const directories = (stateDirectory: string): ReadonlyArray<string> => {
   const runs = join(stateDirectory, "runs")
   return existsSync(runs)
     ? readdirSync(runs).flatMap((run) =>
-        FileRunStore.transientEntries
+        readdirSync(join(runs, run))
+          .filter((entry) => !FileRunStore.keptEntries.includes(entry))
           .map((entry) => join(runs, run, entry))
-          .filter((path) => existsSync(path))
       )
     : []
 }

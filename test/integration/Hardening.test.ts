@@ -14,7 +14,8 @@ import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
 import { hostConfig } from "@cogni/sandbox-docker/Hardening"
 import { Effect } from "effect"
-import { readlinkSync } from "node:fs"
+import { chownSync, existsSync, mkdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
@@ -221,6 +222,37 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })(
         Effect.map(runLoosened(probe), (said) => assert.notStrictEqual(said, "held"))
       )
     }
+
+    it.effect("nothing of the workspace runs before the sandbox has said how it is held", () =>
+      Effect.gen(function* () {
+        const runner = yield* SandboxRunner
+        const path = yield* RunHarness.Directory
+        const workspace = join(path, "poisoned")
+        yield* Effect.sync(() => {
+          mkdirSync(join(workspace, "bin"), { recursive: true })
+          for (const name of ["readlink", "socat", "sleep", "sh", "cat"]) {
+            writeFileSync(join(workspace, "bin", name), "#!/bin/bash\necho $0 >> /workspace/ran\n", {
+              mode: 0o755
+            })
+          }
+          chownSync(workspace, 1000, 1000)
+        })
+        const poisoned = {
+          image: Images.runtime,
+          env: { PATH: "/workspace/bin:/usr/local/bin:/usr/bin:/bin" },
+          workspace: { type: "directory" as const, path: workspace }
+        }
+        const result = yield* runner.run({ ...poisoned, argv: ["true"] })
+        assert.strictEqual(result.exitCode, 0)
+        assert.isFalse(existsSync(join(workspace, "ran")))
+        yield* runner.run({ ...poisoned, argv: ["cat"] })
+        assert.strictEqual(
+          readFileSync(join(workspace, "ran"), "utf8"),
+          "/workspace/bin/cat\n",
+          "the agent's own PATH is kept"
+        )
+      })
+    )
 
     it.effect("the directory of the socket is held twice: by its mount, and by its owner", () =>
       Effect.gen(function* () {

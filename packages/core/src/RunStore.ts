@@ -51,6 +51,31 @@ export const RunRecord = Schema.Struct({
 /** @category models */
 export type RunRecord = typeof RunRecord.Type
 
+const emptied = (output: Output): Output => ({
+  stdout: { ...output.stdout, text: "" },
+  stderr: { ...output.stderr, text: "" }
+})
+
+/** What the agent wrote can be megabytes: a record among many has its counts, and `get` the text. @category converting */
+export const withoutText = (record: RunRecord): RunRecord => {
+  const { outcome } = record
+  if (outcome.status === "exited") {
+    const result = { ...outcome.result, output: emptied(outcome.result.output) }
+    return { ...record, outcome: { ...outcome, result } }
+  }
+  return outcome.status === "failed" && outcome.output !== undefined
+    ? { ...record, outcome: { ...outcome, output: emptied(outcome.output) } }
+    : record
+}
+
+/** The output of a run, where it had one. @category getters */
+export const outputOf = ({ outcome }: RunRecord): Output | undefined =>
+  outcome.status === "exited"
+    ? outcome.result.output
+    : outcome.status === "failed"
+      ? outcome.output
+      : undefined
+
 /** An open run: where its files may lie, and how its record is finished. @category models */
 export interface OpenRun {
   /** A directory of the host for this run only; absent where nothing is kept on disk. */
@@ -70,7 +95,7 @@ export class RunStore extends Context.Service<
       spec: SandboxSpec
     ) => Effect.Effect<OpenRun, RunIdInUse | WorkspaceFailed, Scope.Scope>
     readonly get: (runId: RunId) => Effect.Effect<RunRecord | undefined, WorkspaceFailed>
-    /** The newest first. */
+    /** The newest first, {@link withoutText}. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, WorkspaceFailed>
   }
 >()("@cogni/sandbox-core/RunStore") {}
@@ -102,7 +127,7 @@ export const makeMemory = Effect.gen(function* () {
   return RunStore.of({
     open,
     get: (runId) => Effect.map(Ref.get(records), (all) => all.get(runId)),
-    list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed())
+    list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed().map(withoutText))
   })
 })
 

@@ -8,23 +8,13 @@
  * does, and both meet before the agent's first instruction. Everything is in one scope: success, failure, time-out and
  * interruption end the same way, in reverse order, with nothing left behind.
  */
-import {
-  Clock,
-  Context,
-  Effect,
-  Exit,
-  Layer,
-  Queue,
-  type Schema,
-  SchemaIssue,
-  type Scope,
-  Stream
-} from "effect"
+import { Context, Effect, Exit, Layer, Queue, type Schema, SchemaIssue, type Scope, Stream } from "effect"
 import { ContainerRuntime } from "./ContainerRuntime.ts"
 import * as AgentWatch from "./internal/AgentWatch.ts"
 import * as Release from "./internal/Release.ts"
 import * as RunLife from "./internal/RunLife.ts"
 import * as SandboxExec from "./internal/SandboxExec.ts"
+import * as SandboxGuard from "./internal/SandboxGuard.ts"
 import * as LlmProxy from "./LlmProxy.ts"
 import * as MemoryContainerRuntime from "./MemoryContainerRuntime.ts"
 import { mismatches, type Posture } from "./Posture.ts"
@@ -245,19 +235,27 @@ export const make = Effect.gen(function* () {
   const open = Effect.fn("SandboxRunner.open")(function* (input: Omit<SandboxSpec.SandboxSpecInput, "argv">) {
     const spec = yield* decode({ ...input, argv: ["sleep", "infinity"] })
     const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, () => Effect.void)
-    const { container, posture } = yield* begin(life, spec).pipe(
+    const { container, endpoint, posture, workspace } = yield* begin(life, spec).pipe(
       Effect.onExit((exit) =>
         Exit.isSuccess(exit)
-          ? Effect.addFinalizer(() => life.record(Exit.succeed(undefined)))
+          ? Effect.addFinalizer(() =>
+              Effect.andThen(
+                exit.value.endpoint === undefined ? Effect.void : life.lastLook(exit.value.endpoint),
+                life.record(Exit.succeed(undefined))
+              )
+            )
           : life.record(Exit.failCause(exit.cause))
       ),
       Effect.mapError(life.error)
     )
-    const deadlineMs = (yield* Clock.currentTimeMillis) + spec.limits.runtimeSecondsMax * 1000
+    const broken = yield* SandboxGuard.make(container, spec.limits, {
+      addedBytes: workspace.addedBytes,
+      failure: endpoint?.failure ?? Effect.never
+    })
     const exec: Sandbox["exec"] = (argv, options) =>
       SandboxSpec.decodeCommand({ argv, ...options }).pipe(
         Effect.mapError(invalid),
-        Effect.flatMap((command) => SandboxExec.run(container, command, spec.limits, deadlineMs)),
+        Effect.flatMap((command) => SandboxExec.run(container, command, spec.limits, broken)),
         Effect.mapError(life.error),
         Effect.withSpan("Sandbox.exec")
       )

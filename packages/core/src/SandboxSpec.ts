@@ -91,11 +91,19 @@ export const Argument = Schema.String.check(
 )
 
 const environmentNameExpected =
-  "a name of at most 128 letters, digits and underscores that starts with no digit"
+  "a name of at most 128 letters, digits and underscores that starts with no digit, and is none of those that act on " +
+  "the sandbox's entrypoint (LD_…, GLIBC_TUNABLES, COGNI_HOLD, COGNI_SOCKET; set them with env(1) in argv)"
 
-/** @category models */
+/**
+ * What the loader of programs reads would act before the sandbox has said how it is held; so would what the entrypoint
+ * itself reads.
+ *
+ * @category models
+ */
 export const EnvironmentName = Schema.String.check(
-  Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/u, { expected: environmentNameExpected })
+  Schema.isPattern(/^(?!LD_|GLIBC_TUNABLES$|COGNI_HOLD$|COGNI_SOCKET$)[A-Za-z_][A-Za-z0-9_]{0,127}$/u, {
+    expected: environmentNameExpected
+  })
 )
 
 /** `none`, or one internal network (no route out). Nothing wider exists. @category models */

@@ -20,7 +20,7 @@ import {
   RunStoreFaults,
   WorkspaceFaults
 } from "@cogni/sandbox-core/testing"
-import { Clock, Effect, Exit, Fiber, Layer, Stream } from "effect"
+import { Clock, Duration, Effect, Exit, Fiber, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { leftovers, llm, record, run, runId, runner, settle, spec } from "./Specs.ts"
 
@@ -533,6 +533,34 @@ describe("SandboxRunner", () => {
         }
         assert.strictEqual((yield* sandbox.exec(["echo", "still here"])).exitCode, 0)
       }).pipe(Effect.provide(runner({ program })))
+    )
+
+    it.effect("a proxy that dies ends it and every command in it; its calls are on record all the same", () =>
+      Effect.gen(function* () {
+        const sandbox = yield* open({ ...openSpec, llm })
+        const fiber = yield* Effect.forkChild(Effect.flip(sandbox.exec(["hang"])))
+        yield* advance(fiber, 10)
+        const error = yield* Fiber.join(fiber)
+        assert.strictEqual(error.reason._tag, "ProxyFailed")
+        assert.strictEqual((yield* Effect.flip(sandbox.exec(["echo", "x"]))).reason._tag, "ProxyFailed")
+      }).pipe(
+        Effect.scoped,
+        Effect.andThen(record()),
+        Effect.tap((kept) => Effect.sync(() => assert.strictEqual(kept?.llm?.proxy, "memory"))),
+        Effect.provide(
+          runner({
+            program,
+            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory, [
+              LlmProxyFaults.slow("LlmProxy.failure", Duration.seconds(3)),
+              LlmProxyFaults.failNth(
+                "LlmProxy.failure",
+                1,
+                new SandboxError.ProxyFailed({ detail: "it ended", remedy: "Look at its log" })
+              )
+            ])
+          })
+        )
+      )
     )
 
     it.effect("all its commands together have the run's time", () =>

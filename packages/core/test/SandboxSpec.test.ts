@@ -46,6 +46,18 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "env.A=B",
     "letters, digits and underscores"
   ],
+  [
+    "a variable that the loader of programs reads",
+    { ...least, env: { LD_PRELOAD: "/workspace/x.so" } },
+    "env.LD_PRELOAD",
+    "env(1)"
+  ],
+  [
+    "a variable that the entrypoint reads",
+    { ...least, env: { COGNI_HOLD: "0" } },
+    "env.COGNI_HOLD",
+    "env(1)"
+  ],
   ["a variable with NUL", { ...least, env: { A: "\0" } }, "env.A", "without NUL"],
   ["a malformed run id", { ...least, runId: "../run" }, "runId", "8 to 48 lower-case letters"],
   ["no time", { ...least, limits: { runtimeSecondsMax: 0 } }, "limits.runtimeSecondsMax", "from 1 to 86400"],

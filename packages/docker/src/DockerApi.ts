@@ -171,12 +171,14 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
     about: { readonly secondsMax?: number; readonly image?: string } = {}
   ): Effect.Effect<A, ContainerError> =>
     Effect.tryPromise({
-      try: (signal) =>
-        run(
-          about.secondsMax === Infinity
-            ? signal
-            : AbortSignal.any([signal, AbortSignal.timeout((about.secondsMax ?? callSecondsMax) * 1000)])
-        ),
+      try: (own) => {
+        if (about.secondsMax === Infinity) return run(own)
+        const signal = AbortSignal.any([
+          own,
+          AbortSignal.timeout((about.secondsMax ?? callSecondsMax) * 1000)
+        ])
+        return orAborted(run(signal), signal)
+      },
       catch: (thrown) => classify(operation, thrown, { ...about, address: format(address) })
     })
 
@@ -315,15 +317,22 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         Effect.map((found) => (found.Running ? undefined : (found.ExitCode ?? undefined)))
       ),
     createVolume: (options) =>
-      call("create volume", (abortSignal) =>
-        docker.createVolume({
+      call("create volume", async (abortSignal) => {
+        await docker.createVolume({
           Name: options.name,
           Labels: { ...options.labels },
           Driver: "local",
           DriverOpts: { type: "tmpfs", device: "tmpfs", o: options.tmpfsOptions },
           abortSignal
         })
-      ).pipe(Effect.asVoid),
+        // The engine hands out an existing volume of that name as if it had made it.
+        const { Labels: found } = await docker.getVolume(options.name).inspect({ abortSignal })
+        if (Object.entries(options.labels).some(([name, value]) => found[name] !== value)) {
+          throw Object.assign(new Error(`the volume name ${options.name} is already in use`), {
+            statusCode: 409
+          })
+        }
+      }),
     removeVolume: (name) =>
       call("remove volume", (abortSignal) =>
         absentIsFine(docker.getVolume(name).remove({ abortSignal }))
@@ -417,23 +426,23 @@ class QuietAgent extends Agent {
 
 const decodeEvent = Schema.decodeUnknownOption(Schema.fromJsonString(ContainerEvent))
 
+/** Not every call of dockerode listens to a signal; every one of ours is over when it says so. */
+const orAborted = <A>(pending: Promise<A>, signal: AbortSignal): Promise<A> =>
+  new Promise((resolve, reject) => {
+    const abort = () => reject(Object.assign(new Error("aborted"), { code: "ABORT_ERR" }))
+    if (signal.aborted) abort()
+    signal.addEventListener("abort", abort, { once: true })
+    pending.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort))
+  })
+
 /** A stream that comes after nobody waits for it any more is closed, not leaked. */
 const abandonable = async <S extends { destroy: () => unknown }>(
   pending: Promise<unknown>,
   signal: AbortSignal
-) => {
+): Promise<S> => {
   const stream = pending as Promise<S>
-  const aborted = new Promise<never>((_, reject) => {
-    signal.addEventListener(
-      "abort",
-      () => reject(Object.assign(new Error("aborted"), { code: "ABORT_ERR" })),
-      {
-        once: true
-      }
-    )
-  })
   try {
-    return await Promise.race([stream, aborted])
+    return await orAborted(stream, signal)
   } catch (thrown) {
     stream.then(
       (late) => late.destroy(),

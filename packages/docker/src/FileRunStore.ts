@@ -1,20 +1,22 @@
 /**
- * `RunStore` over a directory of the host: `runs/<run id>/`, with `record.json` and the audit of the run.
+ * `RunStore` over a directory of the host: `runs/<run id>/`, with `record.json`, what the agent wrote, and the audit.
  *
  * Making the directory is what claims an id, so two processes can never have the same run. Records are replaced whole.
  */
+import type { Output } from "@cogni/sandbox-core/RunResult"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { type OpenRun, RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
+import { type OpenRun, outputOf, RunRecord, RunStore, withoutText } from "@cogni/sandbox-core/RunStore"
 import { RunIdInUse, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Layer, Option, Schema } from "effect"
-import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
+import { mkdir, readdir, readFile, rename, stat, writeFile } from "node:fs/promises"
 import { homedir } from "node:os"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
+import * as HostTree from "./HostTree.ts"
 
-/** What of a run's directory only a living run needs. @category constants */
-export const transientEntries = ["workspace", "inputs", "upstream"] as const
+/** What of a run's directory stays. Everything else in it belongs to the living run. @category constants */
+export const keptEntries: ReadonlyArray<string> = ["record.json", "stdout", "stderr", "audit"]
 
 /** The newest records that are listed. @category constants */
 export const listedMax = 500
@@ -43,11 +45,15 @@ export const make = (options: { readonly directory: string }) => {
 
   const save = (record: RunRecord): Effect.Effect<void> =>
     Effect.gen(function* () {
-      const text = yield* encodeRecord(record)
-      const path = join(runs, record.runId, recordFile)
-      yield* attempt(path, async () => {
-        await writeFile(`${path}.new`, `${text}\n`, { mode: 0o600 })
-        await rename(`${path}.new`, path)
+      const text = yield* encodeRecord(withoutText(record))
+      const directory = join(runs, record.runId)
+      const output = outputOf(record)
+      yield* attempt(directory, async () => {
+        if (output !== undefined) {
+          await replace(join(directory, "stdout"), output.stdout.text)
+          await replace(join(directory, "stderr"), output.stderr.text)
+        }
+        await replace(join(directory, recordFile), `${text}\n`)
       })
     }).pipe(
       Effect.catchCause((cause) =>
@@ -56,11 +62,20 @@ export const make = (options: { readonly directory: string }) => {
     )
 
   const read = async (runId: string): Promise<RunRecord | undefined> => {
-    const text = await readFile(join(runs, runId, recordFile), "utf8").catch(() => undefined)
-    const record = Option.getOrUndefined(decodeRecord(text))
-    if (record?.outcome.status !== "running" || !HostOwner.isLeftover(record.owner, undefined, new Date()))
-      return record
-    return { ...record, outcome: { status: "abandoned" } }
+    const record = Option.getOrUndefined(decodeRecord(await readText(join(runs, runId, recordFile))))
+    return record?.outcome.status === "running" && isOver(record)
+      ? { ...record, outcome: { status: "abandoned" } }
+      : record
+  }
+
+  const get = async (runId: RunId): Promise<RunRecord | undefined> => {
+    const record = await read(runId)
+    if (record === undefined || outputOf(record) === undefined) return record
+    const [stdout, stderr] = await Promise.all([
+      readText(join(runs, runId, "stdout")),
+      readText(join(runs, runId, "stderr"))
+    ])
+    return withText(record, stdout ?? "", stderr ?? "")
   }
 
   const ids = attempt(runs, () => readdir(runs).catch(() => [] as Array<string>)).pipe(
@@ -80,18 +95,22 @@ export const make = (options: { readonly directory: string }) => {
     })
   )
 
-  /** Records of dead owners whose directories still hold what only a living run needs; no other record is read. */
-  const abandoned = Effect.flatMap(ids, (names) =>
-    attempt(runs, async () => {
-      const records = await Promise.all(
-        names.map(async (name) => {
-          const entries = await readdir(join(runs, name)).catch(() => [] as Array<string>)
-          return transientEntries.some((entry) => entries.includes(entry)) ? read(name) : undefined
-        })
-      )
-      return records.filter((record) => record?.outcome.status === "abandoned").map((record) => record!)
-    })
-  )
+  /** Names in the directory of a run that is over, whatever its record says, that only a living one needs. */
+  const leftover = async (runId: RunId) => {
+    const entries = await readdir(join(runs, runId)).catch(() => [] as Array<string>)
+    const transient = entries.filter((entry) => !keptEntries.includes(entry))
+    const record = transient.length === 0 ? undefined : await read(runId)
+    return record !== undefined && isOver(record) ? { record, transient } : undefined
+  }
+
+  /** One run that cannot be tidied up must not keep the others from it. */
+  const each = (
+    names: ReadonlyArray<RunId>,
+    tidy: (runId: RunId) => Effect.Effect<boolean, WorkspaceFailed>
+  ) =>
+    Effect.filter(names, (runId) =>
+      Effect.catch(tidy(runId), (error) => Effect.as(Effect.logWarning(`run ${runId}`, error.message), false))
+    )
 
   return {
     store: RunStore.of({
@@ -108,34 +127,45 @@ export const make = (options: { readonly directory: string }) => {
         })
         return { directory, owner, save } satisfies OpenRun
       }),
-      get: (runId) => attempt(runs, () => read(runId)),
+      get: (runId) => attempt(runs, () => get(runId)),
       list
     }),
 
     /** Remove what runs of dead owners left in their directories, and say so in their records. Answers their ids. */
-    reap: Effect.gen(function* () {
-      const found = yield* abandoned
-      for (const record of found) {
-        yield* attempt(join(runs, record.runId), () =>
-          Promise.all(
-            transientEntries.map((entry) =>
-              rm(join(runs, record.runId, entry), { recursive: true, force: true })
-            )
-          )
-        )
-        yield* save({ ...record, endedAt: new Date().toISOString() })
-      }
-      return found.map((record) => record.runId)
-    }),
+    reap: Effect.flatMap(ids, (names) =>
+      each(
+        names,
+        Effect.fnUntraced(function* (runId) {
+          const directory = join(runs, runId)
+          const found = yield* attempt(directory, () => leftover(runId))
+          if (found === undefined) return false
+          for (const entry of found.transient) {
+            yield* attempt(directory, () => HostTree.remove(join(directory, entry)))
+          }
+          if (found.record.outcome.status === "abandoned") {
+            yield* save({ ...found.record, endedAt: new Date().toISOString() })
+          }
+          return true
+        })
+      )
+    ),
 
     /** Forget runs that have ended: their records and audits. Answers their ids. */
-    forget: Effect.gen(function* () {
-      const ended = (yield* list).filter((record) => record.outcome.status !== "running")
-      for (const { runId } of ended) {
-        yield* attempt(join(runs, runId), () => rm(join(runs, runId), { recursive: true, force: true }))
-      }
-      return ended.map((record) => record.runId)
-    })
+    forget: Effect.flatMap(list, (records) =>
+      each(
+        records.filter(({ outcome }) => outcome.status !== "running").map(({ runId }) => runId),
+        Effect.fnUntraced(function* (runId) {
+          const directory = join(runs, runId)
+          // The record goes last: without it nothing would know what the rest is.
+          const entries = yield* attempt(directory, () => readdir(directory))
+          for (const entry of entries.filter((name) => name !== recordFile)) {
+            yield* attempt(directory, () => HostTree.remove(join(directory, entry)))
+          }
+          yield* attempt(directory, () => HostTree.remove(directory))
+          return true
+        })
+      )
+    )
   }
 }
 
@@ -146,6 +176,36 @@ export const layer = (options: { readonly directory: string }): Layer.Layer<RunS
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** How long after its time an owner that cannot be seen (after a reboot, say) is given up. */
+const expiryGraceMillis = 3_600_000
+
+const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
+  const expiresAt = new Date(Date.parse(startedAt) + spec.limits.runtimeSecondsMax * 1000 + expiryGraceMillis)
+  return HostOwner.isLeftover(owner, expiresAt.toISOString(), new Date())
+}
+
+const withText = (record: RunRecord, stdout: string, stderr: string): RunRecord => {
+  const filled = (output: Output): Output => ({
+    stdout: { ...output.stdout, text: stdout },
+    stderr: { ...output.stderr, text: stderr }
+  })
+  const { outcome } = record
+  if (outcome.status === "exited") {
+    const result = { ...outcome.result, output: filled(outcome.result.output) }
+    return { ...record, outcome: { ...outcome, result } }
+  }
+  return outcome.status === "failed" && outcome.output !== undefined
+    ? { ...record, outcome: { ...outcome, output: filled(outcome.output) } }
+    : record
+}
+
+const readText = (path: string): Promise<string | undefined> => readFile(path, "utf8").catch(() => undefined)
+
+const replace = async (path: string, text: string): Promise<void> => {
+  await writeFile(`${path}.new`, text, { mode: 0o600 })
+  await rename(`${path}.new`, path)
+}
 
 const changedAt = (path: string): Promise<number> =>
   stat(path).then(

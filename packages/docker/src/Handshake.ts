@@ -30,6 +30,7 @@ const newline = 0x0a
 export const make = (): Handshake => {
   let state: "reporting" | "held" | "over" = "reporting"
   let pending = new Uint8Array(0)
+  let heardBytes = 0
   const report: Array<string> = []
   const decoder = new TextDecoder("utf-8")
 
@@ -52,6 +53,9 @@ export const make = (): Handshake => {
   return {
     push: (chunk) => {
       if (state === "over" || chunk.channel === "stdout") return { said: [], output: chunk }
+      heardBytes += chunk.bytes.byteLength
+      // Whoever talks this much is no entrypoint of ours; it is left to talk until its time is over.
+      if (heardBytes > reportBytesMax) return { said: [], output: undefined }
       const joined = new Uint8Array(pending.byteLength + chunk.bytes.byteLength)
       joined.set(pending)
       joined.set(chunk.bytes, pending.byteLength)
@@ -66,7 +70,7 @@ export const make = (): Handshake => {
           return { said, output: rest.byteLength === 0 ? undefined : { channel: "stderr", bytes: rest } }
         }
       }
-      pending = joined.slice(from, from + reportBytesMax)
+      pending = joined.slice(from)
       return { said, output: undefined }
     },
     pending: () => [...report, decoder.decode(pending)].join("\n").trim().slice(-600)

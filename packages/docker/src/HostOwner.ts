@@ -43,7 +43,9 @@ export const self = (): Owner => ({
 /** `unknown` is an owner that cannot be seen from here: another machine, boot or namespace. @category predicates */
 export const liveness = (owner: Owner): "alive" | "dead" | "unknown" => {
   if (owner.bootId !== machine() || owner.startTicks === 0) return "unknown"
-  return startTicks(owner.processId) === owner.startTicks ? "alive" : "dead"
+  if (startTicks(owner.processId) === owner.startTicks) return "alive"
+  // Where /proc is mounted with hidepid, somebody else's living process looks as a dead one does.
+  return startTicks(1) === undefined ? "unknown" : "dead"
 }
 
 /** Whether what carries these words is left over: its owner is dead, or unknown and long over. @category predicates */

@@ -3,7 +3,7 @@
  *
  * A fresh workspace ends with its run. One of the user's stays, and nothing is ever written into it, nor is a path in
  * it followed: the one exception is the empty directory `.cogni`, made without following links, onto which the inputs
- * are mounted.
+ * are mounted, and which stays.
  */
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
@@ -17,39 +17,19 @@ import {
 } from "@cogni/sandbox-core/Workspace"
 import { Effect, Layer } from "effect"
 import { constants, type Stats } from "node:fs"
-import {
-  access,
-  chmod,
-  chown,
-  lstat,
-  mkdir,
-  mkdtemp,
-  opendir,
-  realpath,
-  rm,
-  rmdir,
-  writeFile
-} from "node:fs/promises"
+import { access, chmod, chown, lstat, mkdir, mkdtemp, opendir, realpath, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { basename, dirname, join, resolve } from "node:path"
+import * as HostTree from "./HostTree.ts"
 
 /** Who an agent is when the host process is root and the workspace does not say. @category constants */
 export const defaultUser: User = { userId: 1000, groupId: 1000 }
 
-/** More entries than this are not counted; the limit on each file's size still holds. @category constants */
-export const measuredEntriesMax = 200_000
+/** A workspace with more files than this cannot be watched, and ends its run. @category constants */
+export const measuredEntriesMax = 1_000_000
 
 /** Directories whose mount would hand over the host. A workspace may neither be nor hold one. */
-const forbidden = [
-  "/proc",
-  "/sys",
-  "/dev",
-  "/run/docker.sock",
-  "/var/run/docker.sock",
-  "/var/lib/docker",
-  "/etc/passwd",
-  "/usr/bin"
-]
+const forbidden = ["/proc", "/sys", "/dev", "/run", "/var/run", "/var/lib/docker", "/etc/passwd", "/usr/bin"]
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -79,10 +59,8 @@ export const make = (options?: {
   const given = Effect.fnUntraced(function* (asked: string) {
     const { path, user } = yield* attempt(asked, () => examine(asked, neverHeld))
     const control = join(path, ".cogni")
-    yield* Effect.acquireRelease(
-      attempt(asked, () => controlDirectory(control, asked)),
-      (made) => (made ? Effect.promise(() => rmdir(control).catch(() => undefined)) : Effect.void)
-    )
+    // It stays: removing it would take it from under another run of the same workspace, inputs and all.
+    yield* attempt(asked, () => controlDirectory(control, asked))
     return { path, user }
   })
 
@@ -147,8 +125,7 @@ const ownUser = (): User | undefined => {
   return userId === 0 ? undefined : { userId, groupId: process.getgid?.() ?? userId }
 }
 
-const removeTree = (path: string) =>
-  Effect.promise(() => rm(path, { recursive: true, force: true, maxRetries: 3, retryDelay: 50 }))
+const removeTree = (path: string) => Effect.promise(() => HostTree.remove(path))
 
 const temporaryDirectory = Effect.acquireRelease(
   attempt(tmpdir(), () => mkdtemp(join(tmpdir(), "cogni-run-"))),
@@ -232,15 +209,13 @@ const userFor = async (path: string, found: Stats): Promise<User> => {
   )
 }
 
-/** Answers whether it was made here. `mkdir` never follows a link at the end of its path. */
-const controlDirectory = async (control: string, workspace: string): Promise<boolean> => {
+/** A real directory for the mount of the inputs. `mkdir` never follows a link at the end of its path. */
+const controlDirectory = async (control: string, workspace: string): Promise<void> => {
   try {
     await mkdir(control, { mode: 0o755 })
-    return true
   } catch (thrown) {
     if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
-    const found = await lstat(control)
-    if (found.isDirectory()) return false
+    if ((await lstat(control)).isDirectory()) return
     throw new Refused(
       "holds a .cogni that is not a directory, where the inputs must be mounted",
       `Look at ${join(workspace, ".cogni")} and remove it`
@@ -248,22 +223,35 @@ const controlDirectory = async (control: string, workspace: string): Promise<boo
   }
 }
 
-/** Bytes on disk below a directory, never following a link. */
+/** Bytes on disk below a directory, never following a link. What cannot be measured cannot be held to a limit. */
 const measure = async (path: string): Promise<number> => {
   let bytes = 0
   let entries = 0
   const pending = [path]
   for (let directory = pending.pop(); directory !== undefined; directory = pending.pop()) {
-    // What vanishes between the listing and the look is no longer there to count.
-    const listing = await opendir(directory).catch(() => undefined)
+    const listing = await opendir(directory).catch(vanished)
     if (listing === undefined) continue
     for await (const entry of listing) {
-      if (++entries > measuredEntriesMax) return bytes
+      if (++entries > measuredEntriesMax) {
+        throw new Refused(
+          `holds more than ${measuredEntriesMax} files, so that its size cannot be watched`,
+          "Give the run a smaller part of it, or have the agent make fewer files"
+        )
+      }
       const inner = join(directory, entry.name)
-      const found = await lstat(inner).catch(() => undefined)
+      const found = await lstat(inner).catch(vanished)
       bytes += (found?.blocks ?? 0) * 512
       if (found?.isDirectory() === true) pending.push(inner)
     }
   }
   return bytes
+}
+
+/** What is gone between the listing and the look is no longer there to count; anything else was made to hide. */
+const vanished = (thrown: NodeJS.ErrnoException): undefined => {
+  if (thrown.code === "ENOENT") return undefined
+  throw new Refused(
+    `holds something that cannot be measured (${thrown.code})`,
+    "Look for directories that are nested too deeply or closed to their owner"
+  )
 }

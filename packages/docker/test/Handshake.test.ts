@@ -56,6 +56,17 @@ describe("Handshake", () => {
     )
   })
 
+  it("more than a report can be is dropped, not kept", () => {
+    const handshake = Handshake.make()
+    const flood = bytes(`${"x\n".repeat(32_768)}`)
+    for (let turn = 0; turn < 64; turn++) handshake.push({ channel: "stderr", bytes: flood })
+    assert.isAtMost(handshake.pending().length, 600)
+    assert.deepStrictEqual(
+      handshake.push({ channel: "stderr", bytes: bytes(`${report}\ncogni-start\n`) }).said,
+      []
+    )
+  })
+
   it("stdout is never part of it", () => {
     const handshake = Handshake.make()
     assert.deepStrictEqual(handshake.push({ channel: "stdout", bytes: bytes(report) }).said, [])

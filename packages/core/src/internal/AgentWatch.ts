@@ -1,7 +1,7 @@
 /**
  * From the agent's first instruction to its end: its output, its limits, and how it was ended where it broke one.
  */
-import { Deferred, Duration, Effect, Fiber, Option, Schedule, Stream } from "effect"
+import { Deferred, Duration, Effect, Fiber, Option, Stream } from "effect"
 import type { Container, ContainerError, ContainerExit } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
 import type { Output, Peak } from "../RunResult.ts"
@@ -27,11 +27,14 @@ const settleSecondsMax = 10
 export const secondsMax = (limits: Limits): number =>
   limits.runtimeSecondsMax + limits.stopGraceSecondsMax + 3 * settleSecondsMax
 
-/** How often the workspace is measured. A walk that takes longer makes the pause longer. */
+/** How often the workspace is measured. */
 const diskIntervalSeconds = 1
 
+/** How many times longer than a measure the pause after it is at least: files are cheap for an agent to make. */
+const diskPauseFactor = 20
+
 /** A limit that the host holds, not the kernel. */
-type HostLimit = "time" | "output" | "disk"
+export type HostLimit = "time" | "output" | "disk"
 
 /** What ended the watch: the agent itself, by its exit, or the first limit it broke that the kernel does not hold. */
 type Ending = ContainerExit | HostLimit
@@ -44,7 +47,7 @@ export interface Watched {
 }
 
 /** Kernel facts outrank the host's clock and counters: what the kernel refused came first. */
-const kernelLimit = (
+export const kernelLimit = (
   exit: ContainerExit | undefined,
   limits: Limits,
   partial: Partial
@@ -55,7 +58,7 @@ const kernelLimit = (
   return undefined
 }
 
-const hostLimit = (ending: HostLimit, limits: Limits, partial: Partial): LimitReason => {
+export const hostLimit = (ending: HostLimit, limits: Limits, partial: Partial): LimitReason => {
   switch (ending) {
     case "time":
       return new TimedOut({ runtimeSecondsMax: limits.runtimeSecondsMax, partial })
@@ -65,6 +68,18 @@ const hostLimit = (ending: HostLimit, limits: Limits, partial: Partial): LimitRe
       return new DiskFull({ workspaceBytesMax: limits.workspaceBytesMax, partial })
   }
 }
+
+/** Settles when the workspace is over its limit. Measuring takes a small share of the time, however large it is. */
+export const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits): Effect.Effect<void, E> =>
+  Effect.gen(function* () {
+    for (;;) {
+      const [took, bytes] = yield* Effect.timed(measured)
+      if (bytes > limits.workspaceBytesMax) return
+      yield* Effect.sleep(
+        Duration.max(Duration.seconds(diskIntervalSeconds), Duration.times(took, diskPauseFactor))
+      )
+    }
+  })
 
 export const watch = Effect.fnUntraced(function* (
   container: Container,
@@ -95,12 +110,6 @@ export const watch = Effect.fnUntraced(function* (
       workspaceBytes = Math.max(workspaceBytes, bytes)
     })
   )
-  const overfull = measured.pipe(
-    Effect.repeat({
-      schedule: Schedule.spaced(Duration.seconds(diskIntervalSeconds)),
-      until: (bytes) => bytes > limits.workspaceBytesMax
-    })
-  )
   const soFar = (exit?: ContainerExit): Partial => ({
     ...(exit === undefined ? {} : { exitCode: exit.exitCode }),
     output: collector.output(),
@@ -111,7 +120,7 @@ export const watch = Effect.fnUntraced(function* (
     exit,
     Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), "time" as const),
     Effect.as(Deferred.await(flooded), "output" as const),
-    Effect.as(overfull, "disk" as const),
+    Effect.as(overfull(measured, limits), "disk" as const),
     Effect.mapError(around.failure, (error) => withPartial(error, soFar()))
   ])
 

@@ -1,0 +1,54 @@
+/**
+ * What holds an open sandbox to its limits while nobody runs a command in it, and ends it when it breaks one.
+ *
+ * The first break is told to every command at once, then the sandbox is stopped.
+ */
+import { Deferred, Duration, Effect, type Scope } from "effect"
+import type { Container } from "../ContainerRuntime.ts"
+import type { LlmProxyError } from "../LlmProxy.ts"
+import { ContainerFailed, type Partial, type Reason, type WorkspaceFailed } from "../SandboxError.ts"
+import type { Limits } from "../SandboxSpec.ts"
+import * as AgentWatch from "./AgentWatch.ts"
+
+/** Why a sandbox can no longer be used, given what the command had said by then. */
+export type Broken = (partial: Partial) => Reason
+
+const endedByItself = new ContainerFailed({
+  operation: "exec",
+  detail: "the sandbox has ended",
+  remedy: "Open another; see what killed its first process"
+})
+
+export const make = Effect.fnUntraced(function* (
+  container: Container,
+  limits: Limits,
+  around: {
+    readonly addedBytes: Effect.Effect<number, WorkspaceFailed>
+    readonly failure: Effect.Effect<never, LlmProxyError>
+  }
+): Effect.fn.Return<Effect.Effect<Broken>, never, Scope.Scope> {
+  const broken = yield* Deferred.make<Broken>()
+  const host = (limit: AgentWatch.HostLimit): Broken => {
+    return (partial) => AgentWatch.hostLimit(limit, limits, partial)
+  }
+  yield* Effect.raceAllFirst([
+    Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), host("time")),
+    Effect.as(AgentWatch.overfull(around.addedBytes, limits), host("disk")),
+    around.failure,
+    Effect.map(
+      container.exit,
+      (exit): Broken =>
+        (partial) =>
+          AgentWatch.kernelLimit(exit, limits, partial) ?? endedByItself
+    )
+  ]).pipe(
+    Effect.catch((reason) =>
+      Effect.succeed<Broken>((partial) => AgentWatch.withPartial<Reason>(reason, partial))
+    ),
+    Effect.flatMap((why) => Deferred.succeed(broken, why)),
+    Effect.andThen(container.stop(Duration.seconds(limits.stopGraceSecondsMax))),
+    Effect.catch((error) => Effect.logWarning("the sandbox could not be stopped", error)),
+    Effect.forkScoped
+  )
+  return Deferred.await(broken)
+})
