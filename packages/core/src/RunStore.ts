@@ -51,22 +51,24 @@ export const RunRecord = Schema.Struct({
 /** @category models */
 export type RunRecord = typeof RunRecord.Type
 
-const emptied = (output: Output): Output => ({
-  stdout: { ...output.stdout, text: "" },
-  stderr: { ...output.stderr, text: "" }
-})
-
-/** What the agent wrote can be megabytes: a record among many has its counts, and `get` the text. @category converting */
-export const withoutText = (record: RunRecord): RunRecord => {
+/** The record with another output, where it has one. @category converting */
+export const mapOutput = (record: RunRecord, change: (output: Output) => Output): RunRecord => {
   const { outcome } = record
   if (outcome.status === "exited") {
-    const result = { ...outcome.result, output: emptied(outcome.result.output) }
+    const result = { ...outcome.result, output: change(outcome.result.output) }
     return { ...record, outcome: { ...outcome, result } }
   }
   return outcome.status === "failed" && outcome.output !== undefined
-    ? { ...record, outcome: { ...outcome, output: emptied(outcome.output) } }
+    ? { ...record, outcome: { ...outcome, output: change(outcome.output) } }
     : record
 }
+
+/** What the agent wrote can be megabytes: a record among many has its counts, and `get` the text. @category converting */
+export const withoutText = (record: RunRecord): RunRecord =>
+  mapOutput(record, ({ stderr, stdout }) => ({
+    stdout: { ...stdout, text: "" },
+    stderr: { ...stderr, text: "" }
+  }))
 
 /** The output of a run, where it had one. @category getters */
 export const outputOf = ({ outcome }: RunRecord): Output | undefined =>

@@ -3,10 +3,16 @@
  *
  * Making the directory is what claims an id, so two processes can never have the same run. Records are replaced whole.
  */
-import type { Output } from "@cogni/sandbox-core/RunResult"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { type OpenRun, outputOf, RunRecord, RunStore, withoutText } from "@cogni/sandbox-core/RunStore"
+import {
+  mapOutput,
+  type OpenRun,
+  outputOf,
+  RunRecord,
+  RunStore,
+  withoutText
+} from "@cogni/sandbox-core/RunStore"
 import { RunIdInUse, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Layer, Option, Schema } from "effect"
 import { mkdir, readdir, readFile, rename, stat, writeFile } from "node:fs/promises"
@@ -75,7 +81,10 @@ export const make = (options: { readonly directory: string }) => {
       readText(join(runs, runId, "stdout")),
       readText(join(runs, runId, "stderr"))
     ])
-    return withText(record, stdout ?? "", stderr ?? "")
+    return mapOutput(record, (output) => ({
+      stdout: { ...output.stdout, text: stdout ?? "" },
+      stderr: { ...output.stderr, text: stderr ?? "" }
+    }))
   }
 
   const ids = attempt(runs, () => readdir(runs).catch(() => [] as Array<string>)).pipe(
@@ -183,21 +192,6 @@ const expiryGraceMillis = 3_600_000
 const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
   const expiresAt = new Date(Date.parse(startedAt) + spec.limits.runtimeSecondsMax * 1000 + expiryGraceMillis)
   return HostOwner.isLeftover(owner, expiresAt.toISOString(), new Date())
-}
-
-const withText = (record: RunRecord, stdout: string, stderr: string): RunRecord => {
-  const filled = (output: Output): Output => ({
-    stdout: { ...output.stdout, text: stdout },
-    stderr: { ...output.stderr, text: stderr }
-  })
-  const { outcome } = record
-  if (outcome.status === "exited") {
-    const result = { ...outcome.result, output: filled(outcome.result.output) }
-    return { ...record, outcome: { ...outcome, result } }
-  }
-  return outcome.status === "failed" && outcome.output !== undefined
-    ? { ...record, outcome: { ...outcome, output: filled(outcome.output) } }
-    : record
 }
 
 const readText = (path: string): Promise<string | undefined> => readFile(path, "utf8").catch(() => undefined)
