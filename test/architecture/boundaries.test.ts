@@ -33,6 +33,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "DockerContainerRuntime.ts": ["node:os"],
       "DockerDoctor.ts": ["node:fs", "node:fs/promises"],
       "FileRunStore.ts": ["node:fs/promises", "node:os"],
+      "HostTree.ts": ["node:child_process", "node:fs/promises"],
       "HostOwner.ts": ["node:fs"],
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
       "KernelFacts.ts": ["node:fs"]

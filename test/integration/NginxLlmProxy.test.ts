@@ -3,10 +3,11 @@
  * and where the key is not.
  */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { Duration, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { execFileSync } from "node:child_process"
-import { readFileSync, readdirSync, statSync } from "node:fs"
-import { join } from "node:path"
+import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
@@ -21,6 +22,30 @@ const post = (target = "/v1/chat/completions", body = "{}") =>
 
 /** With docker's own client, past everything that is under test. */
 const docker = (...args: ReadonlyArray<string>) => execFileSync("docker", args, { encoding: "utf8" })
+
+const oversizedCount = 20_000
+
+/** As fast as one can, on every path that asks how long a body is. Prints how often each status was answered. */
+const oversizedFlood = `
+const { connect } = require("node:net")
+const paths = ["/v1/chat/completions", "/v1/messages", "/x", "/health"]
+const counts = {}
+let left = ${oversizedCount}
+const one = (path) => new Promise((resolve) => {
+  const socket = connect("/llm-sock/llm.sock")
+  socket.once("data", (data) => { socket.destroy(); resolve(String(data).slice(9, 12)) })
+  socket.once("error", ({ code }) => resolve(code))
+  socket.once("end", () => resolve("hung up"))
+  socket.write("POST " + path + " HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 999999999\\r\\n\\r\\n")
+})
+const many = async () => {
+  while (left > 0) {
+    const status = await one(paths[--left % paths.length])
+    counts[status] = (counts[status] ?? 0) + 1
+  }
+}
+Promise.all(Array.from({ length: 64 }, many)).then(() => console.log(JSON.stringify(counts)))
+`
 
 const received = (run: NginxRun.NginxRun["Service"]) =>
   Effect.map(run.upstream.received, (all) => {
@@ -233,9 +258,75 @@ describe("NginxLlmProxy, on Docker, alone", () => {
         const counts = JSON.parse(said)
         assert.sameMembers(Object.keys(counts), ["403 path_not_allowed", "429 too_many_requests"])
         assert.isAbove(counts["429 too_many_requests"], 300)
-        assert.strictEqual((yield* run.endpoint.traffic).calls.length, counts["403 path_not_allowed"])
+        assert.strictEqual((yield* run.endpoint.traffic).callsTotal, counts["403 path_not_allowed"])
       })
     )
+  )
+
+  it.live("a flood of requests that are too large leaves a log of the real calls, soon read", () =>
+    alone({}, (run) =>
+      Effect.gen(function* () {
+        assert.strictEqual((yield* run.send(post())).status, 200)
+        const said = yield* run.exec("node", "-e", oversizedFlood)
+        assert.deepStrictEqual(JSON.parse(said), { 413: oversizedCount })
+        assert.strictEqual((yield* run.send(post())).status, 200)
+
+        const [taken, traffic] = yield* Effect.timed(run.endpoint.traffic)
+        assert.isBelow(Duration.toMillis(taken), 400)
+        assert.deepInclude(traffic, { callsTotal: 2, unreadableRows: 0 })
+        assert.deepStrictEqual(
+          traffic.calls.map(({ status }) => status),
+          [200, 200]
+        )
+        assert.isBelow(statSync(traffic.auditPath!).size, 4096)
+        assert.strictEqual(statSync(join(dirname(traffic.auditPath!), "error.log")).size, 0)
+      })
+    )
+  )
+
+  it.live("a log that is nearly full ends the proxy, before a call goes by unwritten", () =>
+    Effect.gen(function* () {
+      const runId = yield* RunId.generate
+      const directory = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-test-"))),
+        (made) => Effect.sync(() => rmSync(made, { recursive: true, force: true }))
+      )
+      const proxy = yield* NginxLlmProxy.make({
+        image: Images.proxy,
+        upstream: { type: "host", url: "http://127.0.0.1:1" },
+        key: Redacted.make(NginxRun.key),
+        auditBytesMax: 2000
+      })
+      const endpoint = yield* proxy.acquire({
+        runId,
+        llm: { model: "m", identity: NginxRun.identity },
+        runtimeSecondsMax: 60,
+        directory
+      })
+      yield* endpoint.ready
+      docker(
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--user",
+        "1000:1000",
+        "--volume",
+        `${endpoint.mounts[0]!.source}:/llm-sock:ro`,
+        "--entrypoint",
+        "node",
+        Images.runtime,
+        "-e",
+        `const { request } = require("node:http")
+         const one = () => request({ socketPath: "/llm-sock/llm.sock", path: "/x" }, (r) => r.resume()).end()
+         for (let i = 0; i < 10; i++) one()`
+      )
+      const error = yield* Effect.flip(endpoint.failure).pipe(Effect.timeout("10 seconds"))
+      assert.strictEqual(error._tag, "ProxyFailed")
+      assert.include(error.message, "2000 bytes")
+      assert.notInclude(docker("ps", "--format", "{{.Names}}"), `cogni-${runId}-proxy`)
+      assert.strictEqual((yield* endpoint.traffic).callsTotal, 10)
+    }).pipe(Effect.scoped, Effect.provide(DockerContainerRuntime.layer()))
   )
 
   it.live("an upstream that cannot be reached is a 502 in words", () =>

@@ -18,7 +18,7 @@ import {
 import { createServer, type RequestListener } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as Images from "../harness/Images.ts"
 
@@ -63,6 +63,14 @@ const directory = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-workspace-"))),
   (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
 )
+
+const keyFile = (mode: number) =>
+  Effect.map(directory, (parent) => {
+    const path = join(parent, "key")
+    writeFileSync(path, `${key}\n`)
+    chmodSync(path, mode)
+    return path
+  })
 
 const suite = layer(CliProcess.layer, { excludeTestServices: true, timeout: 90_000 })
 
@@ -257,6 +265,38 @@ suite("an agent", (it) => {
       assert.notInclude(stdout.toString() + stderr + record, key)
     })
   )
+
+  it.effect(
+    "takes the key out of a file too, and then the kernel does not show it for as long as it runs",
+    () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const { received, url } = yield* DemoUpstream.acquire({ raw: true })
+        const argv = [
+          "run",
+          "-q",
+          "--",
+          "sh",
+          "-c",
+          `node -e 'fetch("http://localhost:8080/v1/models")' && echo up && sleep 60`
+        ]
+        for (const [env, shown] of [
+          [{ COGNI_LLM_KEY_FILE: yield* keyFile(0o600) }, false],
+          [{ COGNI_LLM_KEY: key }, true]
+        ] as const) {
+          const started = yield* cli.start(argv, {
+            env: { ...env, COGNI_LLM_URL: url!, COGNI_LLM_MODEL: "m" }
+          })
+          yield* started.said(/^up$/mu)
+          const environment = readFileSync(`/proc/${started.child.pid}/environ`, "latin1")
+          assert.strictEqual(environment.includes(key), shown)
+          assert.notInclude(readFileSync(`/proc/${started.child.pid}/cmdline`, "latin1"), key)
+          yield* started.kill("SIGTERM")
+          yield* started.ended
+          assert.strictEqual(new Map((yield* received).at(-1)?.headers).get("authorization"), `Bearer ${key}`)
+        }
+      })
+  )
 })
 
 // -----------------------------------------------------------------------------
@@ -420,6 +460,33 @@ const bad = [
     )
   ),
   refuses("a workspace that holds the host", Effect.succeed(inWorkspace("/", "would hand"))),
+  refuses(
+    "a workspace that holds the engine's socket",
+    Effect.map(directory, (path) => {
+      const socket = join(path, "docker.sock")
+      symlinkSync("/var/run/docker.sock", socket)
+      return {
+        ...inWorkspace(path, `would hand ${socket}`),
+        options: { env: { DOCKER_HOST: `unix://${socket}` } }
+      }
+    })
+  ),
+  refuses(
+    "a workspace that holds the file of the key",
+    Effect.map(keyFile(0o600), (path) => ({
+      ...inWorkspace(dirname(path), `would hand ${path}`),
+      options: { env: { COGNI_LLM_KEY_FILE: path, COGNI_LLM_URL: "http://127.0.0.1:9" } }
+    }))
+  ),
+  refuses(
+    "a file of the key that others can read",
+    Effect.map(keyFile(0o644), (path) => ({
+      argv: ["run", "hello"],
+      options: { env: { COGNI_LLM_KEY_FILE: path, COGNI_LLM_URL: "http://127.0.0.1:9" } },
+      code: 78,
+      says: `chmod 600 ${path}`
+    }))
+  ),
   refuses(
     "a run id that is none",
     Effect.succeed({ argv: ["run", "--run-id", "../../etc", "--", "true"], code: 65, says: "--run-id" })

@@ -1,5 +1,5 @@
 /**
- * The packages, put together as the environment says. No logic of its own.
+ * The packages, put together as the environment says.
  */
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
@@ -9,11 +9,13 @@ import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
+import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, FileSystem, Layer, Redacted } from "effect"
+import { basename, dirname, join, resolve } from "node:path"
 import type { WayOut } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
@@ -45,17 +47,35 @@ export const reaper = (
 export const store = (settings: Settings["Service"]): Layer.Layer<RunStore> =>
   FileRunStore.layer({ directory: settings.stateDirectory })
 
+/**
+ * What no workspace may be, hold or lie in, besides the system's own: the engine's socket, the records, the file of the
+ * key. Each where it is named and where it really is.
+ *
+ * @category constructors
+ */
+export const neverHeld = Effect.fnUntraced(function* (
+  settings: Pick<Settings["Service"], "dockerHost" | "keyFile" | "stateDirectory">
+): Effect.fn.Return<ReadonlyArray<string>, never, FileSystem.FileSystem> {
+  const address = DockerSocket.parse(settings.dockerHost ?? DockerSocket.defaultPath)
+  const named = [
+    settings.stateDirectory,
+    ...(address?.type === "unix" ? [address.path] : []),
+    ...(settings.keyFile === undefined ? [] : [settings.keyFile])
+  ].map((path) => resolve(path))
+  return [...new Set([...named, ...(yield* Effect.forEach(named, real))])]
+})
+
 /** @category layers */
 export const runner = (
   settings: Settings["Service"],
   wayOut: WayOut
-): Layer.Layer<Runner, RuntimeUnavailable> =>
+): Layer.Layer<Runner, RuntimeUnavailable, FileSystem.FileSystem> =>
   SandboxRunner.layer.pipe(
     Layer.provideMerge(proxy(settings, wayOut)),
     Layer.provideMerge(
       Layer.mergeAll(
         DockerContainerRuntime.layerApi(),
-        HostWorkspace.layer({ forbidden: [settings.stateDirectory] }),
+        Layer.unwrap(Effect.map(neverHeld(settings), (forbidden) => HostWorkspace.layer({ forbidden }))),
         store(settings)
       )
     ),
@@ -65,6 +85,16 @@ export const runner = (
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** Without links, as far as it is there already. */
+const real = (path: string): Effect.Effect<string, never, FileSystem.FileSystem> =>
+  FileSystem.FileSystem.use((fs) => fs.realPath(path)).pipe(
+    Effect.catch(() =>
+      path === dirname(path)
+        ? Effect.succeed(path)
+        : Effect.map(real(dirname(path)), (parent) => join(parent, basename(path)))
+    )
+  )
 
 const noWitness = Layer.succeed(DemoWitness, { received: Effect.succeed(undefined) })
 

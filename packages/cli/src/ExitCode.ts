@@ -46,7 +46,7 @@ export type ExitName = keyof typeof exitCode
 
 const meanings: Readonly<Record<ExitName, string>> = {
   success: "it worked",
-  findings: "doctor found something that must be fixed",
+  findings: "doctor found something that must be fixed, or prune could not remove something",
   usage: "the command line is not understood",
   input: "what was asked is refused: prompt, limits, run id, workspace",
   notFound: "there is no such run, agent or file",

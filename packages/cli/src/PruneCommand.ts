@@ -10,6 +10,7 @@ import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
+import { exitCode } from "./ExitCode.ts"
 import { Refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import { Settings } from "./Settings.ts"
@@ -46,7 +47,7 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   const abandoned = yield* store.reap
   const forgotten = input.records ? yield* store.forget : []
   const output = yield* Output.Output
-  if (report.failed.length > 0) yield* output.exitWith(1)
+  if (report.failed.length > 0) yield* output.exitWith(exitCode.findings)
   if (input.output === "json")
     return yield* Output.json({ ok: report.failed.length === 0, ...report, abandoned, forgotten })
   yield* Output.lines([

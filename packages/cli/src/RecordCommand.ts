@@ -84,13 +84,14 @@ export const inspect = Effect.fnUntraced(function* (input: {
 // internal
 // -----------------------------------------------------------------------------
 
-/** By its id, or by a beginning that only one has. */
+/** By its id, or by a beginning that only one has. Whole: in the list, the output of a run may be left out. */
 const find = Effect.fnUntraced(function* (run: string) {
-  const records = yield* (yield* RunStore).list
+  const runs = yield* RunStore
+  const records = yield* runs.list
   const exact = records.find(({ runId }) => runId === run)
-  if (exact !== undefined) return exact
-  const [only, another] = run === "" ? [] : records.filter(({ runId }) => runId.startsWith(run))
-  if (only !== undefined && another === undefined) return only
+  const [only, another] =
+    exact !== undefined ? [exact] : run === "" ? [] : records.filter(({ runId }) => runId.startsWith(run))
+  if (only !== undefined && another === undefined) return (yield* runs.get(only.runId)) ?? only
   return yield* new Refusal({
     exit: "notFound",
     detail: only === undefined ? `there is no run ${run}` : `several runs begin with ${run}`,

@@ -143,7 +143,7 @@ export const follow = Effect.fnUntraced(function* (
   if (result === undefined) return yield* Effect.die(new Error("a run ended without a result"))
   const { durationMs, exitCode, llm, runId } = result
   const calls =
-    llm === undefined ? "" : `, ${llm.calls.length} model ${llm.calls.length === 1 ? "call" : "calls"}`
+    llm === undefined ? "" : `, ${llm.callsTotal} model ${llm.callsTotal === 1 ? "call" : "calls"}`
   yield* progress.note(`${runId}: exit code ${exitCode} after ${formatMillis(durationMs)}${calls}`)
   return result
 })

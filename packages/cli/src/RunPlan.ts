@@ -67,7 +67,7 @@ const refuse = (exit: Refusal["exit"], detail: string, remedy: string) =>
   Result.fail(new Refusal({ exit, detail, remedy }))
 
 const configure =
-  "Set COGNI_LLM_URL and COGNI_LLM_KEY, try it with --demo (no model is asked), or see: cogni-sandbox demo"
+  "Set COGNI_LLM_URL and COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY), try it with --demo (no model is asked), or see: cogni-sandbox demo"
 
 /** The configured upstream with a model of it. @category constructors */
 export const upstream = (
@@ -76,9 +76,10 @@ export const upstream = (
 ): Result.Result<WayOut, Refusal> => {
   const { upstream: setting } = settings
   if (setting._tag === "Absent") return refuse("configuration", "no model is configured", configure)
+  if (setting._tag === "Refused") return Result.fail(setting.refusal)
   if (setting._tag === "Incomplete") {
-    const set = setting.missing === "COGNI_LLM_URL" ? "COGNI_LLM_KEY" : "COGNI_LLM_URL"
-    return refuse("configuration", `${set} is set and ${setting.missing} is not`, `Set both, or unset ${set}`)
+    const { missing, present } = setting
+    return refuse("configuration", `${present} is set and ${missing} is not`, `Set both, or unset ${present}`)
   }
   const address = Upstream.address({ type: "host", url: setting.url })
   if (Result.isFailure(address)) {

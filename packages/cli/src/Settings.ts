@@ -2,10 +2,14 @@
  * What the environment says, read once.
  *
  * The key leaves the process's environment before anything else happens, so that no child can inherit it, and is
- * `Redacted` from then on. Half a configuration is an error where a model is needed, and nowhere else.
+ * `Redacted` from then on. What the kernel shows of the process's beginning no program can take back: a key that is in
+ * a file (`COGNI_LLM_KEY_FILE`) was never there. Half a configuration, or a file that will not do, is an error where a
+ * model is needed, and nowhere else.
  */
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
-import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted } from "effect"
+import { Config, ConfigProvider, Context, Effect, type FileSystem, Layer, Option, Redacted } from "effect"
+import { Refusal } from "./Failure.ts"
+import * as KeyFile from "./KeyFile.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -16,7 +20,15 @@ export type UpstreamSetting =
   | { readonly _tag: "Absent" }
   | { readonly _tag: "Configured"; readonly url: string; readonly key: Redacted.Redacted<string> }
   /** One without the other. */
-  | { readonly _tag: "Incomplete"; readonly missing: "COGNI_LLM_URL" | "COGNI_LLM_KEY" }
+  | {
+      readonly _tag: "Incomplete"
+      readonly missing: "COGNI_LLM_URL" | "COGNI_LLM_KEY"
+      readonly present: "COGNI_LLM_URL" | KeyVariable
+    }
+  /** The key cannot be had. */
+  | { readonly _tag: "Refused"; readonly refusal: Refusal }
+
+type KeyVariable = "COGNI_LLM_KEY" | "COGNI_LLM_KEY_FILE"
 
 /** @category services */
 export class Settings extends Context.Service<
@@ -26,6 +38,8 @@ export class Settings extends Context.Service<
     readonly dockerHost: string | undefined
     readonly runtimeImage: string
     readonly proxyImage: string
+    /** Where the key is, if it is in a file. */
+    readonly keyFile: string | undefined
     readonly upstream: UpstreamSetting
     readonly model: string | undefined
     readonly billingAccountId: string
@@ -51,12 +65,23 @@ export const takeEnvironment = (environment: Record<string, string | undefined>)
 /** @category constructors */
 export const upstreamOf = (
   url: string | undefined,
-  key: Redacted.Redacted<string> | undefined
+  key: Redacted.Redacted<string> | undefined,
+  from: KeyVariable = "COGNI_LLM_KEY"
 ): UpstreamSetting => {
-  if (url !== undefined && key !== undefined) return { _tag: "Configured", url, key }
-  if (url === undefined && key === undefined) return { _tag: "Absent" }
-  return { _tag: "Incomplete", missing: url === undefined ? "COGNI_LLM_URL" : "COGNI_LLM_KEY" }
+  if (url !== undefined)
+    return key === undefined
+      ? { _tag: "Incomplete", missing: "COGNI_LLM_KEY", present: "COGNI_LLM_URL" }
+      : { _tag: "Configured", url, key }
+  return key === undefined
+    ? { _tag: "Absent" }
+    : { _tag: "Incomplete", missing: "COGNI_LLM_URL", present: from }
 }
+
+const twoKeys = new Refusal({
+  exit: "configuration",
+  detail: "COGNI_LLM_KEY and COGNI_LLM_KEY_FILE are both set",
+  remedy: "Unset COGNI_LLM_KEY: other processes can read it for as long as this one lives"
+})
 
 /** An empty variable is one that is not set. */
 const text = (name: string) =>
@@ -75,6 +100,7 @@ const config = Config.all({
   key: text("COGNI_LLM_KEY").pipe(
     Config.map((value) => (value === undefined ? undefined : Redacted.make(value)))
   ),
+  keyFile: text("COGNI_LLM_KEY_FILE"),
   model: text("COGNI_LLM_MODEL"),
   billingAccountId: text("COGNI_BILLING_ACCOUNT")
 })
@@ -82,19 +108,31 @@ const config = Config.all({
 /** @category constructors */
 export const make = Effect.gen(function* () {
   const found = yield* config
+  const { key, keyFile, url } = found
+  const upstream: Effect.Effect<UpstreamSetting, Refusal, FileSystem.FileSystem> =
+    keyFile === undefined
+      ? Effect.succeed(upstreamOf(url, key))
+      : key === undefined
+        ? Effect.map(KeyFile.read(keyFile), (read) => upstreamOf(url, read, "COGNI_LLM_KEY_FILE"))
+        : Effect.fail(twoKeys)
   return Settings.of({
     stateDirectory: found.stateDirectory ?? FileRunStore.defaultDirectory(found.stateHome),
     dockerHost: found.dockerHost,
     runtimeImage: found.runtimeImage ?? "cogni-sandbox/runtime:latest",
     proxyImage: found.proxyImage ?? "cogni-sandbox/proxy:latest",
-    upstream: upstreamOf(found.url, found.key),
+    keyFile,
+    upstream: yield* upstream.pipe(
+      Effect.catch((refusal) => Effect.succeed({ _tag: "Refused", refusal } as const))
+    ),
     model: found.model,
     billingAccountId: found.billingAccountId ?? "local"
   })
 })
 
 /** @category layers */
-export const layer = (environment: Record<string, string>): Layer.Layer<Settings, Config.ConfigError> =>
+export const layer = (
+  environment: Record<string, string>
+): Layer.Layer<Settings, Config.ConfigError, FileSystem.FileSystem> =>
   Layer.effect(Settings, make).pipe(
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(environment)))
   )

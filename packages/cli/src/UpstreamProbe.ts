@@ -21,8 +21,12 @@ export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">)
       check,
       status: "warn",
       detail: "none is configured: run --demo and demo work, agents have no model",
-      fix: "Set COGNI_LLM_URL, COGNI_LLM_KEY and COGNI_LLM_MODEL"
+      fix: "Set COGNI_LLM_URL, COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY) and COGNI_LLM_MODEL"
     })
+  }
+  if (upstream._tag === "Refused") {
+    const { detail, remedy } = upstream.refusal
+    return Effect.succeed({ check, status: "fail", detail: oneLine(detail), fix: oneLine(remedy) })
   }
   if (upstream._tag === "Incomplete") {
     return Effect.succeed({

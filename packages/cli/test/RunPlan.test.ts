@@ -2,7 +2,7 @@
  * From flags and environment to a spec and a way out; the demo upstream is never a fallback.
  */
 import { assert, describe, it } from "@effect/vitest"
-import type { Refusal } from "@cogni/sandbox-cli/Failure"
+import { Refusal } from "@cogni/sandbox-cli/Failure"
 import * as RunPlan from "@cogni/sandbox-cli/RunPlan"
 import type { Settings } from "@cogni/sandbox-cli/Settings"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
@@ -14,6 +14,7 @@ const absent: Settings["Service"] = {
   dockerHost: undefined,
   runtimeImage: "cogni/runtime:1",
   proxyImage: "cogni/proxy:1",
+  keyFile: undefined,
   upstream: { _tag: "Absent" },
   model: undefined,
   billingAccountId: "acct"
@@ -49,7 +50,13 @@ describe("the way out of an agent", () => {
   it("without an upstream it is refused, and nothing else is chosen instead", () => {
     const { exit, message } = refused(prompt, {}, absent)
     assert.strictEqual(exit, "configuration")
-    for (const word of ["COGNI_LLM_URL", "COGNI_LLM_KEY", "--demo", "cogni-sandbox demo"])
+    for (const word of [
+      "COGNI_LLM_URL",
+      "COGNI_LLM_KEY_FILE",
+      "COGNI_LLM_KEY)",
+      "--demo",
+      "cogni-sandbox demo"
+    ])
       assert.include(message, word)
   })
 
@@ -71,14 +78,25 @@ describe("the way out of an agent", () => {
     assert.include(refused(prompt, {}, { ...configured, model: undefined }).message, "COGNI_LLM_MODEL")
   })
 
-  it.each(["COGNI_LLM_URL", "COGNI_LLM_KEY"] as const)(
-    "without %s, half a configuration is refused",
-    (missing) => {
-      const { exit, message } = refused(prompt, {}, { ...absent, upstream: { _tag: "Incomplete", missing } })
-      assert.strictEqual(exit, "configuration")
-      assert.include(message, `${missing} is not`)
-    }
-  )
+  it.each([
+    ["COGNI_LLM_URL", "COGNI_LLM_KEY"],
+    ["COGNI_LLM_URL", "COGNI_LLM_KEY_FILE"],
+    ["COGNI_LLM_KEY", "COGNI_LLM_URL"]
+  ] as const)("without %s, half a configuration is refused", (missing, present) => {
+    const upstream = { _tag: "Incomplete", missing, present } as const
+    const { exit, message } = refused(prompt, {}, { ...absent, upstream })
+    assert.strictEqual(exit, "configuration")
+    assert.include(message, `${present} is set and ${missing} is not`)
+  })
+
+  it("a key that cannot be had is refused as it was, where a model is needed", () => {
+    const refusal = new Refusal({ exit: "configuration", detail: "it is open", remedy: "Close it" })
+    const settings: Settings["Service"] = { ...absent, upstream: { _tag: "Refused", refusal } }
+    assert.strictEqual(refused(prompt, {}, settings), refusal)
+    assert.strictEqual(refused(command, {}, settings), refusal)
+    assert.strictEqual(planned(command, { noModel: true }, settings).wayOut._tag, "None")
+    assert.strictEqual(planned(prompt, { demo: true }, settings).wayOut._tag, "Demo")
+  })
 
   it.each(["127.0.0.1:4000", "ftp://x", "http://key@host/", "http://host/?a=b"])(
     "%s is no upstream",
@@ -121,7 +139,7 @@ describe("the way out of a command", () => {
   it("half a configuration is refused here too, unless there is to be no way out at all", () => {
     const half: Settings["Service"] = {
       ...absent,
-      upstream: { _tag: "Incomplete", missing: "COGNI_LLM_KEY" }
+      upstream: { _tag: "Incomplete", missing: "COGNI_LLM_KEY", present: "COGNI_LLM_URL" }
     }
     assert.strictEqual(refused(command, {}, half).exit, "configuration")
     assert.strictEqual(planned(command, { noModel: true }, half).wayOut._tag, "None")

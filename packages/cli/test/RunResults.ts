@@ -57,7 +57,9 @@ export const result = (
         durationMs: 8,
         completed: true
       }
-    ]
+    ],
+    callsTotal: 1,
+    unreadableRows: 0
   },
   timings: [
     { phase: "create", durationMs: 12.345 },

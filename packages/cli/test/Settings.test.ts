@@ -3,13 +3,33 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as Settings from "@cogni/sandbox-cli/Settings"
-import { Effect } from "effect"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Effect, Layer, Redacted } from "effect"
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { inspect } from "node:util"
 
 const key = "sk-planted-7f3c"
 
 const read = (environment: Record<string, string>) =>
-  Effect.provide(Settings.Settings, Settings.layer(environment))
+  Effect.provide(Settings.Settings, Layer.provide(Settings.layer(environment), NodeServices.layer))
+
+const url = "http://127.0.0.1:4000"
+
+const keyFile = (content: string | Uint8Array, mode = 0o600) =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-key-"))),
+      (directory) => Effect.sync(() => rmSync(directory, { recursive: true }))
+    ),
+    (directory) => {
+      const path = join(directory, "key")
+      writeFileSync(path, content)
+      chmodSync(path, mode)
+      return path
+    }
+  )
 
 describe("Settings", () => {
   it("the key leaves the environment at once", () => {
@@ -30,6 +50,7 @@ describe("Settings", () => {
         dockerHost: undefined,
         runtimeImage: "cogni-sandbox/runtime:latest",
         proxyImage: "cogni-sandbox/proxy:latest",
+        keyFile: undefined,
         upstream: { _tag: "Absent" },
         model: undefined,
         billingAccountId: "local"
@@ -63,11 +84,18 @@ describe("Settings", () => {
     Effect.gen(function* () {
       assert.deepStrictEqual((yield* read({ COGNI_LLM_URL: "http://x" })).upstream, {
         _tag: "Incomplete",
-        missing: "COGNI_LLM_KEY"
+        missing: "COGNI_LLM_KEY",
+        present: "COGNI_LLM_URL"
       })
       assert.deepStrictEqual((yield* read({ COGNI_LLM_KEY: key })).upstream, {
         _tag: "Incomplete",
-        missing: "COGNI_LLM_URL"
+        missing: "COGNI_LLM_URL",
+        present: "COGNI_LLM_KEY"
+      })
+      assert.deepStrictEqual((yield* read({ COGNI_LLM_KEY_FILE: yield* keyFile(key) })).upstream, {
+        _tag: "Incomplete",
+        missing: "COGNI_LLM_URL",
+        present: "COGNI_LLM_KEY_FILE"
       })
       assert.deepStrictEqual((yield* read({ COGNI_LLM_URL: "", COGNI_LLM_KEY: "" })).upstream, {
         _tag: "Absent"
@@ -82,6 +110,80 @@ describe("Settings", () => {
         `${JSON.stringify(settings)} ${inspect(settings, { depth: 9 })} ${String(settings.upstream)}`,
         key
       )
+    })
+  )
+})
+
+describe("the file of the key", () => {
+  const refusals: ReadonlyArray<
+    readonly [what: string, content: string | Uint8Array, mode: number, says: ReadonlyArray<string>]
+  > = [
+    ["that the group may read", key, 0o640, ["open to others (mode 0640)", "chmod 600 /"]],
+    ["that everybody may read", key, 0o604, ["open to others (mode 0604)", "chmod 600 /"]],
+    ["that others may write", key, 0o602, ["open to others (mode 0602)", "chmod 600 /"]],
+    ["that is empty", "", 0o600, ["is empty"]],
+    ["that holds an empty line", "\n", 0o600, ["is empty"]],
+    ["that is no key, so long is it", `${key}${"x".repeat(16 * 1024)}`, 0o600, ["larger than 16 KiB"]]
+  ]
+  for (const [what, content, mode, says] of refusals) {
+    it.effect(`${what}, is refused where a model is needed, and its content is not shown`, () =>
+      Effect.gen(function* () {
+        const path = yield* keyFile(content, mode)
+        const settings = yield* read({ COGNI_LLM_URL: url, COGNI_LLM_KEY_FILE: path })
+        if (settings.upstream._tag !== "Refused") return assert.fail(settings.upstream._tag)
+        const { exit, message } = settings.upstream.refusal
+        assert.strictEqual(exit, "configuration")
+        for (const words of ["COGNI_LLM_KEY_FILE", path, ...says]) assert.include(message, words)
+        assert.notInclude(inspect(settings, { depth: 9 }), key)
+      })
+    )
+  }
+
+  for (const [ends, content] of [
+    ["nothing", key],
+    ["one line end", `${key}\n`],
+    ["one of another system", `${key}\r\n`]
+  ] as const) {
+    it.effect(`that ends in ${ends} is the key`, () =>
+      Effect.gen(function* () {
+        const path = yield* keyFile(content, 0o400)
+        const settings = yield* read({ COGNI_LLM_URL: url, COGNI_LLM_KEY_FILE: path })
+        if (settings.upstream._tag !== "Configured") return assert.fail(settings.upstream._tag)
+        assert.strictEqual(Redacted.value(settings.upstream.key), key)
+        assert.strictEqual(settings.keyFile, path)
+        assert.notInclude(`${JSON.stringify(settings)} ${inspect(settings, { depth: 9 })}`, key)
+      })
+    )
+  }
+
+  it.effect("loses one line end and no more", () =>
+    Effect.gen(function* () {
+      const settings = yield* read({ COGNI_LLM_URL: url, COGNI_LLM_KEY_FILE: yield* keyFile(` ${key}\n\n`) })
+      if (settings.upstream._tag !== "Configured") return assert.fail(settings.upstream._tag)
+      assert.strictEqual(Redacted.value(settings.upstream.key), ` ${key}\n`)
+    })
+  )
+
+  it.effect("that is not there, or no file, is refused", () =>
+    Effect.gen(function* () {
+      const path = yield* keyFile(key)
+      mkdirSync(`${path}.d`)
+      for (const [other, says] of [
+        [`${path}-not`, "cannot be read"],
+        [`${path}.d`, "is not a file"],
+        ["/dev/zero", "is not a file"]
+      ] as const) {
+        const { upstream } = yield* read({ COGNI_LLM_URL: url, COGNI_LLM_KEY_FILE: other })
+        assert.include(upstream._tag === "Refused" ? upstream.refusal.message : upstream._tag, says)
+      }
+    })
+  )
+
+  it.effect("beside the key itself is a contradiction", () =>
+    Effect.gen(function* () {
+      const environment = { COGNI_LLM_URL: url, COGNI_LLM_KEY: key, COGNI_LLM_KEY_FILE: yield* keyFile(key) }
+      const { upstream } = yield* read(environment)
+      assert.include(upstream._tag === "Refused" ? upstream.refusal.message : upstream._tag, "both set")
     })
   )
 })

@@ -98,7 +98,14 @@ export const makeMemory = Effect.gen(function* () {
       ],
       ready: Effect.asVoid(stillOpen),
       failure: Effect.never,
-      traffic: Effect.as(stillOpen, { proxy: "memory", upstream: "memory", calls: [], injectedHeaders: [] })
+      traffic: Effect.as(stillOpen, {
+        proxy: "memory",
+        upstream: "memory",
+        calls: [],
+        callsTotal: 0,
+        unreadableRows: 0,
+        injectedHeaders: []
+      })
     } satisfies LlmEndpoint
   })
   return LlmProxy.of({ capabilities: { name: "memory", inspectsBodies: false }, acquire })

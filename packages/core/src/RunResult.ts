@@ -65,7 +65,12 @@ export type LlmCall = typeof LlmCall.Type
 export const LlmTraffic = Schema.Struct({
   proxy: Schema.String,
   upstream: Schema.String,
+  /** The first of them; `callsTotal` says whether there were more, and the audit holds all. */
   calls: Schema.Array(LlmCall),
+  /** How many calls the audit holds. */
+  callsTotal: Schema.Int,
+  /** How many of those could not be read, and so are not in `calls`. */
+  unreadableRows: Schema.Int,
   /** Names (never values) of the headers that were set on the host's side. */
   injectedHeaders: Schema.Array(Schema.String),
   /** Where the audit of the run's traffic lies on the host. */

@@ -1,8 +1,9 @@
 /**
- * What nginx wrote down about a run's calls, read back.
+ * What nginx wrote down about a run's calls, read back piece by piece.
  *
- * Pure and lenient: a client's bytes may have made a line invalid UTF-8, and the last line may be half-written. A line
- * that cannot be read is counted and never fatal.
+ * Lenient: a client's bytes may have made a row invalid UTF-8, and the last row may be half-written. A row that cannot
+ * be read is counted and never fatal. However long the log is, what is remembered of it is bounded, and no byte is
+ * looked at twice.
  */
 import { Option, Schema } from "effect"
 import type { LlmCall } from "@cogni/sandbox-core/RunResult"
@@ -38,52 +39,95 @@ export const AccessLogLine = Schema.Struct({
 /** @category models */
 export type AccessLogLine = typeof AccessLogLine.Type
 
-/** @category models */
+/** What a log says so far. @category models */
 export interface AccessLog {
-  readonly lines: ReadonlyArray<AccessLogLine>
-  /** How many lines could not be read. */
-  readonly unreadable: number
+  /** The first `callsKeptMax` calls. */
+  readonly calls: ReadonlyArray<LlmCall>
+  /** Rows in all, readable or not. */
+  readonly callsTotal: number
+  readonly unreadableRows: number
+  /** How many of the readable requests were passed on. */
+  readonly passedOn: number
+}
+
+/** Reads an access log, and beside it the error log of the same nginx. @category models */
+export interface Reader {
+  readonly addAccess: (bytes: Uint8Array) => void
+  readonly addErrors: (bytes: Uint8Array) => void
+  readonly read: () => AccessLog
+}
+
+// -----------------------------------------------------------------------------
+// constants
+// -----------------------------------------------------------------------------
+
+/** More calls than these are counted, and are to be read in the log itself. @category constants */
+export const callsKeptMax = 1000
+
+/** nginx bounds all that it writes in a row; what is longer is none of its rows. @category constants */
+export const rowBytesMax = 64 * 1024
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/**
+ * **Gotchas** nginx calls a request complete when its upstream broke off in the middle of the answer: it sent all it
+ * had. Only the error log tells. Such a break ends the client's connection too, so it was the last request on it.
+ *
+ * @category constructors
+ */
+export const makeReader = (): Reader => {
+  const calls: Array<LlmCall> = []
+  /** Where the last request of a connection is in `calls`, as far as it was kept. */
+  const lastOf = new Map<string, number>()
+  const broken = new Set<string>()
+  let callsTotal = 0
+  let unreadableRows = 0
+  let passedOn = 0
+
+  const addAccess = makeRows((row) => {
+    if (row === "") return
+    callsTotal += 1
+    const decoded = row === undefined ? Option.none() : decodeLine(row)
+    if (Option.isNone(decoded)) {
+      unreadableRows += 1
+      return
+    }
+    const line = decoded.value
+    if (line.upstreamStatus !== "") passedOn += 1
+    if (calls.length < callsKeptMax) {
+      lastOf.set(line.connection, calls.length)
+      calls.push(toLlmCall(line))
+    } else {
+      lastOf.delete(line.connection)
+    }
+  })
+
+  const addErrors = makeRows((row) => {
+    const connection = row === undefined ? undefined : brokenConnection(row)
+    if (connection !== undefined && (calls.length < callsKeptMax || lastOf.has(connection)))
+      broken.add(connection)
+  })
+
+  return {
+    addAccess,
+    addErrors,
+    read: () => {
+      const cut = new Set([...broken].map((connection) => lastOf.get(connection)))
+      return {
+        calls: calls.map((call, index) => (cut.has(index) ? { ...call, completed: false } : call)),
+        callsTotal,
+        unreadableRows,
+        passedOn
+      }
+    }
+  }
 }
 
 // -----------------------------------------------------------------------------
 // converting
 // -----------------------------------------------------------------------------
-
-const decodeLine = Schema.decodeUnknownOption(Schema.fromJsonString(AccessLogLine))
-
-/**
- * Read an access log, and beside it the error log of the same nginx.
- *
- * **Gotchas** nginx calls a request complete when its upstream broke off in the middle of the answer: it sent all it
- * had. Only the error log tells. Such a break ends the client's connection too, so it was the last request on it.
- *
- * @category converting
- */
-export const parse = (access: Uint8Array, errors: Uint8Array = new Uint8Array()): AccessLog => {
-  const texts = new TextDecoder().decode(access).split("\n")
-  // Behind the last line break there is nothing, or a line that is still being written.
-  const rest = texts.pop()!
-  const decoded = texts.filter((text) => text !== "").map((text) => decodeLine(text))
-  const lines = [...decoded, decodeLine(rest)].flatMap((line) => (Option.isSome(line) ? [line.value] : []))
-  const broken = brokenConnections(errors)
-  const last = new Map(lines.map((line, index) => [line.connection, index]))
-  return {
-    lines: lines.map((line, index) =>
-      broken.has(line.connection) && last.get(line.connection) === index ? { ...line, completion: "" } : line
-    ),
-    unreadable: decoded.filter(Option.isNone).length
-  }
-}
-
-const brokenConnections = (errors: Uint8Array): ReadonlySet<string> =>
-  new Set(
-    Array.from(
-      new TextDecoder()
-        .decode(errors)
-        .matchAll(/^\S+ \S+ \[error\] \d+#\d+: \*(\d+) .{1,200} while reading upstream,/gmu),
-      (match) => match[1]!
-    )
-  )
 
 /** @category converting */
 export const toLlmCall = (line: AccessLogLine): LlmCall => ({
@@ -99,6 +143,36 @@ export const toLlmCall = (line: AccessLogLine): LlmCall => ({
   completed: line.completion === "OK"
 })
 
-/** How many of the requests were passed on. @category combinators */
-export const passedOn = (log: AccessLog): number =>
-  log.lines.filter(({ upstreamStatus }) => upstreamStatus !== "").length
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const decodeLine = Schema.decodeUnknownOption(Schema.fromJsonString(AccessLogLine))
+
+const brokenConnection = (row: string): string | undefined =>
+  /^\S+ \S+ \[error\] \d+#\d+: \*(\d+) .{1,200} while reading upstream,/u.exec(row)?.[1]
+
+const lineFeed = 10
+
+/** Cut bytes into rows, each given without its end; one that is too long is `undefined`. */
+const makeRows = (each: (row: string | undefined) => void): ((bytes: Uint8Array) => void) => {
+  const decoder = new TextDecoder()
+  let rest: ReadonlyArray<Uint8Array> = []
+  let restBytes = 0
+  /** What is over the bound is not kept; that there was more of it is. */
+  const keep = (bytes: Uint8Array) => {
+    restBytes += bytes.length
+    rest = restBytes > rowBytesMax ? [] : [...rest, bytes.slice()]
+  }
+  return (bytes) => {
+    let from = 0
+    for (let end = bytes.indexOf(lineFeed); end !== -1; end = bytes.indexOf(lineFeed, from)) {
+      keep(bytes.subarray(from, end))
+      each(restBytes > rowBytesMax ? undefined : decoder.decode(Buffer.concat(rest)))
+      rest = []
+      restBytes = 0
+      from = end + 1
+    }
+    keep(bytes.subarray(from))
+  }
+}

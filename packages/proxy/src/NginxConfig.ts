@@ -69,7 +69,7 @@ export const render = (config: NginxConfig): string => {
     ...(config.via === "network" ? [directive("set", "$upstream_authority", config.address.authority)] : []),
     // Once, for all locations: one with a `proxy_set_header` of its own would inherit none of these.
     ...requestHeaders(config, literals.reference),
-    ...RoutePolicy.routes.map((route) => location(route, config)),
+    ...RoutePolicy.routes.flatMap((route) => [entrance(route), passage(route, config)]),
     block("location", ["/"], refuse),
     block("location", ["=", refusePath], [directive("internal"), ...refuse]),
     block(
@@ -104,16 +104,10 @@ const rateOf = (config: NginxConfig) => config.requestsPerSecondMax ?? defaults.
 const logging = (): ReadonlyArray<Directive> => [
   directive("log_format", "call", "escape=json", logFormat),
   directive("access_log", paths.accessLog, "call", "if=$is_logged"),
-  // What is over the rate, or no HTTP at all, costs an agent nothing; it must not cost the host a disk.
-  map(
-    "$limit_req_status:$status",
-    "$is_logged",
-    [
-      ["~^PASSED:", "1"],
-      [":413", "1"]
-    ],
-    "0"
-  ),
+  // What is over the rate, or refused before the rate is looked at, costs an agent nothing; it must not cost the host
+  // a disk. In the error log as well: what a request can bring about there at no rate is less than critical.
+  map("$limit_req_status", "$is_logged", [["PASSED", "1"]], "0"),
+  directive("error_log", "stderr", "crit"),
   // What a client wrote is kept short and printable: it must not fill a disk, nor break a terminal.
   map("$request_uri", "$logged_target", [["~^(?<logged_head>[ -~]{0,256})", "$logged_head"]]),
   // An error page is a request of its own to nginx, and always a GET.
@@ -202,7 +196,7 @@ const refusePath = "/-/refuse_path"
 const refuseMethod = "/-/refuse_method"
 
 /** In the access phase. A `return` would answer before the phase in which the rate is held. */
-const refuse = [directive("error_log", "stderr", "crit"), directive("deny", "all")]
+const refuse = [directive("deny", "all")]
 
 /** Every header the upstream gets, but for those that nginx makes of the body's length. */
 const requestHeaders = (
@@ -222,9 +216,11 @@ const requestHeaders = (
   ]
 }
 
-const location = (route: RoutePolicy.Route, { address, via }: NginxConfig): Directive => {
-  const origin = via === "relay" ? `http://unix:${paths.relay}:` : "http://$upstream_authority"
-  return block(
+const passagePath = (route: RoutePolicy.Route) => `/-/pass${route.path}`
+
+/** Where it is decided whether a request passes. One that is too large ends here, and leaves no trace. */
+const entrance = (route: RoutePolicy.Route): Directive =>
+  block(
     "location",
     ["=", route.path],
     [
@@ -235,6 +231,20 @@ const location = (route: RoutePolicy.Route, { address, via }: NginxConfig): Dire
         ["($request_method", "!=", `${route.method})`],
         [directive("rewrite", "^", refuseMethod, "last")]
       ),
+      directive("rewrite", "^", passagePath(route), "last")
+    ]
+  )
+
+/** Where it does. Only here, under the rate, is the error log kept: it tells whose answer broke off. */
+const passage = (route: RoutePolicy.Route, { address, via }: NginxConfig): Directive => {
+  const origin = via === "relay" ? `http://unix:${paths.relay}:` : "http://$upstream_authority"
+  return block(
+    "location",
+    ["=", passagePath(route)],
+    [
+      directive("internal"),
+      directive("error_log", "stderr", "error"),
+      directive("error_log", paths.errorLog, "error"),
       directive("set", "$args", route.queries.length > 0 ? queryVariable(route.path) : ""),
       directive("proxy_pass", `${origin}${address.basePath}${route.path}$is_args$args`)
     ]

@@ -16,7 +16,6 @@ import type { User } from "@cogni/sandbox-core/Posture"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
-import * as AccessLog from "./AccessLog.ts"
 import * as HostRelay from "./HostRelay.ts"
 import * as AuditDirectory from "./internal/AuditDirectory.ts"
 import * as ProxyOutput from "./internal/ProxyOutput.ts"
@@ -41,6 +40,8 @@ export interface NginxLlmProxyOptions {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
   /** From the start of the container to an answer on its socket. Starts of many runs at once queue in the engine. */
   readonly readySecondsMax?: number | undefined
+  /** A run whose access log or error log is this long ends; by default well below the cap on one file. For tests. */
+  readonly auditBytesMax?: number | undefined
 }
 
 // -----------------------------------------------------------------------------
@@ -107,7 +108,8 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
 
     const output = yield* ProxyOutput.make(options.key)
     const ended = yield* Deferred.make<never, LlmProxyError>()
-    const live = Effect.gen(function* () {
+    const log = yield* AuditDirectory.follow(audit, options.auditBytesMax ?? auditBytesMax)
+    const serve = Effect.gen(function* () {
       const container = yield* runtime.acquire({
         runId,
         role: "proxy",
@@ -149,7 +151,9 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
         )
       )
       return yield* new ProxyFailed({ detail: endedDetail(exit, output.tail()), remedy: endedRemedy(exit) })
-    }).pipe(
+    })
+    // A proxy that might not write a call down is ended before anybody is told.
+    const live = Effect.raceFirst(serve, log.failure).pipe(
       Effect.catchTag("PostureMismatch", ({ message }) =>
         Effect.fail(new ProxyFailed({ detail: message, remedy: "Look at the engine's configuration" }))
       ),
@@ -158,18 +162,17 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
     )
     yield* Effect.forkScoped(live)
 
-    const log = AuditDirectory.read(audit)
     // nginx writes a call down a moment after its end. Each call that was passed on is one connection to the relay.
     const settledLog = Effect.gen(function* () {
       if (relay === undefined) yield* Effect.sleep(Duration.millis(settleStepMillis))
-      let read = yield* log
+      let read = yield* log.read
       for (
         let waited = 0;
-        waited < settleMillisMax && AccessLog.passedOn(read) < (relay?.accepted() ?? 0);
+        waited < settleMillisMax && read.passedOn < (relay?.accepted() ?? 0);
         waited += settleStepMillis
       ) {
         yield* Effect.sleep(Duration.millis(settleStepMillis))
-        read = yield* log
+        read = yield* log.read
       }
       return read
     })
@@ -204,7 +207,9 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       traffic: Effect.map(settledLog, (read): LlmTraffic => ({
         proxy: "nginx",
         upstream: address.display,
-        calls: read.lines.map(AccessLog.toLlmCall),
+        calls: read.calls,
+        callsTotal: read.callsTotal,
+        unreadableRows: read.unreadableRows,
         injectedHeaders: [...KeyInjection.injectedHeaderNames],
         ...(request.directory === undefined ? {} : { auditPath: AuditDirectory.logPath(audit) })
       }))
@@ -234,7 +239,7 @@ const settleStepMillis = 20
 
 /**
  * nginx needs a few MiB; 32 MiB of body pass through it without staying. `workspaceBytesMax` is the kernel's cap on
- * one file: a proxy whose log is full serves no more.
+ * one file, at which nginx dies.
  */
 const limits = {
   memoryBytesMax: 64 * MiB,
@@ -244,6 +249,9 @@ const limits = {
   workspaceBytesMax: 256 * MiB,
   filesOpenMax: 4096
 } as const
+
+/** What is left of the cap holds all that is asked for until the proxy is gone. */
+const auditBytesMax = limits.workspaceBytesMax - 32 * MiB
 
 /** The proxy's own user in its image, where the host may choose; else the host process's, whose files it shares. */
 const proxyUser = (): User => {

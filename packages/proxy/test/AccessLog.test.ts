@@ -22,74 +22,113 @@ const line = (changes: Record<string, string> = {}) =>
     ...changes
   })
 
-const parse = (text: string) => AccessLog.parse(new TextEncoder().encode(text))
+/** In pieces of this many bytes. */
+const parse = (access: string | Uint8Array, errors = "", pieceBytes = Infinity) => {
+  const reader = AccessLog.makeReader()
+  const add = (bytes: Uint8Array, to: (piece: Uint8Array) => void) => {
+    for (let from = 0; from < bytes.length; from += pieceBytes) to(bytes.subarray(from, from + pieceBytes))
+  }
+  add(typeof access === "string" ? Buffer.from(access) : access, reader.addAccess)
+  add(Buffer.from(errors), reader.addErrors)
+  return reader.read()
+}
+
+const broke = (connection: number) =>
+  `2026/11/21 02:36:00 [error] 7#7: *${connection} upstream prematurely closed connection while reading upstream, client: unix:, request: "POST /v1/chat/completions HTTP/1.1"\n`
 
 describe("AccessLog", () => {
   it("reads a line into a call", () => {
-    assert.deepStrictEqual(parse(`${line()}\n`).lines.map(AccessLog.toLlmCall), [
-      {
-        at: "2026-11-21T02:36:25.493Z",
-        requestId: "4ad24309887f4958b464e1b01edca31e",
-        method: "POST",
-        path: "/v1/chat/completions",
-        status: 200,
-        callId: "call-1",
-        requestBytes: 79,
-        responseBytes: 21,
-        durationMs: 4,
-        completed: true
-      }
-    ])
+    assert.deepStrictEqual(parse(`${line()}\n`), {
+      calls: [
+        {
+          at: "2026-11-21T02:36:25.493Z",
+          requestId: "4ad24309887f4958b464e1b01edca31e",
+          method: "POST",
+          path: "/v1/chat/completions",
+          status: 200,
+          callId: "call-1",
+          requestBytes: 79,
+          responseBytes: 21,
+          durationMs: 4,
+          completed: true
+        }
+      ],
+      callsTotal: 1,
+      unreadableRows: 0,
+      passedOn: 1
+    })
   })
 
   it("a call that never got there has no id, and a cut one is not complete", () => {
     const [call] = parse(
       `${line({ upstreamCallId: "", upstreamStatus: "", completion: "", status: "403" })}\n`
-    ).lines.map(AccessLog.toLlmCall)
+    ).calls
     assert.notProperty(call, "callId")
     assert.isFalse(call!.completed)
   })
 
   it("counts what was passed on, answered or not", () => {
     assert.strictEqual(
-      AccessLog.passedOn(
-        parse([line(), line({ upstreamStatus: "-" }), line({ upstreamStatus: "" })].join("\n"))
-      ),
+      parse([line(), line({ upstreamStatus: "-" }), line({ upstreamStatus: "" }), ""].join("\n")).passedOn,
       2
     )
   })
 
   it("a call whose upstream broke off is not complete, and those before it on the connection are", () => {
-    const errors =
-      '2026/11/21 02:36:00 [error] 7#7: *7 upstream prematurely closed connection while reading upstream, client: unix:, request: "POST /v1/chat/completions HTTP/1.1"\n' +
-      "2026/11/21 02:36:00 [error] 7#7: *9 connect() failed (111: Connection refused) while connecting to upstream, client: unix:\n"
-    const log = AccessLog.parse(
-      Buffer.from([line(), line(), line({ connection: "8" }), line({ connection: "9" })].join("\n")),
-      Buffer.from(errors)
+    const errors = `${broke(7)}2026/11/21 02:36:00 [error] 7#7: *9 connect() failed (111: Connection refused) while connecting to upstream, client: unix:\n`
+    const log = parse(
+      [line(), line(), line({ connection: "8" }), line({ connection: "9" }), ""].join("\n"),
+      errors
     )
     assert.deepStrictEqual(
-      log.lines.map(AccessLog.toLlmCall).map(({ completed }) => completed),
+      log.calls.map(({ completed }) => completed),
+      [true, false, true, true]
+    )
+  })
+
+  it("counts all calls and keeps the first, each with what became of it", () => {
+    const reader = AccessLog.makeReader()
+    const row = (connection: number) =>
+      reader.addAccess(Buffer.from(`${line({ connection: String(connection) })}\n`))
+    for (let index = 0; index < AccessLog.callsKeptMax + 500; index++) row(index)
+    // The connection of the third call had one more, which is not kept; it is that one that broke off.
+    row(2)
+    reader.addErrors(Buffer.from(broke(1) + broke(2)))
+    const log = reader.read()
+    assert.strictEqual(log.calls.length, AccessLog.callsKeptMax)
+    assert.deepInclude(log, { callsTotal: AccessLog.callsKeptMax + 501, unreadableRows: 0 })
+    assert.deepStrictEqual(
+      log.calls.slice(0, 4).map(({ completed }) => completed),
       [true, false, true, true]
     )
   })
 
   it("counts bad lines and goes on", () => {
-    const log = parse([line(), "{", "[]", line({ status: "x" }), "", line()].join("\n"))
-    assert.strictEqual(log.lines.length, 2)
-    assert.strictEqual(log.unreadable, 3)
+    const log = parse([line(), "{", "[]", line({ status: "x" }), "", line(), ""].join("\n"))
+    assert.strictEqual(log.calls.length, 2)
+    assert.deepInclude(log, { callsTotal: 5, unreadableRows: 3 })
   })
 
-  it("a line that is still being written is no bad line, and a whole one without its end is read", () => {
-    assert.deepInclude(parse(`${line()}\n${line().slice(0, 40)}`), { unreadable: 0 })
-    assert.strictEqual(parse(line()).lines.length, 1)
-    assert.deepStrictEqual(parse(""), { lines: [], unreadable: 0 })
+  it("a row without an end costs no memory, and the next is read", () => {
+    const log = parse(`${"x".repeat(3 * AccessLog.rowBytesMax)}\n${line()}\n`, "", 1000)
+    assert.deepInclude(log, { callsTotal: 2, unreadableRows: 1 })
+    assert.strictEqual(log.calls.length, 1)
+  })
+
+  it("a row that is still being written is none yet", () => {
+    const reader = AccessLog.makeReader()
+    const whole = line()
+    reader.addAccess(Buffer.from(`${line()}\n${whole.slice(0, 40)}`))
+    assert.deepInclude(reader.read(), { callsTotal: 1, unreadableRows: 0 })
+    reader.addAccess(Buffer.from(`${whole.slice(40)}\n`))
+    assert.deepInclude(reader.read(), { callsTotal: 2, unreadableRows: 0 })
+    assert.deepStrictEqual(parse(""), { calls: [], callsTotal: 0, unreadableRows: 0, passedOn: 0 })
   })
 
   it("bytes that are no UTF-8 do not lose the line", () => {
     const bytes = Buffer.from(`${line({ method: "P_ST" })}\n`, "latin1")
     bytes[bytes.indexOf("_")] = 0xff
-    const log = AccessLog.parse(bytes)
-    assert.strictEqual(log.lines[0]?.method, "P\ufffdST")
+    assert.strictEqual(parse(bytes).calls[0]?.method, "P\ufffdST")
   })
 
   it.prop(
@@ -98,12 +137,21 @@ describe("AccessLog", () => {
     ([bytes, texts]) => {
       for (const input of [
         bytes,
-        Buffer.from(texts.join("\n")),
-        Buffer.from(line({ seconds: texts[0] ?? "", status: texts[1] ?? "" }))
+        Buffer.from(`${texts.join("\n")}\n`),
+        Buffer.from(`${line({ seconds: texts[0] ?? "", status: texts[1] ?? "" })}\n`)
       ]) {
-        for (const call of AccessLog.parse(input).lines.map(AccessLog.toLlmCall))
-          assert.isTrue(Schema.is(LlmCall)(call))
+        for (const call of parse(input).calls) assert.isTrue(Schema.is(LlmCall)(call))
       }
+    }
+  )
+
+  it.prop(
+    "it does not matter in which pieces it is read",
+    [Schema.Array(Schema.Union([Schema.Literals(["whole", "ü😀"]), Schema.String])), Schema.Int],
+    ([texts, size]) => {
+      const access = texts.map((text) => `${text === "whole" ? line({ target: text }) : text}\n`).join("")
+      const pieceBytes = 1 + (Math.abs(size) % 200)
+      assert.deepStrictEqual(parse(access, broke(7), pieceBytes), parse(access, broke(7)))
     }
   )
 })

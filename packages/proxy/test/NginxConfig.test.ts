@@ -180,10 +180,7 @@ describe("NginxConfig", () => {
     )
     assert.deepStrictEqual(
       locations.at(-1)!.block!.map(({ words }) => words),
-      [
-        ["error_log", "stderr", "crit"],
-        ["deny", "all"]
-      ]
+      [["deny", "all"]]
     )
   })
 

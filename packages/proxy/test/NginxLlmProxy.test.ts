@@ -4,7 +4,7 @@ import * as fs from "node:fs"
 import * as os from "node:os"
 import * as path from "node:path"
 import { type ContainerSpec, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
-import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import { type LlmEndpoint, LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -60,6 +60,8 @@ describe("NginxLlmProxy", () => {
           proxy: "nginx",
           upstream: "http://127.0.0.1:4000",
           calls: [],
+          callsTotal: 0,
+          unreadableRows: 0,
           injectedHeaders: [
             "authorization",
             "x-litellm-customer-id",
@@ -274,6 +276,67 @@ describe("NginxLlmProxy", () => {
       const error = yield* Effect.flip(endpoint.traffic)
       assert.include(error.message, "the proxy's audit cannot be read")
     }).pipe(Effect.scoped, Effect.provide(proxy()))
+  )
+
+  const audited = (
+    options: Partial<NginxLlmProxy.NginxLlmProxyOptions>,
+    test: (
+      audit: string,
+      endpoint: LlmEndpoint
+    ) => Effect.Effect<void, unknown, ContainerRuntime | Scope.Scope>
+  ) =>
+    Effect.gen(function* () {
+      const directory = yield* temporary
+      const endpoint = yield* (yield* LlmProxy).acquire({ ...request, directory })
+      yield* endpoint.ready
+      yield* test(path.join(directory, "audit"), endpoint)
+    }).pipe(Effect.scoped, Effect.provide(proxy(untilStopped, options)))
+
+  it.live("ends the proxy when a log is nearly full, removed under way, or no file", () => {
+    const fill = (file: string) => fs.appendFileSync(file, "\n")
+    const remove = (file: string) => fs.rmSync(file)
+    const replace = (file: string) => {
+      fs.rmSync(file)
+      fs.mkdirSync(file)
+    }
+    return Effect.forEach(
+      [
+        ["access.log", fill, "is nearly full, at 1000 bytes"],
+        ["error.log", fill, "is nearly full, at 1000 bytes"],
+        ["access.log", remove, "was cut or removed under way"],
+        ["access.log", replace, "it is no file"]
+      ] as const,
+      ([name, change, says]) =>
+        audited({ auditBytesMax: 1000 }, (audit, endpoint) =>
+          Effect.gen(function* () {
+            fs.writeFileSync(path.join(audit, name), "x".repeat(999))
+            const early = yield* endpoint.failure.pipe(Effect.timeoutOption("1200 millis"))
+            assert.strictEqual(early._tag, "None")
+            change(path.join(audit, name))
+            const error = yield* Effect.flip(endpoint.failure).pipe(Effect.timeout("5 seconds"))
+            assert.strictEqual(error._tag, "ProxyFailed")
+            assert.include(error.message, says)
+            const leftovers = yield* (yield* ContainerRuntime).leftovers(runId)
+            assert.deepStrictEqual(leftovers, [`memory-${runId}-socket`])
+          })
+        ),
+      { concurrency: "unbounded", discard: true }
+    )
+  })
+
+  it.live("reads on where it stopped, and says when what it read is gone", () =>
+    audited({}, (audit, endpoint) =>
+      Effect.gen(function* () {
+        const log = path.join(audit, "access.log")
+        fs.writeFileSync(log, "a\nb\nc")
+        assert.deepInclude(yield* endpoint.traffic, { callsTotal: 2, unreadableRows: 2 })
+        // Had it begun again, it would not see these for what they are.
+        fs.writeFileSync(log, `${"\n".repeat(5)}d\n`)
+        assert.deepInclude(yield* endpoint.traffic, { callsTotal: 3, unreadableRows: 3 })
+        fs.truncateSync(log, 1)
+        assert.include((yield* Effect.flip(endpoint.traffic)).message, "cut or removed")
+      })
+    )
   )
 
   it.live("logs nothing of the key", () =>

@@ -1,0 +1,90 @@
+/**
+ * What the command hands to the packages. Nothing here reaches an engine.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as Composition from "@cogni/sandbox-cli/Composition"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { Workspace } from "@cogni/sandbox-core/Workspace"
+import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Effect } from "effect"
+import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+const directory = Effect.acquireRelease(
+  Effect.sync(() => {
+    const path = realpathSync(mkdtempSync(join(tmpdir(), "cogni-held-")))
+    chmodSync(path, 0o777)
+    return path
+  }),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true }))
+)
+
+const nothing = { stateDirectory: "/nowhere/at/all", dockerHost: undefined, keyFile: undefined }
+
+/** Why a directory cannot be a workspace, if it cannot. */
+const refusal = Effect.fnUntraced(
+  function* (path: string, settings: Partial<Parameters<typeof Composition.neverHeld>[0]>) {
+    const forbidden = yield* Composition.neverHeld({ ...nothing, ...settings })
+    return yield* Workspace.use((workspace) =>
+      workspace.acquire({
+        runId: RunId.make("run-000000000001"),
+        source: { type: "directory", path },
+        inputs: []
+      })
+    ).pipe(
+      Effect.as(undefined),
+      Effect.catch(({ message }) => Effect.succeed(message)),
+      Effect.provide(HostWorkspace.layer({ forbidden }))
+    )
+  },
+  Effect.scoped,
+  Effect.provide(NodeServices.layer)
+)
+
+describe("a workspace", () => {
+  it.effect("that holds nothing of these is taken", () =>
+    Effect.gen(function* () {
+      assert.isUndefined(yield* refusal(yield* directory, {}))
+    })
+  )
+
+  it.effect("that holds the engine's socket, wherever DOCKER_HOST says it is, is refused", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      mkdirSync(join(path, "run"))
+      for (const dockerHost of [`unix://${path}/docker.sock`, `${path}/run/docker.sock`])
+        assert.include(yield* refusal(path, { dockerHost }), `${path}/`)
+      assert.isUndefined(yield* refusal(path, { dockerHost: "tcp://127.0.0.1:2375" }))
+      assert.isUndefined(yield* refusal(path, { dockerHost: "no address" }))
+    })
+  )
+
+  it.effect("that holds it behind a link is refused", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const elsewhere = yield* directory
+      symlinkSync(path, join(elsewhere, "link"))
+      writeFileSync(join(path, "engine.sock"), "")
+      symlinkSync(join(path, "engine.sock"), join(elsewhere, "docker.sock"))
+      for (const name of ["docker.sock", "link/engine.sock", "link/not-yet.sock"])
+        assert.include(yield* refusal(path, { dockerHost: `unix://${elsewhere}/${name}` }), `${path}/`)
+    })
+  )
+
+  it.effect("that holds the records, or lies among them, is refused", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      assert.include(yield* refusal(path, { stateDirectory: join(path, "not", "yet") }), "not/yet")
+      assert.include(yield* refusal(path, { stateDirectory: join(path, "..") }), "would hand")
+    })
+  )
+
+  it.effect("that holds the file of the key is refused", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      assert.include(yield* refusal(path, { keyFile: join(path, ".key") }), ".key")
+    })
+  )
+})
