@@ -47,14 +47,14 @@ for (const name of SourceTree.packages) {
       assertIndex(`${folder}/src`, SourceTree.modules(name).filter(isPublic))
     })
 
-    if (manifest.exports["./testing"] !== undefined) {
-      it("so does the index of testing", () => {
-        const modules = SourceTree.modules(name)
-          .filter((module) => module.startsWith("testing/") && module !== "testing/index.ts")
-          .map((module) => module.slice("testing/".length))
-        assertIndex(`${folder}/src/testing`, modules)
-      })
-    }
+    it("so does the index of testing, where there is one", () => {
+      const modules = SourceTree.modules(name).filter((module) => module.startsWith("testing/"))
+      const others = modules
+        .map((module) => module.slice("testing/".length))
+        .filter((module) => module !== "index.ts")
+      assert.strictEqual(modules.includes("testing/index.ts"), manifest.exports["./testing"] !== undefined)
+      if (modules.includes("testing/index.ts")) assertIndex(`${folder}/src/testing`, others)
+    })
 
     it("its exported names are the ones on record", async () => {
       const names = SourceTree.modules(name)

@@ -17,6 +17,8 @@ export const internalNetwork = Effect.fnUntraced(function* (name: string) {
   return name
 })
 
-/** A container of the test's own, removed at its end. */
+/** A container of the test's own, removed at its end, started or not. */
 export const container = (...argv: ReadonlyArray<string>) =>
-  Effect.acquireRelease(docker("run", "-d", ...argv), (id) => docker("rm", "-f", id))
+  Effect.acquireRelease(docker("create", ...argv), (id) => docker("rm", "-f", id)).pipe(
+    Effect.tap((id) => docker("start", id))
+  )

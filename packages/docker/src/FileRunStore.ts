@@ -118,7 +118,11 @@ export const make = (options: { readonly directory: string }) => {
     tidy: (runId: RunId) => Effect.Effect<boolean, WorkspaceFailed>
   ) =>
     Effect.filter(names, (runId) =>
-      Effect.catch(tidy(runId), (error) => Effect.as(Effect.logWarning(`run ${runId}`, error.message), false))
+      tidy(runId).pipe(
+        Effect.catchTag("WorkspaceFailed", (error) =>
+          Effect.as(Effect.logWarning(`run ${runId} could not be tidied up`, error.message), false)
+        )
+      )
     )
 
   return {
