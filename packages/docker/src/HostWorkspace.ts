@@ -29,7 +29,17 @@ export const defaultUser: User = { userId: 1000, groupId: 1000 }
 export const measuredEntriesMax = 1_000_000
 
 /** Directories whose mount would hand over the host. A workspace may neither be nor hold one. */
-const forbidden = ["/proc", "/sys", "/dev", "/run", "/var/run", "/var/lib/docker", "/etc/passwd", "/usr/bin"]
+const forbidden = [
+  "/proc",
+  "/sys",
+  "/dev",
+  "/run/docker.sock",
+  "/run",
+  "/var/run",
+  "/var/lib/docker",
+  "/etc/passwd",
+  "/usr/bin"
+]
 
 // -----------------------------------------------------------------------------
 // constructors
