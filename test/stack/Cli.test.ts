@@ -329,7 +329,8 @@ const limits: ReadonlyArray<
       "--timeout",
       "20s",
       "--",
-      "sh",
+      // It tries again for a while when it is refused a process; sh gives up at once.
+      "bash",
       "-c",
       "for i in $(seq 100); do sleep 5 & done; wait"
     ],

@@ -65,7 +65,7 @@ export const engineFindings = (info: DockerApi.Info, apiVersion: string): Readon
     ? fail(
         "cgroups",
         `version ${info.CgroupVersion ?? "?"}, without swap accounting`,
-        "Boot with swapaccount=1, or turn swap off: otherwise a run can swap past its memory limit and does not start"
+        "Boot with swapaccount=1: the engine drops the limit on swap even where there is none, and no run starts without it"
       )
     : info.PidsLimit === false
       ? fail(

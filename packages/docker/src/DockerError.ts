@@ -90,7 +90,8 @@ export const classify = (
   if (fault.statusCode === 409 && /name .* already in use/iu.test(fault.message)) {
     return failed("Another run has this id: leave the id out, or remove the leftover (cogni-sandbox prune)")
   }
-  if (/executable file not found|no such file or directory/iu.test(fault.message) && operation === "start") {
+  // Named as what it could not execute: a mount or a control group that is missing is "no such file" as well.
+  if (/exec: "[^"]*": .*(not found|no such file)/iu.test(fault.message) && operation === "start") {
     return failed("The image has no cogni entrypoint: build it FROM the runtime image (images/README.md)")
   }
   if (/no space left on device/iu.test(fault.message))

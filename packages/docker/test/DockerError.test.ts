@@ -29,6 +29,22 @@ describe("DockerError", () => {
       "ContainerFailed",
       /entrypoint/u
     ],
+    [
+      http(
+        400,
+        'OCI runtime create failed: exec: "/usr/local/bin/cogni-entrypoint": stat: no such file or directory'
+      ),
+      "ContainerFailed",
+      /entrypoint/u
+    ],
+    [
+      http(
+        400,
+        "OCI runtime create failed: openat2 /sys/fs/cgroup/docker/abc/cpu.max: no such file or directory"
+      ),
+      "ContainerFailed",
+      /doctor/u
+    ],
     [http(400, "Minimum memory limit allowed is 6MB"), "ContainerFailed", /memoryBytesMax/u],
     [http(500, "write /var/lib/docker: no space left on device"), "ContainerFailed", /disk/u],
     [http(500, "server error"), "ContainerFailed", /log/u]
