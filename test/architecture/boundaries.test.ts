@@ -29,14 +29,14 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     packages: ["core"],
     libraries: ["dockerode", "effect"],
     world: {
-      "DockerApi.ts": ["dockerode", "node:http"],
       "DockerContainerRuntime.ts": ["node:os"],
       "DockerDoctor.ts": ["node:fs", "node:fs/promises"],
       "FileRunStore.ts": ["node:fs/promises", "node:os"],
       "HostTree.ts": ["node:child_process", "node:fs/promises"],
       "HostOwner.ts": ["node:fs"],
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
-      "KernelFacts.ts": ["node:fs"]
+      "KernelFacts.ts": ["node:fs"],
+      "internal/EngineConnection.ts": ["dockerode", "node:http"]
     }
   },
   proxy: {
@@ -155,13 +155,13 @@ describe("package boundaries", () => {
     none(offenders, "export what others need, or test it through what is exported")
   })
 
-  it("dockerode stays behind DockerApi", () => {
+  it("dockerode stays behind DockerApi and its connection", () => {
     const users = SourceTree.files("packages/*/src/**/*.ts").filter((path) =>
       SourceTree.imports(path).some(({ specifier }) => libraryOf(specifier) === "dockerode")
     )
     assert.deepStrictEqual(
       users,
-      [fileOf("docker", "DockerApi.ts")],
+      [fileOf("docker", "DockerApi.ts"), fileOf("docker", "internal/EngineConnection.ts")],
       "not even its types: add an endpoint to DockerApi"
     )
   })

@@ -1,21 +1,18 @@
 /**
  * The Engine API: one function per endpoint, each bounded in time, with schemas at the edge.
  *
- * The only module that speaks to the engine. dockerode stays behind it; none of its types go further.
+ * The only module that speaks to the engine, over the connection in `internal`. dockerode stays behind the two; none of
+ * its types go further.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
-import Docker from "dockerode"
+import type Docker from "dockerode"
 import { Context, Effect, Layer, Schema } from "effect"
-import { Agent } from "node:http"
 import type { Duplex, Readable } from "node:stream"
+import * as EngineConnection from "./internal/EngineConnection.ts"
 import { finished } from "node:stream/promises"
-import { inspect } from "node:util"
-import { classify, faultOf, isNotFound, isRemovalUnderWay } from "./DockerError.ts"
-import { type DockerAddress, defaultPath, format, parse } from "./DockerSocket.ts"
-
-/** How long an ordinary call may take. @category constants */
-export const callSecondsMax = 30
+import { classify, faultOf, isRemovalUnderWay } from "./DockerError.ts"
+import { type DockerAddress, defaultPath, parse } from "./DockerSocket.ts"
 
 /** How long a create, a start or a removal may take on a busy engine. @category constants */
 export const heavyCallSecondsMax = 90
@@ -153,34 +150,7 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
       remedy: "Set DOCKER_HOST to unix:///path/to/docker.sock or tcp://host:port"
     })
   }
-  // Connections are kept: a run makes eight calls, and each connection costs as much as the shortest of them.
-  const agent = yield* Effect.acquireRelease(
-    Effect.sync(() => new QuietAgent({ keepAlive: true, maxSockets: Infinity })),
-    (made) => Effect.sync(() => made.destroy())
-  )
-  // dockerode takes an agent; its types do not say so.
-  const connection: Docker.DockerOptions & { readonly agent: Agent } = {
-    ...(address.type === "unix" ? { socketPath: address.path } : { host: address.host, port: address.port }),
-    agent
-  }
-  const docker = new Docker(connection)
-
-  const call = <A>(
-    operation: string,
-    run: (abortSignal: AbortSignal) => Promise<A>,
-    about: { readonly secondsMax?: number; readonly image?: string } = {}
-  ): Effect.Effect<A, ContainerError> =>
-    Effect.tryPromise({
-      try: (own) => {
-        if (about.secondsMax === Infinity) return run(own)
-        const signal = AbortSignal.any([
-          own,
-          AbortSignal.timeout((about.secondsMax ?? callSecondsMax) * 1000)
-        ])
-        return orAborted(run(signal), signal)
-      },
-      catch: (thrown) => classify(operation, thrown, { ...about, address: format(address) })
-    })
+  const { call, docker } = yield* EngineConnection.make(address)
 
   const decoded =
     <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
@@ -191,19 +161,15 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         )
       )
 
-  const absentIsFine = <A>(effect: Promise<A>): Promise<A | undefined> =>
-    effect.catch((thrown: unknown) => {
-      if (isNotFound(faultOf(thrown))) return undefined
-      throw thrown
-    })
-
   const remove = (id: string): Effect.Effect<void, ContainerError> =>
     call(
       "remove",
       async (abortSignal) => {
         for (;;) {
           try {
-            return await absentIsFine(docker.getContainer(id).remove({ force: true, v: true, abortSignal }))
+            return await EngineConnection.absentIsFine(
+              docker.getContainer(id).remove({ force: true, v: true, abortSignal })
+            )
           } catch (thrown) {
             // Somebody else removes it already; it is gone when it can no longer be found.
             if (!isRemovalUnderWay(faultOf(thrown))) throw thrown
@@ -221,7 +187,7 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
     ),
     info: call("info", () => docker.info()).pipe(Effect.flatMap(decoded(Info, "info"))),
     imageSize: (image) =>
-      call("inspect image", () => absentIsFine(docker.getImage(image).inspect())).pipe(
+      call("inspect image", () => EngineConnection.absentIsFine(docker.getImage(image).inspect())).pipe(
         Effect.map((found) => found?.Size)
       ),
     create: (options) =>
@@ -262,7 +228,7 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
           stderr: true,
           hijack: true
         })
-        return (await abandonable(stream, abortSignal)) as Duplex
+        return (await EngineConnection.abandonable(stream, abortSignal)) as Duplex
       }),
     start: (id) =>
       call("start", (abortSignal) => docker.getContainer(id).start({ abortSignal }), {
@@ -272,7 +238,7 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
       call(
         "wait",
         async (abortSignal) => {
-          const answer = await answering(docker, {
+          const answer = await EngineConnection.answering(docker, {
             path: `/containers/${id}/wait?`,
             options: { condition: "next-exit" },
             abortSignal
@@ -283,7 +249,9 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         { secondsMax: Infinity }
       ),
     inspect: (id) =>
-      call("inspect", (abortSignal) => absentIsFine(docker.getContainer(id).inspect({ abortSignal }))).pipe(
+      call("inspect", (abortSignal) =>
+        EngineConnection.absentIsFine(docker.getContainer(id).inspect({ abortSignal }))
+      ).pipe(
         Effect.flatMap((found) =>
           found === undefined ? Effect.succeed(undefined) : decoded(Inspected, "inspect")(found)
         )
@@ -309,7 +277,10 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
           ...(options.workingDirectory === undefined ? {} : { WorkingDir: options.workingDirectory }),
           abortSignal
         })
-        const stream = await abandonable(exec.start({ hijack: true, stdin: false }), abortSignal)
+        const stream = await EngineConnection.abandonable(
+          exec.start({ hijack: true, stdin: false }),
+          abortSignal
+        )
         return { id: exec.id, stream: stream as Duplex }
       }),
     execExitCode: (id) =>
@@ -335,14 +306,16 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
       }),
     removeVolume: (name) =>
       call("remove volume", (abortSignal) =>
-        absentIsFine(docker.getVolume(name).remove({ abortSignal }))
+        EngineConnection.absentIsFine(docker.getVolume(name).remove({ abortSignal }))
       ).pipe(Effect.asVoid),
     isInternalNetwork: (name) =>
-      call("inspect network", () => absentIsFine(docker.getNetwork(name).inspect())).pipe(
+      call("inspect network", () => EngineConnection.absentIsFine(docker.getNetwork(name).inspect())).pipe(
         Effect.map((found) => (found === undefined ? undefined : found.Internal === true))
       ),
     removeNetwork: (id) =>
-      call("remove network", () => absentIsFine(docker.getNetwork(id).remove())).pipe(Effect.asVoid),
+      call("remove network", () => EngineConnection.absentIsFine(docker.getNetwork(id).remove())).pipe(
+        Effect.asVoid
+      ),
     labelled: (label) =>
       call("list", async (abortSignal) => {
         const filters = { label: [label] }
@@ -375,7 +348,7 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
     events: (label) =>
       call("events", async (abortSignal) => {
         const stream = docker.getEvents({ filters: { type: ["container"], label: [label] } })
-        return (await abandonable(stream, abortSignal)) as Readable
+        return (await EngineConnection.abandonable(stream, abortSignal)) as Readable
       }),
     parseEvent: (line) => {
       const parsed = decodeEvent(line)
@@ -393,61 +366,4 @@ export const layer = (options?: {
 // internal
 // -----------------------------------------------------------------------------
 
-/**
- * A POST whose answer begins long before it ends. dockerode itself never settles when the engine dies in between;
- * read as a stream, such an answer fails.
- */
-const answering = (
-  docker: Docker,
-  call: { readonly path: string; readonly options: object; readonly abortSignal: AbortSignal }
-): Promise<Readable> =>
-  new Promise((resolve, reject) => {
-    docker.modem.dial(
-      {
-        ...call,
-        method: "POST",
-        isStream: true,
-        statusCodes: { 200: true, 404: "no such container", 500: "server error" }
-      },
-      // With isStream the answer is its response.
-      (thrown, answer) => (thrown === null ? resolve(answer as Readable) : reject(thrown))
-    )
-  })
-
-/**
- * dockerode's client formats the options of every call for a debug log, read or not. An agent holds every connection
- * there is, so with sixteen runs at once that took more processor time than the runs.
- */
-class QuietAgent extends Agent {
-  [inspect.custom]() {
-    return "Agent"
-  }
-}
-
 const decodeEvent = Schema.decodeUnknownOption(Schema.fromJsonString(ContainerEvent))
-
-/** Not every call of dockerode listens to a signal; every one of ours is over when it says so. */
-const orAborted = <A>(pending: Promise<A>, signal: AbortSignal): Promise<A> =>
-  new Promise((resolve, reject) => {
-    const abort = () => reject(Object.assign(new Error("aborted"), { code: "ABORT_ERR" }))
-    if (signal.aborted) abort()
-    signal.addEventListener("abort", abort, { once: true })
-    pending.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort))
-  })
-
-/** A stream that comes after nobody waits for it any more is closed, not leaked. */
-const abandonable = async <S extends { destroy: () => unknown }>(
-  pending: Promise<unknown>,
-  signal: AbortSignal
-): Promise<S> => {
-  const stream = pending as Promise<S>
-  try {
-    return await orAborted(stream, signal)
-  } catch (thrown) {
-    stream.then(
-      (late) => late.destroy(),
-      () => undefined
-    )
-    throw thrown
-  }
-}
