@@ -129,16 +129,27 @@ export const make = (options: { readonly directory: string }) => {
     store: RunStore.of({
       open: Effect.fn("RunStore.open")(function* (runId, spec) {
         const directory = join(runs, runId)
-        yield* claim(runs, directory, runId)
-        yield* save({
+        const begun: RunRecord = {
           runId,
           spec,
           owner,
           startedAt: new Date().toISOString(),
           outcome: { status: "running" },
           timings: []
-        })
-        return { directory, owner, save } satisfies OpenRun
+        }
+        let over = false
+        // Never half-way, and never left as running: an interruption can come before the run knows its record.
+        yield* Effect.acquireRelease(Effect.andThen(claim(runs, directory, runId), save(begun)), () =>
+          over
+            ? Effect.void
+            : save({ ...begun, endedAt: new Date().toISOString(), outcome: { status: "interrupted" } })
+        )
+        const finish = (record: RunRecord) =>
+          Effect.suspend(() => {
+            over = true
+            return save(record)
+          })
+        return { directory, owner, save: finish } satisfies OpenRun
       }),
       get: (runId) => attempt(runs, () => get(runId)),
       list

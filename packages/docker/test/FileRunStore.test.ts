@@ -5,7 +5,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import {
   chmodSync,
   existsSync,
@@ -128,6 +128,23 @@ describe("FileRunStore", () => {
         "interrupted",
         "it had said its last word"
       )
+    })
+  )
+
+  it.effect("a run that is interrupted before it knows its record is not left as running", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const { store } = FileRunStore.make({ directory: path })
+      const spec = yield* SandboxSpec.decode({ image: "i", argv: ["a"] })
+      const fiber = yield* Effect.forkChild(
+        Effect.scoped(Effect.andThen(store.open(runId, spec), Effect.never)),
+        {
+          startImmediately: true
+        }
+      )
+      yield* Fiber.interrupt(fiber)
+      assert.strictEqual((yield* store.get(runId))?.outcome.status, "interrupted")
+      assert.deepStrictEqual(readdirSync(join(path, "runs", runId)), ["record.json"])
     })
   )
 
