@@ -297,8 +297,10 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
           abortSignal
         })
         // The engine hands out an existing volume of that name as if it had made it.
-        const { Labels: found } = await docker.getVolume(options.name).inspect({ abortSignal })
-        if (Object.entries(options.labels).some(([name, value]) => found[name] !== value)) {
+        const { Labels } = await docker.getVolume(options.name).inspect({ abortSignal })
+        // Its types do not say so: a volume without labels has null.
+        const found: Readonly<Record<string, string>> | null = Labels
+        if (Object.entries(options.labels).some(([name, value]) => found?.[name] !== value)) {
           throw Object.assign(new Error(`the volume name ${options.name} is already in use`), {
             statusCode: 409
           })
