@@ -45,7 +45,15 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: {
       "HostRelay.ts": ["node:fs/promises", "node:net", "node:os", "node:tls"],
       "internal/AuditDirectory.ts": ["node:fs", "node:fs/promises", "node:os"],
-      "internal/RecordingServer.ts": ["node:fs/promises", "node:http"]
+      "internal/AuditFile.ts": ["node:fs", "node:fs/promises", "node:os"],
+      "internal/ContainerCarrier.ts": ["node:fs/promises", "node:os"],
+      "internal/GatewayServer.ts": ["node:http"],
+      "internal/HostDirectoryCarrier.ts": ["node:fs", "node:fs/promises", "node:os"],
+      "internal/InspectionWorker.ts": ["node:worker_threads"],
+      "internal/Inspector.ts": ["node:worker_threads"],
+      "internal/RecordingServer.ts": ["node:fs/promises", "node:http"],
+      "internal/SocketTunnel.ts": ["node:http2", "node:net"],
+      "internal/UpstreamClient.ts": ["node:http", "node:https", "node:tls"]
     }
   },
   "git-relay": { packages: ["core"], libraries: ["effect"], world: {} },

@@ -40,7 +40,7 @@ export interface Report {
 export const isMissed = ({ atLeast, atMost, value }: Bar): boolean =>
   !(value <= (atMost ?? Infinity)) || !(value >= (atLeast ?? -Infinity))
 
-const table = (
+export const table = (
   header: ReadonlyArray<string>,
   rows: ReadonlyArray<ReadonlyArray<string | number>>
 ): string => {
@@ -54,6 +54,18 @@ const table = (
 
 const bound = ({ atLeast, atMost }: Bar) =>
   atMost !== undefined ? `≤ ${atMost}` : atLeast !== undefined ? `≥ ${atLeast}` : "–"
+
+/** What is, beside what must be. */
+export const barTable = (bars: ReadonlyArray<Bar>): string =>
+  table(
+    ["", "is", "must be", ""],
+    bars.map((bar) => [
+      bar.name,
+      bar.value,
+      bound(bar),
+      bar.atLeast === undefined && bar.atMost === undefined ? "" : isMissed(bar) ? "MISSED" : "ok"
+    ])
+  )
 
 export const format = (report: Report): string =>
   [
@@ -75,15 +87,7 @@ export const format = (report: Report): string =>
       ])
     ),
     `Sustained: ${report.sustained.succeeded} of ${report.sustained.runs} runs succeeded, four at once, in ${report.sustained.seconds} s (${report.sustained.runsPerSecond} runs/s).`,
-    table(
-      ["", "is", "must be", ""],
-      report.bars.map((bar) => [
-        bar.name,
-        bar.value,
-        bound(bar),
-        bar.atLeast === undefined && bar.atMost === undefined ? "" : isMissed(bar) ? "MISSED" : "ok"
-      ])
-    ),
+    barTable(report.bars),
     table(
       ["median of a phase", ...Object.keys(report.phases)],
       [...new Set(Object.values(report.phases).flatMap(Object.keys))].map((phase) => [

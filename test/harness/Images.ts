@@ -3,6 +3,7 @@ const named = (variable: string, fallback: string): string => process.env[variab
 
 export const runtime: string = named("COGNI_RUNTIME_IMAGE", "cogni-sandbox/runtime:latest")
 export const proxy: string = named("COGNI_PROXY_IMAGE", "cogni-sandbox/proxy:latest")
+export const gateway: string = named("COGNI_GATEWAY_IMAGE", "cogni-sandbox/gateway:latest")
 
 /** On no engine. */
 export const absent = "cogni-sandbox/absent:none"

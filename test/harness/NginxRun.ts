@@ -10,6 +10,7 @@ import { join } from "node:path"
 import { type Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
@@ -108,12 +109,13 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     upstream: { type: "host", url: options.url ?? `${upstream.url}${options.basePath ?? ""}` },
     key: Redacted.make(options.key ?? key)
   }).pipe(Effect.provideService(ContainerRuntime, runtime))
-  const endpoint = yield* proxy.acquire({
-    runId,
-    llm: { model: "m", identity: options.identity ?? identity },
-    runtimeSecondsMax: 120,
-    directory
-  })
+  const endpoint = yield* proxy.acquire(
+    LlmProxyContract.requestOf(runId, {
+      llm: { model: "m", models: {}, identity: options.identity ?? identity, unknownFields: "drop" },
+      runtimeSecondsMax: 120,
+      directory
+    })
+  )
   const sandbox = yield* runtime.acquire({
     runId,
     role: "agent",

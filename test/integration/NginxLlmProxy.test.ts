@@ -10,6 +10,7 @@ import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import type { LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
@@ -183,6 +184,8 @@ layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true }
   }
 )
 
+const named: LlmAccess = { model: "m", models: {}, identity: NginxRun.identity, unknownFields: "drop" }
+
 describe("NginxLlmProxy, on Docker, alone", () => {
   it.live("leaves nothing behind, and the log stays", () =>
     Effect.gen(function* () {
@@ -297,12 +300,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
         key: Redacted.make(NginxRun.key),
         auditBytesMax: 2000
       })
-      const endpoint = yield* proxy.acquire({
-        runId,
-        llm: { model: "m", identity: NginxRun.identity },
-        runtimeSecondsMax: 60,
-        directory
-      })
+      const endpoint = yield* proxy.acquire(LlmProxyContract.requestOf(runId, { llm: named, directory }))
       yield* endpoint.ready
       docker(
         "run",
@@ -476,11 +474,7 @@ describe("NginxLlmProxy, on Docker, alone", () => {
         upstream: { type: "container", url: `http://${name}:4000/base`, networkName: network },
         key: Redacted.make(NginxRun.key)
       })
-      const endpoint = yield* proxy.acquire({
-        runId,
-        llm: { model: "m", identity: NginxRun.identity },
-        runtimeSecondsMax: 60
-      })
+      const endpoint = yield* proxy.acquire(LlmProxyContract.requestOf(runId, { llm: named }))
       yield* endpoint.ready
       const client =
         'require("node:http").request({ socketPath: "/llm-sock/llm.sock", path: "/v1/chat/completions", method: "POST" }, (r) => r.pipe(process.stdout)).end("{}")'

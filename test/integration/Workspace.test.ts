@@ -1,7 +1,7 @@
 /** `Workspace` over directories of the host keeps the same contract as the one in memory. */
 import { WorkspaceContract } from "@cogni/sandbox-core/testing"
 import { Effect } from "effect"
-import { existsSync, readFileSync } from "node:fs"
+import { existsSync, readFileSync, statSync } from "node:fs"
 import { chmod, mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -18,5 +18,6 @@ WorkspaceContract.suite("host", RunHarness.layer(), {
   ),
   missingDirectory: join(tmpdir(), "cogni-project-missing"),
   exists: (source) => Effect.sync(() => existsSync(source)),
-  read: (path) => Effect.sync(() => readFileSync(path, "utf8"))
+  read: (path) => Effect.sync(() => readFileSync(path, "utf8")),
+  mode: (path) => Effect.sync(() => statSync(path).mode)
 })

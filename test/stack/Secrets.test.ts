@@ -9,6 +9,7 @@ import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import { Context, Effect, Layer, Logger, Redacted, References, Stream } from "effect"
@@ -200,19 +201,12 @@ layer(whole, { excludeTestServices: true, timeout: 120_000 })("a key in the prox
           key: Redacted.make(`${key}\nforged: header`)
         })
       )
+      const least = LlmProxyContract.requestOf("run-000000000001" as never)
       const runner = yield* SandboxRunner
       const errors = yield* Effect.all([
         Effect.flip(runner.run({ ...spec, image: Images.absent })),
         Effect.flip(runner.run({ ...spec, limits: { runtimeSecondsMax: 1 }, argv: ["sleep", "30"] })),
-        Effect.flip(
-          Effect.scoped(
-            llm.acquire({
-              runId: "run-000000000001" as never,
-              llm: { model: "m", identity },
-              runtimeSecondsMax: 5
-            })
-          )
-        )
+        Effect.flip(Effect.scoped(llm.acquire({ ...least, llm: { ...least.llm, identity } })))
       ])
       for (const error of errors) {
         assert.notInclude(`${error} ${error.message} ${error.stack} ${JSON.stringify(error)}`, "planted-7f3c")

@@ -104,6 +104,19 @@ const inspectCommand = Command.make(
     Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ inspect }) => inspect(flags)))
 ).pipe(Command.withDescription("All that is known of a run, as JSON"))
 
+const auditVerifyCommand = Command.make("verify", { run: runArgument, output: Flags.output }, (flags) =>
+  Effect.promise(() => import("./AuditCommand.ts")).pipe(Effect.flatMap(({ verify }) => verify(flags)))
+).pipe(Command.withDescription("Whether a run's audit is what was written, and where not"))
+
+const auditShowCommand = Command.make("show", { run: runArgument }, (flags) =>
+  Effect.promise(() => import("./AuditCommand.ts")).pipe(Effect.flatMap(({ show }) => show(flags)))
+).pipe(Command.withDescription("A run's audit, an entry a line"))
+
+const auditCommand = Command.make("audit").pipe(
+  Command.withDescription("What the gateway wrote down of a run's calls"),
+  Command.withSubcommands([auditVerifyCommand, auditShowCommand])
+)
+
 const pruneCommand = Command.make(
   "prune",
   {
@@ -128,6 +141,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       psCommand,
       logsCommand,
       inspectCommand,
+      auditCommand,
       pruneCommand
     ])
   )

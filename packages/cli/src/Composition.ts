@@ -13,10 +13,13 @@ import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
+import * as MetricsQuery from "@cogni/sandbox-proxy/tools/MetricsQuery"
 import { Context, Effect, FileSystem, Layer, Redacted } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
-import type { WayOut } from "./RunPlan.ts"
+import type { RunPlan } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
 /** What the demo upstream received; `undefined` where another upstream was asked. @category services */
@@ -24,6 +27,9 @@ export class DemoWitness extends Context.Service<
   DemoWitness,
   { readonly received: Effect.Effect<ReadonlyArray<DemoUpstream.Received> | undefined> }
 >()("@cogni/sandbox-cli/DemoWitness") {}
+
+/** Of a plan, what decides about the way out. @category models */
+export type Plan = Pick<RunPlan, "wayOut" | "proxy" | "auditBodies">
 
 /** What running needs. @category models */
 export type Runner =
@@ -68,10 +74,10 @@ export const neverHeld = Effect.fnUntraced(function* (
 /** @category layers */
 export const runner = (
   settings: Settings["Service"],
-  wayOut: WayOut
+  plan: Plan
 ): Layer.Layer<Runner, RuntimeUnavailable, FileSystem.FileSystem> =>
   SandboxRunner.layer.pipe(
-    Layer.provideMerge(proxy(settings, wayOut)),
+    Layer.provideMerge(proxy(settings, plan)),
     Layer.provideMerge(
       Layer.mergeAll(
         DockerContainerRuntime.layerApi(),
@@ -98,23 +104,51 @@ const real = (path: string): Effect.Effect<string, never, FileSystem.FileSystem>
 
 const noWitness = Layer.succeed(DemoWitness, { received: Effect.succeed(undefined) })
 
-const nginx = (settings: Settings["Service"], url: string, key: Redacted.Redacted<string>) =>
-  NginxLlmProxy.layer({ image: settings.proxyImage, upstream: { type: "host", url }, key })
+const carriers = {
+  gateway: "auto",
+  "gateway-directory": "directory",
+  "gateway-container": "container"
+} as const
+
+const between = (
+  settings: Settings["Service"],
+  { auditBodies, proxy }: Plan,
+  url: string,
+  key: Redacted.Redacted<string>
+): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
+  proxy === "nginx"
+    ? NginxLlmProxy.layer({
+        image: settings.proxyImage,
+        upstream: { type: "host", url },
+        key,
+        keyHeader: settings.keyHeader
+      })
+    : GatewayLlmProxy.layer({
+        url,
+        key,
+        keyHeader: settings.keyHeader,
+        carrier: carriers[proxy],
+        image: settings.gatewayImage,
+        prices: settings.prices,
+        auditBodies: auditBodies ? "full" : "digest",
+        tools: [CurrentTime.tool, MetricsQuery.make({ url: settings.prometheusUrl })]
+      })
 
 const proxy = (
   settings: Settings["Service"],
-  wayOut: WayOut
+  plan: Plan
 ): Layer.Layer<LlmProxy | DemoWitness, never, ContainerRuntime> => {
+  const { wayOut } = plan
   switch (wayOut._tag) {
     case "None":
       return Layer.merge(layerNoop, noWitness)
     case "Upstream":
-      return Layer.merge(nginx(settings, wayOut.url, wayOut.key), noWitness)
+      return Layer.merge(between(settings, plan, wayOut.url, wayOut.key), noWitness)
     case "Demo":
       return Layer.unwrap(
         Effect.map(DemoUpstream.acquire(), ({ received, url }) =>
           Layer.merge(
-            nginx(settings, url ?? "", Redacted.make(`demo-${crypto.randomUUID()}`)),
+            between(settings, plan, url ?? "", Redacted.make(`demo-${crypto.randomUUID()}`)),
             Layer.succeed(DemoWitness, { received })
           )
         )

@@ -31,8 +31,7 @@ export interface DemoInput {
 export const demo = Effect.fnUntraced(function* (input: DemoInput) {
   const settings = yield* Settings
   const flags = {
-    env: [],
-    noModel: false,
+    ...RunPlan.noFlags,
     demo: settings.upstream._tag === "Absent",
     model: input.model,
     timeoutSeconds: 120
@@ -46,7 +45,7 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
     const result = yield* follow(plan, progress, false)
     const witness = yield* Composition.DemoWitness
     return { result, received: yield* witness.received }
-  }).pipe(Effect.provide(Composition.runner(settings, plan.wayOut)), Effect.scoped)
+  }).pipe(Effect.provide(Composition.runner(settings, plan)), Effect.scoped)
 
   const verdict = RunReport.judge(minimal, result)
   if (verdict.answer === undefined) {

@@ -15,7 +15,7 @@ export interface ExitCodeEntry {
 }
 
 /**
- * 64 to 78 as in `sysexits.h`, 120 to 124 limits (124 as in `timeout`), above 128 the signal it stands for.
+ * 64 to 78 as in `sysexits.h`, 119 to 124 limits (124 as in `timeout`), above 128 the signal it stands for.
  *
  * @category constants
  */
@@ -29,6 +29,7 @@ export const exitCode = {
   fault: 70,
   noAnswer: 76,
   configuration: 78,
+  exfiltration: 119,
   budget: 120,
   processes: 121,
   output: 122,
@@ -46,7 +47,8 @@ export type ExitName = keyof typeof exitCode
 
 const meanings: Readonly<Record<ExitName, string>> = {
   success: "it worked",
-  findings: "doctor found something that must be fixed, or prune could not remove something",
+  findings:
+    "doctor found something that must be fixed, prune could not remove something, or an audit is not whole",
   usage: "the command line is not understood",
   input: "what was asked is refused: prompt, limits, run id, workspace",
   notFound: "there is no such run, agent or file",
@@ -54,6 +56,7 @@ const meanings: Readonly<Record<ExitName, string>> = {
   fault: "the run could not be made, or broke: container, proxy, posture",
   noAnswer: "the agent ended well and gave no answer that can be read",
   configuration: "the environment is not configured for this (COGNI_LLM_URL, …)",
+  exfiltration: "a planted secret was seen on a way out (--canaries stop)",
   budget: "limit: the model budget is spent",
   processes: "limit: --processes",
   output: "limit: --output-limit",
@@ -78,6 +81,7 @@ const names: Readonly<Record<Reason["_tag"], ExitName>> = {
   OutputLimitExceeded: "output",
   DiskFull: "disk",
   BudgetExceeded: "budget",
+  ExfiltrationSuspected: "exfiltration",
   InvalidSpec: "input",
   RunIdInUse: "input",
   WorkspaceFailed: "input",

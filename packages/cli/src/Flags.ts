@@ -86,6 +86,40 @@ export const run = {
     text("image", "IMAGE", "Image to run, built on the runtime image (COGNI_RUNTIME_IMAGE)")
   ),
   runId: orUndefined(text("run-id", "ID", "Name of the run, never used before; made up when left out")),
+  proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx"]).pipe(
+    Flag.withDescription(
+      "What stands between it and the model; the gateway finds out whether it needs a container"
+    ),
+    Flag.withDefault("gateway")
+  ),
+  callsMax: orUndefined(Flag.Int("max-calls").pipe(Flag.withDescription("Calls of its model"))),
+  inputTokensMax: orUndefined(
+    Flag.Int("max-input-tokens").pipe(Flag.withDescription("Input tokens of all its calls"))
+  ),
+  outputTokensMax: orUndefined(
+    Flag.Int("max-output-tokens").pipe(Flag.withDescription("Output tokens of all its calls"))
+  ),
+  costUsdMax: orUndefined(
+    Flag.Finite("max-cost").pipe(
+      Flag.withMetavar("USD"),
+      Flag.withDescription("What its calls may cost; needs an upstream that says so, or COGNI_LLM_PRICES")
+    )
+  ),
+  stopWhenSpent: toggle("stop-when-spent", "End the run when one of these is spent, not only its calls"),
+  tools: text(
+    "tool",
+    "NAME",
+    "Tool of the host it may call, such as core__get_current_time; may be repeated"
+  ).pipe(Flag.atLeast(0)),
+  canaries: Flag.Literals("canaries", ["off", "warn", "stop"]).pipe(
+    Flag.withDescription("Plant secrets that open nothing, and look for them on every way out"),
+    Flag.withDefault("off")
+  ),
+  strict: toggle(
+    "strict",
+    "Refuse requests with fields the gateway does not know, instead of leaving them out"
+  ),
+  auditBodies: toggle("audit-bodies", "Keep what was asked and answered in the audit, without secrets"),
   noModel: toggle("no-model", "No way out at all, whatever is configured"),
   demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
   output,

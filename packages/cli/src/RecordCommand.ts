@@ -10,7 +10,8 @@ import * as RecordReport from "./RecordReport.ts"
 import { Settings } from "./Settings.ts"
 import { visible } from "./TerminalText.ts"
 
-const store = Layer.unwrap(
+/** Where records are kept, as the environment says. @category layers */
+export const store = Layer.unwrap(
   Effect.map(Settings, ({ stateDirectory }) => FileRunStore.layer({ directory: stateDirectory }))
 )
 
@@ -80,12 +81,12 @@ export const inspect = Effect.fnUntraced(function* (input: {
   yield* Output.json(record.posture)
 }, Effect.provide(store))
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
-/** By its id, or by a beginning that only one has. Whole: in the list, the output of a run may be left out. */
-const find = Effect.fnUntraced(function* (run: string) {
+/**
+ * By its id, or by a beginning that only one has. Whole: in the list, the output of a run may be left out.
+ *
+ * @category constructors
+ */
+export const find = Effect.fnUntraced(function* (run: string) {
   const runs = yield* RunStore
   const records = yield* runs.list
   const exact = records.find(({ runId }) => runId === run)

@@ -6,6 +6,7 @@
  */
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
+import { describeExhaustion } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
@@ -45,7 +46,7 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
     if (plan.note !== undefined) yield* progress.note(plan.note)
     const live = subject._tag === "Command" && input.output === "text"
     return yield* follow(plan, progress, live)
-  }).pipe(Effect.provide(Composition.runner(settings, plan.wayOut)), Effect.scoped)
+  }).pipe(Effect.provide(Composition.runner(settings, plan)), Effect.scoped)
 
   const demo = plan.wayOut._tag === "Demo"
   const output = yield* Output.Output
@@ -132,6 +133,12 @@ export const follow = Effect.fnUntraced(function* (
             : progress.now(`sealed in ${formatMillis(sealedMs)}; the agent works`)
       case "PostureVerified":
         return tidy.begin
+      case "ExfiltrationSuspected":
+        return progress.note(
+          `warning: a planted secret was seen in the ${event.evidence.channel.replace("_", " ")}: ${event.evidence.canary} (${event.evidence.encoding})`
+        )
+      case "BudgetExhausted":
+        return progress.note(`warning: ${describeExhaustion(event.exhaustion)}`)
       case "OutputReceived":
         return live ? pass.take(event.channel, event.bytes) : Effect.void
       case "RunEnded":

@@ -31,9 +31,35 @@ export interface RunFlags {
   readonly env: ReadonlyArray<readonly [name: string, value: string]>
   readonly image?: string | undefined
   readonly runId?: string | undefined
+  readonly proxy: ProxyKind
+  readonly callsMax?: number | undefined
+  readonly inputTokensMax?: number | undefined
+  readonly outputTokensMax?: number | undefined
+  readonly costUsdMax?: number | undefined
+  readonly stopWhenSpent: boolean
+  readonly tools: ReadonlyArray<string>
+  readonly canaries: "off" | "warn" | "stop"
+  readonly strict: boolean
+  readonly auditBodies: boolean
   readonly noModel: boolean
   readonly demo: boolean
 }
+
+/** Nothing typed. @category constants */
+export const noFlags: RunFlags = {
+  env: [],
+  proxy: "gateway",
+  stopWhenSpent: false,
+  tools: [],
+  canaries: "off",
+  strict: false,
+  auditBodies: false,
+  noModel: false,
+  demo: false
+}
+
+/** What stands between an agent and its model. @category models */
+export type ProxyKind = "gateway" | "gateway-directory" | "gateway-container" | "nginx"
 
 /** What is to be run. @category models */
 export type RunSubject =
@@ -55,6 +81,8 @@ export type WayOut =
 export interface RunPlan {
   readonly spec: SandboxSpecInput
   readonly wayOut: WayOut
+  readonly proxy: ProxyKind
+  readonly auditBodies: boolean
   /** Something the caller may not expect. */
   readonly note?: string | undefined
 }
@@ -124,6 +152,17 @@ const wayOutOf = (
 const given = <A extends object>(values: { readonly [K in keyof A]: A[K] | undefined }): Partial<A> =>
   Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Partial<A>
 
+/** Absent where nothing is limited: a proxy that holds no budgets can be chosen then. */
+const budgetOf = (flags: RunFlags): { readonly budget?: BudgetInput } => {
+  const { callsMax, costUsdMax, inputTokensMax, outputTokensMax } = flags
+  const budget: BudgetInput = given({ callsMax, inputTokensMax, outputTokensMax, costUsdMax })
+  return Object.keys(budget).length === 0
+    ? {}
+    : { budget: flags.stopWhenSpent ? { ...budget, onExhausted: "stop" } : budget }
+}
+
+type BudgetInput = NonNullable<NonNullable<SandboxSpecInput["llm"]>["budget"]>
+
 const specOf = (
   subject: RunSubject,
   flags: RunFlags,
@@ -159,9 +198,13 @@ const specOf = (
             identity: {
               billingAccountId: settings.billingAccountId,
               ...(agent === undefined ? {} : { graphId: `sandbox:${agent.id}` })
-            }
+            },
+            ...budgetOf(flags),
+            ...(flags.strict ? { unknownFields: "refuse" } : {})
           }
-        })
+        }),
+    ...(flags.tools.length === 0 ? {} : { tools: flags.tools }),
+    ...(flags.canaries === "off" ? {} : { canaries: flags.canaries })
   }
 }
 
@@ -185,5 +228,7 @@ export const make = (
   Result.map(wayOutOf(subject, flags, settings), (wayOut) => ({
     spec: specOf(subject, flags, settings, wayOut),
     wayOut,
+    proxy: flags.proxy,
+    auditBodies: flags.auditBodies,
     note: noteOf(flags, settings, wayOut)
   }))

@@ -7,7 +7,18 @@
  * model is needed, and nowhere else.
  */
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
-import { Config, ConfigProvider, Context, Effect, type FileSystem, Layer, Option, Redacted } from "effect"
+import { Prices } from "@cogni/sandbox-proxy/Prices"
+import {
+  Config,
+  ConfigProvider,
+  Context,
+  Effect,
+  type FileSystem,
+  Layer,
+  Option,
+  Redacted,
+  Schema
+} from "effect"
 import { Refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
@@ -38,6 +49,12 @@ export class Settings extends Context.Service<
     readonly dockerHost: string | undefined
     readonly runtimeImage: string
     readonly proxyImage: string
+    readonly gatewayImage: string
+    /** What models cost, if anything was said. */
+    readonly prices: Prices | undefined
+    /** Where the tool for metrics asks. */
+    readonly prometheusUrl: string | undefined
+    readonly keyHeader: "authorization" | "x-api-key"
     /** Where the key is, if it is in a file. */
     readonly keyFile: string | undefined
     readonly upstream: UpstreamSetting
@@ -83,6 +100,12 @@ const twoKeys = new Refusal({
   remedy: "Unset COGNI_LLM_KEY: other processes can read it for as long as this one lives"
 })
 
+const optional = <A>(config: Config.Config<A>) =>
+  config.pipe(
+    Config.option,
+    Config.map((value) => Option.getOrUndefined(value))
+  )
+
 /** An empty variable is one that is not set. */
 const text = (name: string) =>
   Config.String(name).pipe(
@@ -96,6 +119,10 @@ const config = Config.all({
   dockerHost: text("DOCKER_HOST"),
   runtimeImage: text("COGNI_RUNTIME_IMAGE"),
   proxyImage: text("COGNI_PROXY_IMAGE"),
+  gatewayImage: text("COGNI_GATEWAY_IMAGE"),
+  prices: optional(Config.schema(Schema.fromJsonString(Prices), "COGNI_LLM_PRICES")),
+  prometheusUrl: text("COGNI_PROMETHEUS_URL"),
+  keyHeader: optional(Config.schema(Schema.Literals(["authorization", "x-api-key"]), "COGNI_LLM_KEY_HEADER")),
   url: text("COGNI_LLM_URL"),
   key: text("COGNI_LLM_KEY").pipe(
     Config.map((value) => (value === undefined ? undefined : Redacted.make(value)))
@@ -120,6 +147,10 @@ export const make = Effect.gen(function* () {
     dockerHost: found.dockerHost,
     runtimeImage: found.runtimeImage ?? "cogni-sandbox/runtime:latest",
     proxyImage: found.proxyImage ?? "cogni-sandbox/proxy:latest",
+    gatewayImage: found.gatewayImage ?? "cogni-sandbox/gateway:latest",
+    prometheusUrl: found.prometheusUrl,
+    prices: found.prices,
+    keyHeader: found.keyHeader ?? "authorization",
     keyFile,
     upstream: yield* upstream.pipe(
       Effect.catch((refusal) => Effect.succeed({ _tag: "Refused", refusal } as const))

@@ -1,3 +1,5 @@
+export * as AuditCommand from "./AuditCommand.ts"
+export * as AuditReport from "./AuditReport.ts"
 export * as Cli from "./Cli.ts"
 export * as Composition from "./Composition.ts"
 export * as DemoCommand from "./DemoCommand.ts"

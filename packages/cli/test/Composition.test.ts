@@ -31,7 +31,8 @@ const refusal = Effect.fnUntraced(
       workspace.acquire({
         runId: RunId.make("run-000000000001"),
         source: { type: "directory", path },
-        inputs: []
+        inputs: [],
+        planted: []
       })
     ).pipe(
       Effect.as(undefined),

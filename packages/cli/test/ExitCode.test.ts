@@ -31,11 +31,12 @@ describe("ExitCode", () => {
       "PidsExhausted",
       "OutputLimitExceeded",
       "DiskFull",
-      "BudgetExceeded"
+      "BudgetExceeded",
+      "ExfiltrationSuspected"
     ] as const
     assert.deepStrictEqual(
       limits.map((tag) => ExitCode.exitCode[ExitCode.ofReason(tag)]),
-      [124, 137, 121, 122, 123, 120]
+      [124, 137, 121, 122, 123, 120, 119]
     )
   })
 

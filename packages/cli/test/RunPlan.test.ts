@@ -14,6 +14,10 @@ const absent: Settings["Service"] = {
   dockerHost: undefined,
   runtimeImage: "cogni/runtime:1",
   proxyImage: "cogni/proxy:1",
+  gatewayImage: "cogni/gateway:1",
+  prices: undefined,
+  prometheusUrl: undefined,
+  keyHeader: "authorization",
   keyFile: undefined,
   upstream: { _tag: "Absent" },
   model: undefined,
@@ -25,7 +29,7 @@ const configured: Settings["Service"] = {
   upstream: { _tag: "Configured", url: "http://127.0.0.1:4000", key },
   model: "m1"
 }
-const flags: RunPlan.RunFlags = { env: [], noModel: false, demo: false }
+const flags = RunPlan.noFlags
 const prompt: RunPlan.RunSubject = { _tag: "Prompt", agent: minimal, prompt: "hello" }
 const command: RunPlan.RunSubject = { _tag: "Command", argv: ["ls", "-l"] }
 
@@ -197,6 +201,8 @@ describe("the spec", () => {
       ])
       assert.deepStrictEqual(spec.llm, {
         model: "m1",
+        models: {},
+        unknownFields: "drop",
         identity: { billingAccountId: "acct", attempt: 0, graphId: "sandbox:agent" }
       })
     })

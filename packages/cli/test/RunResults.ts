@@ -61,6 +61,7 @@ export const result = (
     callsTotal: 1,
     unreadableRows: 0
   },
+  suspicions: [],
   timings: [
     { phase: "create", durationMs: 12.345 },
     { phase: "start", durationMs: 170 }
@@ -88,7 +89,9 @@ export const record = (over: Partial<RunRecord> = {}): RunRecord => ({
       temporaryBytesMax: 2 ** 28,
       filesOpenMax: 4096
     },
-    network: { mode: "none" }
+    network: { mode: "none" },
+    tools: [],
+    canaries: "off"
   },
   owner: "boot/1/1",
   startedAt: "2026-01-01T00:00:00.000Z",

@@ -43,12 +43,14 @@ export interface VolumeSpec {
   readonly filesMax: number
   /** The run's own limit, from which the labels say when a leftover is over. */
   readonly runtimeSecondsMax: number
+  /** Tells volumes of the same run and role apart. */
+  readonly index?: number | undefined
 }
 
 /** What a container is asked to be. Whatever is not here is not up for choice. @category models */
 export interface ContainerSpec {
   readonly runId: RunId
-  readonly role: "agent" | "proxy"
+  readonly role: "agent" | "proxy" | "gateway"
   readonly image: string
   readonly argv: ReadonlyArray<string>
   readonly env: Readonly<Record<string, string>>
@@ -113,6 +115,8 @@ export interface Container {
   readonly output: Stream.Stream<OutputChunk, ContainerError>
   /** Settles when the container has ended, confirmed by the engine. */
   readonly exit: Effect.Effect<ContainerExit, ContainerError>
+  /** Write to its standard input, once it is started and if its role is `gateway`; settles when the engine has taken it. */
+  readonly send: (bytes: Uint8Array) => Effect.Effect<void>
   /** SIGTERM, and SIGKILL after the grace. Of a container that has ended: nothing. */
   readonly stop: (grace: Duration.Duration) => Effect.Effect<void, ContainerError>
   readonly exec: (spec: ExecSpec) => Effect.Effect<Exec, ContainerError, Scope.Scope>
@@ -130,6 +134,8 @@ export class ContainerRuntime extends Context.Service<
     readonly acquire: (spec: ContainerSpec) => Effect.Effect<Container, ContainerError, Scope.Scope>
     /** Create a volume; its name is the mount's `source`. Closing the scope removes it. */
     readonly acquireVolume: (spec: VolumeSpec) => Effect.Effect<string, ContainerError, Scope.Scope>
+    /** Whether a directory of this host, and a socket that lives in it, can be mounted into a container. */
+    readonly sharesHost: Effect.Effect<boolean, ContainerError>
     /** Names of what still carries a run's label: containers, volumes, networks. */
     readonly leftovers: (runId: RunId) => Effect.Effect<ReadonlyArray<string>, ContainerError>
   }

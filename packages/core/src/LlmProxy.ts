@@ -6,16 +6,17 @@
  * `@cogni/sandbox-proxy`) and is forgotten when the scope closes.
  */
 import { Context, Effect, Layer, Ref, type Scope } from "effect"
+import type { Canary } from "./Canary.ts"
 import type { Mount } from "./ContainerRuntime.ts"
 import type { RunId } from "./RunId.ts"
-import type { LlmTraffic } from "./RunResult.ts"
+import type { Evidence, Exhaustion, LlmTraffic } from "./RunResult.ts"
 import {
   type ImageNotFound,
   ProxyFailed,
   type ContainerFailed,
   type RuntimeUnavailable
 } from "./SandboxError.ts"
-import type { LlmAccess } from "./SandboxSpec.ts"
+import type { CanaryPolicy, LlmAccess } from "./SandboxSpec.ts"
 
 /** @category errors */
 export type LlmProxyError = ProxyFailed | RuntimeUnavailable | ImageNotFound | ContainerFailed
@@ -29,9 +30,17 @@ export const baseUrl = "http://localhost:8080"
 /** What a proxy can and cannot do, so that a caller never assumes more. @category models */
 export interface LlmProxyCapabilities {
   readonly name: string
-  /** Reads and rebuilds request bodies, so that it can hold a run to its models and budgets. */
+  /** Reads and rebuilds request bodies, so that it can hold a run to its models and budgets, and see canaries. */
   readonly inspectsBodies: boolean
+  /** Names of the tools it could serve. */
+  readonly tools: ReadonlyArray<string>
 }
+
+/** What a proxy tells of a run while it goes on. @category models */
+export type LlmObservation =
+  | { readonly _tag: "ExfiltrationSuspected"; readonly evidence: Evidence }
+  /** Once, for the first budget that does not come back by waiting. */
+  | { readonly _tag: "BudgetExhausted"; readonly exhaustion: Exhaustion }
 
 /** @category models */
 export interface LlmRequest {
@@ -40,6 +49,11 @@ export interface LlmRequest {
   readonly runtimeSecondsMax: number
   /** A directory of the host, of this run only, for the audit. Absent where nothing is kept. */
   readonly directory?: string | undefined
+  /** What the agent may call besides its model; all of them among the proxy's. */
+  readonly tools: ReadonlyArray<string>
+  /** What must not go out. `stop` refuses the request that carries one; either way it is observed. */
+  readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary> }
+  readonly observe: (observation: LlmObservation) => Effect.Effect<void>
 }
 
 /** What one run is handed. @category models */
@@ -51,6 +65,8 @@ export interface LlmEndpoint {
   readonly failure: Effect.Effect<never, LlmProxyError>
   /** What has gone through so far. */
   readonly traffic: Effect.Effect<LlmTraffic, LlmProxyError>
+  /** Let nothing more through, and say what has: the last word. Asked again, it says the same. */
+  readonly finish: Effect.Effect<LlmTraffic, LlmProxyError>
 }
 
 /** @category services */
@@ -68,7 +84,7 @@ export class LlmProxy extends Context.Service<
 
 /** Refuses every run that asks for a model. @category layers */
 export const layerNoop: Layer.Layer<LlmProxy> = Layer.succeed(LlmProxy, {
-  capabilities: { name: "none", inspectsBodies: false },
+  capabilities: { name: "none", inspectsBodies: false, tools: [] },
   acquire: () =>
     Effect.fail(
       new ProxyFailed({
@@ -78,8 +94,14 @@ export const layerNoop: Layer.Layer<LlmProxy> = Layer.succeed(LlmProxy, {
     )
 })
 
+/** @category models */
+export interface MemoryProxyOptions {
+  /** What it tells of every run, once the run is ready. */
+  readonly observations?: ReadonlyArray<LlmObservation> | undefined
+}
+
 /** @category constructors */
-export const makeMemory = Effect.gen(function* () {
+export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptions = {}) {
   const open = yield* Ref.make<ReadonlySet<RunId>>(new Set())
   const acquire = Effect.fn("LlmProxy.acquire")(function* (request: LlmRequest) {
     yield* Effect.acquireRelease(
@@ -92,24 +114,30 @@ export const makeMemory = Effect.gen(function* () {
         () => new ProxyFailed({ detail: "the socket is closed", remedy: "Ask while the run lives" })
       )
     )
+    const traffic = Effect.as(stillOpen, {
+      proxy: "memory",
+      upstream: "memory",
+      calls: [],
+      callsTotal: 0,
+      unreadableRows: 0,
+      injectedHeaders: []
+    })
     return {
       mounts: [
         { type: "volume", source: `memory-${request.runId}-socket`, target: "/llm-sock", readOnly: true }
       ],
-      ready: Effect.asVoid(stillOpen),
+      ready: Effect.andThen(
+        stillOpen,
+        Effect.forEach(options.observations ?? [], request.observe, { discard: true })
+      ),
       failure: Effect.never,
-      traffic: Effect.as(stillOpen, {
-        proxy: "memory",
-        upstream: "memory",
-        calls: [],
-        callsTotal: 0,
-        unreadableRows: 0,
-        injectedHeaders: []
-      })
+      traffic,
+      finish: traffic
     } satisfies LlmEndpoint
   })
-  return LlmProxy.of({ capabilities: { name: "memory", inspectsBodies: false }, acquire })
+  return LlmProxy.of({ capabilities: { name: "memory", inspectsBodies: true, tools: [] }, acquire })
 })
 
 /** A socket that leads nowhere: for programs in memory. @category layers */
-export const layerMemory: Layer.Layer<LlmProxy> = Layer.effect(LlmProxy, makeMemory)
+export const layerMemory = (options?: MemoryProxyOptions): Layer.Layer<LlmProxy> =>
+  Layer.effect(LlmProxy, makeMemory(options))

@@ -146,6 +146,8 @@ export const make = (options: MemoryOptions = {}) =>
         proceed: Effect.asVoid(begin),
         output: Stream.unwrap(Effect.map(Deferred.await(running), (process) => process.output)),
         exit: Effect.flatMap(Deferred.await(running), (process) => process.exit),
+        // A program of these tests hears nothing.
+        send: () => Effect.void,
         stop: (grace: Duration.Duration) =>
           Effect.flatMap(Deferred.await(running), (process) =>
             Effect.andThen(
@@ -168,6 +170,7 @@ export const make = (options: MemoryOptions = {}) =>
         yield* hold(name, spec.runId)
         return name
       }),
+      sharesHost: Effect.succeed(true),
       leftovers: (runId) =>
         Effect.map(Ref.get(resources), (all) =>
           [...all].filter(([, owner]) => owner === runId).map(([name]) => name)

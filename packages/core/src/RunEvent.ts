@@ -5,7 +5,7 @@
  */
 import type { Posture } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
-import type { Phase, RunResult } from "./RunResult.ts"
+import type { Evidence, Exhaustion, Phase, RunResult } from "./RunResult.ts"
 
 /** The run has an id; nothing is made yet. @category models */
 export interface RunStarted {
@@ -33,6 +33,18 @@ export interface OutputReceived {
   readonly bytes: Uint8Array
 }
 
+/** A canary was seen on a way out. The first time of each kind. @category models */
+export interface ExfiltrationSuspected {
+  readonly _tag: "ExfiltrationSuspected"
+  readonly evidence: Evidence
+}
+
+/** A budget of the run's model is spent: calls are refused from here on. @category models */
+export interface BudgetExhausted {
+  readonly _tag: "BudgetExhausted"
+  readonly exhaustion: Exhaustion
+}
+
 /** The run ended by itself and nothing of it is left. @category models */
 export interface RunEnded {
   readonly _tag: "RunEnded"
@@ -40,4 +52,11 @@ export interface RunEnded {
 }
 
 /** @category models */
-export type RunEvent = RunStarted | PhaseEnded | PostureVerified | OutputReceived | RunEnded
+export type RunEvent =
+  | RunStarted
+  | PhaseEnded
+  | PostureVerified
+  | OutputReceived
+  | ExfiltrationSuspected
+  | BudgetExhausted
+  | RunEnded

@@ -3,7 +3,7 @@
  *
  * All of it is plain data with a schema, so that it can be stored, sent and compared.
  */
-import { Schema } from "effect"
+import { Effect, Schema } from "effect"
 import { Posture } from "./Posture.ts"
 import { RunId } from "./RunId.ts"
 
@@ -42,6 +42,40 @@ export const Peak = Schema.Struct({
 /** @category models */
 export type Peak = typeof Peak.Type
 
+const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** Tokens and cost of one call, as the upstream said. What it did not say is absent, never 0. @category models */
+export const LlmUsage = Schema.Struct({
+  /** All of them, also those read from or written to a cache. */
+  inputTokens: Schema.optionalKey(Count),
+  outputTokens: Schema.optionalKey(Count),
+  cacheReadTokens: Schema.optionalKey(Count),
+  cacheWriteTokens: Schema.optionalKey(Count),
+  costUsd: Schema.optionalKey(Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0)))
+})
+
+/** @category models */
+export type LlmUsage = typeof LlmUsage.Type
+
+/** How a call ended, as the proxy saw it. @category models */
+export const LlmOutcome = Schema.Literals([
+  /** The upstream's whole answer was handed over, whatever its status. */
+  "completed",
+  /** Answered by the proxy; nothing went upstream. */
+  "answered",
+  "refused",
+  "client_aborted",
+  "upstream_unreachable",
+  "upstream_timeout",
+  /** The upstream's answer broke off, or was no HTTP. */
+  "upstream_cut",
+  /** The run ended first. */
+  "run_ended"
+])
+
+/** @category models */
+export type LlmOutcome = typeof LlmOutcome.Type
+
 /** One request of the agent to its model, as the proxy on the host's side saw it. @category models */
 export const LlmCall = Schema.Struct({
   at: Schema.String,
@@ -55,11 +89,70 @@ export const LlmCall = Schema.Struct({
   responseBytes: Schema.Int,
   durationMs: Schema.Finite,
   /** False when the answer was cut off. */
-  completed: Schema.Boolean
+  completed: Schema.Boolean,
+  /** Said by proxies that read bodies; so are the fields below. */
+  outcome: Schema.optionalKey(LlmOutcome),
+  /** As the upstream knows it. */
+  model: Schema.optionalKey(Schema.String),
+  usage: Schema.optionalKey(LlmUsage)
 })
 
 /** @category models */
 export type LlmCall = typeof LlmCall.Type
+
+/** What a run may have only so much of. The first five end it; the last two pass again in a moment. @category models */
+export const BudgetName = Schema.Literals([
+  "calls",
+  "input_tokens",
+  "output_tokens",
+  "cost_usd",
+  "bytes",
+  "concurrent_calls",
+  "requests_per_second"
+])
+
+/** @category models */
+export type BudgetName = typeof BudgetName.Type
+
+/** A budget that is spent. @category models */
+export const Exhaustion = Schema.Struct({
+  budget: BudgetName,
+  limit: Schema.Finite,
+  /** What had been used when it was found spent, with estimates where the upstream told nothing. */
+  used: Schema.Finite
+})
+
+/** @category models */
+export type Exhaustion = typeof Exhaustion.Type
+
+/** All calls of a run together. @category models */
+export const LlmUsageTotal = Schema.Struct({
+  /** Calls that were passed on to the upstream. */
+  calls: Count,
+  inputTokens: Count,
+  outputTokens: Count,
+  cacheReadTokens: Count,
+  cacheWriteTokens: Count,
+  /** Of the calls whose cost is known; absent when it is known of none. */
+  costUsd: Schema.optionalKey(Schema.Finite),
+  /** Calls that are not in the token counts, because the upstream never told. */
+  callsWithoutUsage: Count,
+  /** Calls that are not in `costUsd`. */
+  callsWithoutCost: Count
+})
+
+/** @category models */
+export type LlmUsageTotal = typeof LlmUsageTotal.Type
+
+/** Where the chain of an audit stands: it can neither be shortened nor changed below this. @category models */
+export const AuditHead = Schema.Struct({
+  entries: Count,
+  /** SHA-256 of the last entry, in hexadecimal. */
+  hash: Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/u))
+})
+
+/** @category models */
+export type AuditHead = typeof AuditHead.Type
 
 /** The way out as it was: none, or what went through it. @category models */
 export const LlmTraffic = Schema.Struct({
@@ -74,11 +167,37 @@ export const LlmTraffic = Schema.Struct({
   /** Names (never values) of the headers that were set on the host's side. */
   injectedHeaders: Schema.Array(Schema.String),
   /** Where the audit of the run's traffic lies on the host. */
-  auditPath: Schema.optionalKey(Schema.String)
+  auditPath: Schema.optionalKey(Schema.String),
+  auditHead: Schema.optionalKey(AuditHead),
+  /** Absent where the proxy does not read answers. */
+  usage: Schema.optionalKey(LlmUsageTotal),
+  /** The first budget that was spent, if one was. */
+  exhausted: Schema.optionalKey(Exhaustion),
+  /** How often the agent called a tool of the host. */
+  toolCallsTotal: Schema.optionalKey(Count)
 })
 
 /** @category models */
 export type LlmTraffic = typeof LlmTraffic.Type
+
+/**
+ * A canary was seen where nothing of it should ever be.
+ *
+ * @category models
+ */
+export const Evidence = Schema.Struct({
+  at: Schema.String,
+  /** Which of the planted secrets, such as `aws_secret_access_key`. */
+  canary: Schema.String,
+  /** How it was spelt: `plain`, `base64`, `hex`, … */
+  encoding: Schema.String,
+  channel: Schema.Literals(["prompt", "tool_call", "stdout", "stderr"]),
+  /** Of the call that carried it. */
+  requestId: Schema.optionalKey(Schema.String)
+})
+
+/** @category models */
+export type Evidence = typeof Evidence.Type
 
 /** Names of the phases of a run, in the order in which they end. @category models */
 export const Phase = Schema.Literals([
@@ -109,6 +228,8 @@ export const RunResult = Schema.Struct({
   peak: Peak,
   posture: Posture,
   llm: Schema.optionalKey(LlmTraffic),
+  /** Canaries that were seen on a way out; the first of each kind. Empty where none are planted. */
+  suspicions: Schema.Array(Evidence).pipe(Schema.withDecodingDefaultKey(Effect.succeed([]))),
   timings: Schema.Array(Timing),
   durationMs: Schema.Finite
 })

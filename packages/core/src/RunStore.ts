@@ -6,7 +6,7 @@
  */
 import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { RunId } from "./RunId.ts"
-import { LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
+import { Evidence, LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
 import { RunIdInUse, type WorkspaceFailed } from "./SandboxError.ts"
 import { SandboxSpec } from "./SandboxSpec.ts"
 import { Posture } from "./Posture.ts"
@@ -45,6 +45,8 @@ export const RunRecord = Schema.Struct({
   posture: Schema.optionalKey(Posture),
   /** The run's model calls, however it ended. */
   llm: Schema.optionalKey(LlmTraffic),
+  /** Canaries that were seen on a way out, however it ended. */
+  suspicions: Schema.optionalKey(Schema.Array(Evidence)),
   timings: Schema.Array(Timing)
 })
 

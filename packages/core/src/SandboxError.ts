@@ -7,7 +7,7 @@
  */
 import { Schema } from "effect"
 import { RunId } from "./RunId.ts"
-import { LlmTraffic, Output, Peak } from "./RunResult.ts"
+import { type BudgetName, Evidence, Exhaustion, LlmTraffic, Output, Peak } from "./RunResult.ts"
 
 /**
  * The source documents' coarse code, kept beside the finer reason.
@@ -103,15 +103,43 @@ export class DiskFull extends Schema.TaggedError<DiskFull>()("DiskFull", {
   }
 }
 
-/** The model budget of the run is spent. @category errors */
+/** What a budget counts. */
+const budgetUnits: Readonly<Record<BudgetName, string>> = {
+  calls: "calls",
+  input_tokens: "input tokens",
+  output_tokens: "output tokens",
+  cost_usd: "US dollars",
+  bytes: "bytes",
+  concurrent_calls: "calls at one time",
+  requests_per_second: "requests in a second"
+}
+
+/** A spent budget in words, such as `the run's model budget of 20 calls is spent (20 used)`. @category converting */
+export const describeExhaustion = ({ budget, limit, used }: Exhaustion): string =>
+  `the run's model budget of ${limit} ${budgetUnits[budget]} is spent (${used} used)`
+
+/** A budget of the run's model is spent, and the run ended of it. @category errors */
 export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>()("BudgetExceeded", {
-  budget: Schema.String,
+  ...Exhaustion.fields,
   partial: Partial
 }) {
   readonly code: ErrorCode = "container_failed"
   readonly isRetryable = false
   override get message(): string {
-    return `the run's model budget is spent: ${this.budget}. Raise the budget, or give the agent less to do`
+    return `${describeExhaustion(this)}. Raise llm.budget, or give the agent less to do`
+  }
+}
+
+/** A secret that opens nothing was seen on a way out, and the run was stopped for it. @category errors */
+export class ExfiltrationSuspected extends Schema.TaggedError<ExfiltrationSuspected>()(
+  "ExfiltrationSuspected",
+  { evidence: Evidence, partial: Partial }
+) {
+  readonly code: ErrorCode = "container_failed"
+  readonly isRetryable = false
+  override get message(): string {
+    const { canary, channel, encoding } = this.evidence
+    return `the agent sent a planted secret out: ${canary} (${encoding}) in its ${channel.replace("_", " ")}, and was stopped. Read the run's audit before you run its prompt or workspace again`
   }
 }
 
@@ -224,7 +252,8 @@ export const LimitReason = Schema.Union([
   PidsExhausted,
   OutputLimitExceeded,
   DiskFull,
-  BudgetExceeded
+  BudgetExceeded,
+  ExfiltrationSuspected
 ])
 
 /** @category models */
@@ -238,6 +267,7 @@ export const Reason = Schema.Union([
   OutputLimitExceeded,
   DiskFull,
   BudgetExceeded,
+  ExfiltrationSuspected,
   InvalidSpec,
   RunIdInUse,
   RuntimeUnavailable,

@@ -15,6 +15,7 @@ import * as Release from "./internal/Release.ts"
 import * as RunLife from "./internal/RunLife.ts"
 import * as SandboxExec from "./internal/SandboxExec.ts"
 import * as SandboxGuard from "./internal/SandboxGuard.ts"
+import * as WayOut from "./internal/WayOut.ts"
 import * as LlmProxy from "./LlmProxy.ts"
 import * as MemoryContainerRuntime from "./MemoryContainerRuntime.ts"
 import { mismatches, type Posture } from "./Posture.ts"
@@ -103,12 +104,11 @@ export const make = Effect.gen(function* () {
   const store = yield* RunStore.RunStore
   const workspaces = yield* Workspace.Workspace
 
-  /** Everything up to the agent's first instruction. */
-  const begin = Effect.fnUntraced(function* (life: RunLife.RunLife, spec: SandboxSpec.SandboxSpec) {
-    const { runId } = life
-    const { directory } = yield* Release.owned(
+  /** Makes the id this run's for ever. */
+  const claim = (life: RunLife.RunLife, spec: SandboxSpec.SandboxSpec) =>
+    Release.owned(
       "run record",
-      store.open(runId, spec).pipe(
+      store.open(life.runId, spec).pipe(
         // Known at once: an interruption that comes next must still find it, to write the last word.
         Effect.tap((open) =>
           Effect.sync(() => {
@@ -118,18 +118,30 @@ export const make = Effect.gen(function* () {
         RunLife.within(
           (seconds) =>
             new WorkspaceFailed({
-              path: runId,
+              path: life.runId,
               detail: `got no run record within ${seconds} s`,
               remedy: "Look at the disk that keeps the runs, then try again"
             })
         )
       )
     )
+
+  /** Everything up to the agent's first instruction. */
+  const begin = Effect.fnUntraced(function* (life: RunLife.RunLife, spec: SandboxSpec.SandboxSpec) {
+    const { egress, runId } = life
+    yield* WayOut.promised(spec, proxy.capabilities)
+    const { directory } = yield* claim(life, spec)
     const [workspace, endpoint] = yield* Effect.all(
       [
         Release.owned(
           "workspace",
-          workspaces.acquire({ runId, source: spec.workspace, inputs: spec.inputs, directory })
+          workspaces.acquire({
+            runId,
+            source: spec.workspace,
+            inputs: [...spec.inputs, ...egress.planted.inputs],
+            planted: egress.planted.directories,
+            directory
+          })
         ).pipe(life.phase("workspace")),
         spec.llm === undefined
           ? Effect.succeed(undefined)
@@ -139,7 +151,10 @@ export const make = Effect.gen(function* () {
                 runId,
                 llm: spec.llm,
                 runtimeSecondsMax: spec.limits.runtimeSecondsMax,
-                directory
+                directory,
+                tools: spec.tools,
+                canaries: { policy: spec.canaries, planted: egress.planted.canaries },
+                observe: egress.observe
               })
             ).pipe(life.phase("socket"))
       ],
@@ -153,7 +168,7 @@ export const make = Effect.gen(function* () {
         role: "agent",
         image: spec.image,
         argv: spec.argv,
-        env: spec.llm === undefined ? spec.env : { ...spec.env, ...llmEnvironment(spec.llm) },
+        env: spec.llm === undefined ? spec.env : { ...spec.env, ...WayOut.environment(spec.llm) },
         user: workspace.user,
         mounts,
         network: spec.network,
@@ -191,7 +206,9 @@ export const make = Effect.gen(function* () {
     const agent = yield* AgentWatch.watch(container, spec.limits, {
       emit: life.emit,
       addedBytes: workspace.addedBytes,
-      failure: endpoint?.failure ?? Effect.never
+      failure: endpoint?.failure ?? Effect.never,
+      violation: life.egress.violation,
+      inspect: life.egress.inspect
     }).pipe(
       life.phase("agent", AgentWatch.secondsMax(spec.limits)),
       // What was called is said on every path; who pays for it must not depend on how the agent ended.
@@ -200,17 +217,21 @@ export const make = Effect.gen(function* () {
       )
     )
     if (endpoint !== undefined) {
-      life.llm = yield* endpoint.traffic.pipe(
+      life.llm = yield* endpoint.finish.pipe(
         life.phase("collect"),
         Effect.mapError((error) => AgentWatch.withPartial(error, agent))
       )
     }
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.exitCode, agent.exitCode)
+    // The proxy has said its last word: what an agent sent with its last breath is known by now.
+    const verdict = life.egress.verdict(agent.exitCode)
+    if (verdict !== undefined) return yield* verdict(agent)
     return {
       runId: life.runId,
       ...agent,
       posture,
       ...(life.llm === undefined ? {} : { llm: life.llm }),
+      suspicions: life.egress.suspicions(),
       timings: [...life.timings],
       durationMs: yield* life.elapsedMs
     } satisfies RunResult
@@ -250,12 +271,19 @@ export const make = Effect.gen(function* () {
     )
     const broken = yield* SandboxGuard.make(container, spec.limits, {
       addedBytes: workspace.addedBytes,
-      failure: endpoint?.failure ?? Effect.never
+      failure: endpoint?.failure ?? Effect.never,
+      violation: life.egress.violation
     })
     const exec: Sandbox["exec"] = (argv, options) =>
       SandboxSpec.decodeCommand({ argv, ...options }).pipe(
         Effect.mapError(invalid),
-        Effect.flatMap((command) => SandboxExec.run(container, command, spec.limits, broken)),
+        Effect.flatMap((command) =>
+          SandboxExec.run(container, command, spec.limits, {
+            broken,
+            inspect: life.egress.inspect,
+            violated: life.egress.violated
+          })
+        ),
         Effect.mapError(life.error),
         Effect.withSpan("Sandbox.exec")
       )
@@ -300,7 +328,7 @@ export const layerMemory = (
   options?: MemoryContainerRuntime.MemoryOptions
 ): Layer.Layer<SandboxRunner | ContainerRuntime | RunStore.RunStore> =>
   layer.pipe(
-    Layer.provide([LlmProxy.layerMemory, Workspace.layerMemory()]),
+    Layer.provide([LlmProxy.layerMemory(), Workspace.layerMemory()]),
     Layer.provideMerge(Layer.merge(MemoryContainerRuntime.layer(options), RunStore.layerMemory))
   )
 
@@ -321,17 +349,6 @@ const invalid = ({ issue }: Schema.SchemaError) =>
 
 const decode = (input: unknown) =>
   SandboxSpec.decode(input).pipe(Effect.mapError((error) => new SandboxError({ reason: invalid(error) })))
-
-/** How an agent finds its model. None of it is worth anything outside its own sandbox. */
-const llmEnvironment = (llm: SandboxSpec.LlmAccess): Record<string, string> => ({
-  COGNI_MODEL: llm.model,
-  COGNI_SOCKET: LlmProxy.socketPath,
-  OPENAI_API_BASE: LlmProxy.baseUrl,
-  OPENAI_BASE_URL: `${LlmProxy.baseUrl}/v1`,
-  OPENAI_API_KEY: "none",
-  ANTHROPIC_BASE_URL: LlmProxy.baseUrl,
-  ANTHROPIC_API_KEY: "none"
-})
 
 const foldResult = ({ exitCode, output }: RunResult): RunOnceResult => ({
   ok: exitCode === 0,

@@ -176,14 +176,78 @@ export const LlmIdentity = Schema.Struct({
 /** @category models */
 export type LlmIdentity = typeof LlmIdentity.Type
 
+const optionalBounded = (minimum: number, maximum: number, description: string) =>
+  Schema.optionalKey(
+    Schema.Int.check(
+      Schema.isBetween(
+        { minimum, maximum },
+        { expected: `a value from ${minimum} to ${maximum} (${description})` }
+      )
+    ).annotate({ description })
+  )
+
+/**
+ * How much of a model a run may have. What is absent is not limited by the spec. Held by a proxy that reads bodies;
+ * with any other a spec that has a budget is refused.
+ *
+ * Counted are the upstream's own figures. A call whose figures never came (an answer cut off by the agent, say) is
+ * charged an estimate from its bytes, so that hanging up early buys nothing.
+ *
+ * @category models
+ */
+export const LlmBudget = Schema.Struct({
+  callsMax: optionalBounded(1, 1_000_000, "requests that are passed on to the model"),
+  inputTokensMax: optionalBounded(1, 1e12, "input tokens of all calls"),
+  outputTokensMax: optionalBounded(1, 1e12, "output tokens of all calls"),
+  costUsdMax: Schema.optionalKey(
+    Schema.Finite.check(
+      Schema.isBetween(
+        { minimum: 1e-6, maximum: 1e6 },
+        { expected: "a value from 0.000001 to 1000000 (US dollars)" }
+      )
+    )
+  ),
+  bytesMax: optionalBounded(1, 1e13, "bodies of all requests and answers"),
+  concurrentCallsMax: optionalBounded(1, 10_000, "calls under way at one time"),
+  requestsPerSecondMax: optionalBounded(1, 10_000, "requests of any kind in a second"),
+  /** `refuse` answers the agent with an error; `stop` ends the run at once as well. */
+  onExhausted: withDefault(Schema.Literals(["refuse", "stop"]), "refuse")
+})
+
+/** @category models */
+export type LlmBudget = typeof LlmBudget.Type
+
 /** That a run may speak to a model, to which one, and in whose name. @category models */
 export const LlmAccess = Schema.Struct({
+  /** What the agent gets when it names none. */
   model: Identifier,
-  identity: LlmIdentity
+  /** Further names the agent may use, and what the upstream calls each. Any other name is refused. */
+  models: withDefault(Schema.Record(Identifier, Identifier), {}),
+  identity: LlmIdentity,
+  budget: Schema.optionalKey(LlmBudget),
+  /** What happens to fields of a request that are not on the proxy's list: left out and noted, or the request refused. */
+  unknownFields: withDefault(Schema.Literals(["drop", "refuse"]), "drop")
 })
 
 /** @category models */
 export type LlmAccess = typeof LlmAccess.Type
+
+/** A tool of the host's, such as `core__get_current_time`. @category models */
+export const ToolName = Schema.String.check(
+  Schema.isPattern(/^[a-z][a-z0-9]{0,31}__[a-z][a-z0-9_]{0,63}$/u, {
+    expected: "the name of a tool, such as core__get_current_time"
+  })
+)
+
+/**
+ * Whether secrets that open nothing are laid where a thief would look, and what happens when one is seen on a way out.
+ *
+ * @category models
+ */
+export const CanaryPolicy = Schema.Literals(["off", "warn", "stop"])
+
+/** @category models */
+export type CanaryPolicy = typeof CanaryPolicy.Type
 
 // -----------------------------------------------------------------------------
 // spec
@@ -214,7 +278,10 @@ export const SandboxSpec = Schema.Struct({
   limits: withDefault(Limits, {}),
   network: withDefault(Network, { mode: "none" }),
   /** Absent: the run has no way out at all. */
-  llm: Schema.optionalKey(LlmAccess)
+  llm: Schema.optionalKey(LlmAccess),
+  /** Tools of the host that the agent may call, over the same socket as its model. None, unless named. */
+  tools: withDefault(Schema.Array(ToolName).check(Schema.isMaxLength(64)), []),
+  canaries: withDefault(CanaryPolicy, "off")
 }).check(
   Schema.makeFilter((spec) => {
     const bytes = [...spec.argv, ...Object.entries(spec.env).flat()].reduce(

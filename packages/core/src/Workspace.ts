@@ -17,11 +17,21 @@ export const target = "/workspace"
 /** Where inputs lie besides `/workspace/.cogni`. @category constants */
 export const inputsTarget = "/cogni"
 
+/** A directory of files that the host lays somewhere in the sandbox, for reading. @category models */
+export interface PlantedDirectory {
+  /** Absolute, as the agent sees it. */
+  readonly target: string
+  /** On the host, below the run's own: a plain name. */
+  readonly name: string
+  readonly files: ReadonlyArray<Input>
+}
+
 /** @category models */
 export interface WorkspaceRequest {
   readonly runId: RunId
   readonly source: WorkspaceSource
   readonly inputs: ReadonlyArray<Input>
+  readonly planted: ReadonlyArray<PlantedDirectory>
   /** The run's directory on the host. Absent where nothing is kept. */
   readonly directory?: string | undefined
 }
@@ -73,7 +83,13 @@ export const makeMemory = (options?: {
             source: `/memory/${request.runId}/inputs`,
             target: inputsTarget,
             readOnly: true
-          }
+          },
+          ...request.planted.map(({ name, target }) => ({
+            type: "directory" as const,
+            source: `/memory/${request.runId}/${name}`,
+            target,
+            readOnly: true
+          }))
         ],
         user: { userId: 1000, groupId: 1000 },
         addedBytes: Effect.succeed(0)

@@ -308,7 +308,7 @@ describe("AgentWatch", () => {
         Effect.provide(
           runner({
             program: ({ stdout }) => Effect.andThen(stdout("half an answer"), Effect.never),
-            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory, [
+            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory(), [
               LlmProxyFaults.slow("LlmProxy.failure", Duration.seconds(7)),
               LlmProxyFaults.failNth(
                 "LlmProxy.failure",

@@ -10,13 +10,14 @@ import {
 import {
   ContainerRuntimeContract,
   ContainerRuntimeFaults,
+  LlmProxyContract,
   LlmProxyFaults,
   RunStoreFaults,
   WorkspaceFaults
 } from "@cogni/sandbox-core/testing"
 import { Clock, Effect, Exit, Fiber, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import { containerSpec, leftovers, llm, runId, settle } from "./Specs.ts"
+import { containerSpec, leftovers, runId, settle } from "./Specs.ts"
 
 const memory = MemoryContainerRuntime.layer({ program: ({ stdout }) => Effect.as(stdout("hello"), 0) })
 const planted = new SandboxError.ContainerFailed({
@@ -132,7 +133,9 @@ describe("Fault", () => {
       })
       const taken = new SandboxError.RunIdInUse({ runId })
       const layer = Layer.mergeAll(
-        LlmProxyFaults.layer(LlmProxy.layerMemory, [LlmProxyFaults.failNth("LlmProxy.traffic", 1, planted)]),
+        LlmProxyFaults.layer(LlmProxy.layerMemory(), [
+          LlmProxyFaults.failNth("LlmProxy.traffic", 1, planted)
+        ]),
         WorkspaceFaults.layer(Workspace.layerMemory(), [
           WorkspaceFaults.failNth("Workspace.addedBytes", 2, failed)
         ]),
@@ -142,13 +145,14 @@ describe("Fault", () => {
         ])
       )
       yield* Effect.gen(function* () {
-        const endpoint = yield* (yield* LlmProxy.LlmProxy).acquire({ runId, llm, runtimeSecondsMax: 1 })
+        const endpoint = yield* (yield* LlmProxy.LlmProxy).acquire(LlmProxyContract.requestOf(runId))
         yield* endpoint.ready
         assert.deepStrictEqual(yield* Effect.flip(endpoint.traffic), planted)
         const workspace = yield* (yield* Workspace.Workspace).acquire({
           runId,
           source: { type: "temporary" },
-          inputs: []
+          inputs: [],
+          planted: []
         })
         assert.strictEqual(yield* workspace.addedBytes, 0)
         assert.deepStrictEqual(yield* Effect.flip(workspace.addedBytes), failed)

@@ -3,13 +3,9 @@ import { LlmProxy, RunId } from "@cogni/sandbox-core"
 import { LlmProxyContract } from "@cogni/sandbox-core/testing"
 import { Effect } from "effect"
 
-LlmProxyContract.suite("memory", LlmProxy.layerMemory)
+LlmProxyContract.suite("memory", LlmProxy.layerMemory())
 
-const request: LlmProxy.LlmRequest = {
-  runId: RunId.RunId.make("run-proxy0000001"),
-  llm: { model: "m", identity: { billingAccountId: "b", attempt: 0 } },
-  runtimeSecondsMax: 60
-}
+const request = LlmProxyContract.requestOf(RunId.RunId.make("run-proxy0000001"))
 
 describe("LlmProxy", () => {
   it.effect("layerNoop refuses, and says what to do", () =>
@@ -27,6 +23,6 @@ describe("LlmProxy", () => {
       const endpoint = yield* Effect.scoped(Effect.tap(proxy.acquire(request), ({ ready }) => ready))
       assert.strictEqual((yield* Effect.flip(endpoint.ready))._tag, "ProxyFailed")
       assert.strictEqual((yield* Effect.flip(endpoint.traffic))._tag, "ProxyFailed")
-    }).pipe(Effect.provide(LlmProxy.layerMemory))
+    }).pipe(Effect.provide(LlmProxy.layerMemory()))
   )
 })

@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ContainerRuntime, LlmProxy, MemoryContainerRuntime, Workspace } from "@cogni/sandbox-core"
-import { ResourceLedger } from "@cogni/sandbox-core/testing"
+import { LlmProxyContract, ResourceLedger } from "@cogni/sandbox-core/testing"
 import { Effect, Exit, Layer, Scope } from "effect"
-import { containerSpec, leftovers, llm, runId } from "./Specs.ts"
+import { containerSpec, leftovers, runId } from "./Specs.ts"
 
 type Kind = ResourceLedger.Entry["kind"]
 const entry = (event: ResourceLedger.Entry["event"], kind: Kind, number = 1): ResourceLedger.Entry => ({
@@ -20,16 +20,16 @@ const released = (kind: Kind, number?: number) => [
 
 const observed = Layer.provideMerge(
   ResourceLedger.observe(
-    Layer.mergeAll(MemoryContainerRuntime.layer(), Workspace.layerMemory(), LlmProxy.layerMemory)
+    Layer.mergeAll(MemoryContainerRuntime.layer(), Workspace.layerMemory(), LlmProxy.layerMemory())
   ),
   ResourceLedger.layer
 )
 
 const workspace = Workspace.Workspace.use((workspaces) =>
-  workspaces.acquire({ runId, source: { type: "temporary" }, inputs: [] })
+  workspaces.acquire({ runId, source: { type: "temporary" }, inputs: [], planted: [] })
 )
 const container = ContainerRuntime.ContainerRuntime.use((runtime) => runtime.acquire(containerSpec(runId)))
-const proxy = LlmProxy.LlmProxy.use((proxy) => proxy.acquire({ runId, llm, runtimeSecondsMax: 1 }))
+const proxy = LlmProxy.LlmProxy.use((proxy) => proxy.acquire(LlmProxyContract.requestOf(runId)))
 const violations = ResourceLedger.ResourceLedger.use((ledger) => ledger.violations)
 
 describe("ResourceLedger", () => {

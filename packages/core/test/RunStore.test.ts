@@ -1,17 +1,197 @@
 import { assert, describe, it } from "@effect/vitest"
-import { RunId, RunStore, SandboxSpec } from "@cogni/sandbox-core"
+import { MemoryContainerRuntime, RunId, type RunResult, RunStore, SandboxSpec } from "@cogni/sandbox-core"
 import { RunStoreContract } from "@cogni/sandbox-core/testing"
 import { Effect, Schema } from "effect"
+import { containerSpec } from "./Specs.ts"
 
 RunStoreContract.suite("memory", RunStore.layerMemory)
 
+const codec = Schema.toCodecJson(RunStore.RunRecord)
+
+/** All that a proxy which reads bodies can say of a run. */
+const full = Effect.gen(function* () {
+  const runId = RunId.RunId.make("run-store0000002")
+  const evidence: RunResult.Evidence = {
+    at: "2026-01-01T00:00:01.000Z",
+    canary: "aws_secret_access_key",
+    encoding: "base64",
+    channel: "tool_call",
+    requestId: "8f14e45f-ceea-467f-9575-1d5f6c0e0c4a"
+  }
+  const llm: RunResult.LlmTraffic = {
+    proxy: "gateway",
+    upstream: "http://127.0.0.1:4000",
+    calls: [
+      {
+        at: "2026-01-01T00:00:00.000Z",
+        requestId: "c1",
+        method: "POST",
+        path: "/v1/messages",
+        status: 200,
+        requestBytes: 10,
+        responseBytes: 20,
+        durationMs: 1.5,
+        completed: false,
+        outcome: "client_aborted",
+        model: "m-upstream",
+        usage: { inputTokens: 9, outputTokens: 0, cacheReadTokens: 4, cacheWriteTokens: 1, costUsd: 0.25 }
+      }
+    ],
+    callsTotal: 1,
+    unreadableRows: 0,
+    injectedHeaders: [],
+    auditPath: "/state/runs/run-store0000002/audit",
+    auditHead: { entries: 3, hash: "0123456789abcdef".repeat(4) },
+    usage: {
+      calls: 1,
+      inputTokens: 9,
+      outputTokens: 0,
+      cacheReadTokens: 4,
+      cacheWriteTokens: 1,
+      costUsd: 0.25,
+      callsWithoutUsage: 0,
+      callsWithoutCost: 0
+    },
+    exhausted: { budget: "cost_usd", limit: 0.2, used: 0.25 },
+    toolCallsTotal: 2
+  }
+  const spec = yield* SandboxSpec.decode({
+    image: "agent",
+    argv: ["agent"],
+    llm: {
+      model: "m",
+      models: { fast: "m-fast" },
+      identity: { billingAccountId: "b" },
+      budget: { costUsdMax: 0.2, onExhausted: "stop" },
+      unknownFields: "refuse"
+    },
+    tools: ["core__get_current_time"],
+    canaries: "warn"
+  })
+  const empty = { text: "", bytes: 0, truncated: false }
+  return {
+    runId,
+    spec,
+    owner: "boot/1/1",
+    startedAt: "2026-01-01T00:00:00.000Z",
+    endedAt: "2026-01-01T00:00:02.000Z",
+    outcome: {
+      status: "exited",
+      result: {
+        runId,
+        exitCode: 0,
+        output: { stdout: empty, stderr: empty },
+        peak: {},
+        posture: MemoryContainerRuntime.goodPosture(containerSpec(runId)),
+        llm,
+        suspicions: [evidence],
+        timings: [],
+        durationMs: 2000
+      }
+    },
+    llm,
+    suspicions: [evidence],
+    timings: []
+  } satisfies RunStore.RunRecord
+})
+
+/** As it was written before there were budgets, tools and canaries. */
+const old = (posture: object) => ({
+  runId: "run-store0000003",
+  spec: {
+    image: "agent",
+    argv: ["agent"],
+    env: {},
+    workspace: { type: "temporary" },
+    inputs: [],
+    limits: {
+      runtimeSecondsMax: 600,
+      stopGraceSecondsMax: 5,
+      memoryBytesMax: 1073741824,
+      processesMax: 256,
+      cpusMax: 2,
+      outputBytesMax: 67108864,
+      outputRetainedBytesMax: 4194304,
+      workspaceBytesMax: 2147483648,
+      temporaryBytesMax: 268435456,
+      filesOpenMax: 4096
+    },
+    network: { mode: "none" },
+    llm: { model: "m", identity: { billingAccountId: "b", attempt: 0 } }
+  },
+  owner: "boot/1/1",
+  startedAt: "2026-01-01T00:00:00.000Z",
+  endedAt: "2026-01-01T00:00:02.000Z",
+  outcome: {
+    status: "exited",
+    result: {
+      runId: "run-store0000003",
+      exitCode: 0,
+      output: {
+        stdout: { text: "", bytes: 0, truncated: false },
+        stderr: { text: "", bytes: 0, truncated: false }
+      },
+      peak: {},
+      posture,
+      llm: oldTraffic,
+      timings: [],
+      durationMs: 2000
+    }
+  },
+  posture,
+  llm: oldTraffic,
+  timings: []
+})
+
+const oldTraffic = {
+  proxy: "nginx",
+  upstream: "http://127.0.0.1:4000",
+  calls: [
+    {
+      at: "2026-01-01T00:00:00.000Z",
+      requestId: "c1",
+      method: "POST",
+      path: "/v1/messages",
+      status: 200,
+      requestBytes: 10,
+      responseBytes: 20,
+      durationMs: 1.5,
+      completed: true
+    }
+  ],
+  callsTotal: 1,
+  unreadableRows: 0,
+  injectedHeaders: ["authorization"]
+}
+
 describe("RunStore", () => {
+  it.effect("budgets, usage, suspicions and the audit's head are on record as they were", () =>
+    Effect.gen(function* () {
+      const record = yield* full
+      const wire = JSON.parse(JSON.stringify(yield* Schema.encodeEffect(codec)(record)))
+      assert.deepStrictEqual(yield* Schema.decodeUnknownEffect(codec)(wire), record)
+    })
+  )
+
+  it.effect("a record from before there were budgets, tools and canaries is read as one without", () =>
+    Effect.gen(function* () {
+      const posture = MemoryContainerRuntime.goodPosture(containerSpec(RunId.RunId.make("run-store0000003")))
+      const read = yield* Schema.decodeUnknownEffect(codec)(old(posture))
+      assert.deepStrictEqual(
+        [read.spec.tools, read.spec.canaries, read.spec.llm?.models, read.spec.llm?.unknownFields],
+        [[], "off", {}, "drop"]
+      )
+      assert.isUndefined(read.suspicions)
+      assert.isUndefined(read.llm?.usage)
+      assert.deepStrictEqual(read.outcome.status === "exited" && read.outcome.result.suspicions, [])
+    })
+  )
+
   it.effect.prop(
     "a record survives its JSON form",
     [RunStore.RunRecord],
     ([record]) =>
       Effect.gen(function* () {
-        const codec = Schema.toCodecJson(RunStore.RunRecord)
         const wire = JSON.stringify(yield* Schema.encodeEffect(codec)(record))
         const back = yield* Schema.decodeUnknownEffect(codec)(JSON.parse(wire))
         assert.strictEqual(JSON.stringify(yield* Schema.encodeEffect(codec)(back)), wire)

@@ -45,10 +45,24 @@ const reasons: ReadonlyArray<
     "Raise limits.workspaceBytesMax"
   ],
   [
-    new SandboxError.BudgetExceeded({ budget: "10 calls", partial }),
+    new SandboxError.BudgetExceeded({ budget: "calls", limit: 20, used: 20, partial }),
     "container_failed",
     false,
-    "Raise the budget"
+    "budget of 20 calls is spent (20 used). Raise llm.budget"
+  ],
+  [
+    new SandboxError.ExfiltrationSuspected({
+      evidence: {
+        at: "2026-01-01T00:00:00.000Z",
+        canary: "aws_secret_access_key",
+        encoding: "base64",
+        channel: "tool_call"
+      },
+      partial
+    }),
+    "container_failed",
+    false,
+    "aws_secret_access_key (base64) in its tool call, and was stopped. Read the run's audit"
   ],
   [
     new SandboxError.InvalidSpec({ problems: ["argv: Missing key"] }),

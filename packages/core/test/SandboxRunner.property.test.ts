@@ -88,8 +88,12 @@ const Schedule = Schema.Struct({
     kernel: between(0, 12),
     listens: Schema.Boolean,
     /** The limit is 100. */
-    outputBytes: between(0, 125)
+    outputBytes: between(0, 125),
+    /** Writes a canary before anything else, where one is planted. */
+    leaks: Schema.Boolean
   }),
+  /** The proxy tells that a budget is spent, once it is ready. */
+  exhausted: Schema.Boolean,
   faults: Schema.Array(Fault).check(Schema.isMaxLength(3)),
   interruption: Schema.Union([
     Schema.Undefined,
@@ -115,6 +119,11 @@ const kernelOf = ({ agent }: Schedule) => ({
   oomKilled: agent.kernel <= 1,
   processesRefused: agent.kernel === 1 || agent.kernel === 2
 })
+
+/** What a leak adds to the output. */
+const canaryBytes = 20
+
+const leaks = ({ agent, spec }: Schedule) => agent.leaks && spec.canaries !== "off"
 
 /** A store that claimed an id and whose answer was lost is the reaper's case, not the run's. */
 const isFair = (fault: Fault) =>
@@ -144,6 +153,9 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
   const { agent, runtimeSecondsMax, stopGraceSecondsMax, withModel } = schedule
   const { oomKilled, processesRefused } = kernelOf(schedule)
   const faults = schedule.faults.filter(isFair)
+  const exhausted = withModel && schedule.exhausted
+  const stopsForBudget = exhausted && specOf(schedule).llm?.budget?.onExhausted === "stop"
+  const stopsForLeak = leaks(schedule) && schedule.spec.canaries === "stop"
 
   const ask = (
     operation: Call,
@@ -172,7 +184,7 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
   const watch = (start: number): Step => {
     const selfExit = start + agent.seconds
     const kernel: ReadonlyArray<End> = oomKilled ? ["OomKilled"] : processesRefused ? ["PidsExhausted"] : []
-    const floods = agent.outputBytes > 100
+    const floods = agent.outputBytes + (leaks(schedule) ? canaryBytes : 0) > 100
     const reader = ask("Container.output", start)
     const read = Math.max(reader.at, selfExit)
     const exit = ask("Container.exit", read)
@@ -205,12 +217,23 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
     }
 
     const flood: Step = { at: floods && reader.ends === undefined ? reader.at : Number.POSITIVE_INFINITY }
+    const spent: Step = { at: stopsForBudget ? start : Number.POSITIVE_INFINITY }
+    const leak: Step = {
+      at: stopsForLeak && reader.ends === undefined ? reader.at : Number.POSITIVE_INFINITY
+    }
     const disk = ask("Workspace.addedBytes", start)
     const failure = ask("LlmProxy.failure", start, { seconds: Number.POSITIVE_INFINITY })
     const readerFails: Step = reader.ends === undefined ? { at: Number.POSITIVE_INFINITY } : reader
     const exits: Step = reader.ends === undefined ? exit : { at: Number.POSITIVE_INFINITY }
     const never = (step: Step): Step => (step.ends === undefined ? { at: Number.POSITIVE_INFINITY } : step)
-    const candidates = [exits, time, flood, readerFails, never(disk), ...(withModel ? [never(failure)] : [])]
+    const hostLimits = [
+      [time, "TimedOut"],
+      [flood, "OutputLimitExceeded"],
+      [spent, "BudgetExceeded"],
+      [leak, "ExfiltrationSuspected"]
+    ] as const
+    const faulty = [readerFails, never(disk), ...(withModel ? [never(failure)] : [])]
+    const candidates = [exits, ...hostLimits.map(([step]) => step), ...faulty]
     const at = Math.min(...candidates.map((step) => step.at))
     const ends = new Set<End>()
     if (exits.at === at) {
@@ -219,10 +242,9 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
         ends.add(end)
       }
     }
-    if (time.at === at) for (const end of stopped(at, "TimedOut")) ends.add(end)
-    if (flood.at === at) for (const end of stopped(at, "OutputLimitExceeded")) ends.add(end)
-    for (const step of candidates.slice(3))
-      if (step.at === at) for (const end of step.ends ?? []) ends.add(end)
+    for (const [step, limit] of hostLimits)
+      if (step.at === at) for (const end of stopped(at, limit)) ends.add(end)
+    for (const step of faulty) if (step.at === at) for (const end of step.ends ?? []) ends.add(end)
     if (exits.at !== at || exits.ends !== undefined) return { at, ends: [...ends] }
     // A run that ended by itself is measured once more.
     const measured = ask("Workspace.addedBytes", at, { again: true }).at
@@ -258,18 +280,38 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
     if (step.ends !== undefined && !step.ends.includes("exited")) return [...possible]
     at = step.at
   }
-  return [...possible, "exited"]
+  if (stopsForBudget) possible.add("BudgetExceeded")
+  if (stopsForLeak) possible.add("ExfiltrationSuspected")
+  if (exhausted && agent.exitCode !== 0 && !stopsForLeak) possible.add("BudgetExceeded")
+  const judged = stopsForBudget || stopsForLeak || (exhausted && agent.exitCode !== 0)
+  return [...possible, ...(judged ? [] : ["exited" as const])]
 }
 
 // -----------------------------------------------------------------------------
 // the run
 // -----------------------------------------------------------------------------
 
+/** A workspace in memory, and what it was told to plant. */
+const planting = () => {
+  let found = ""
+  const layer = Layer.effect(
+    Workspace.Workspace,
+    Effect.map(Workspace.makeMemory(), (inner) => ({
+      acquire: (request) => {
+        found = /AKIA[A-Z2-7]{16}/u.exec(JSON.stringify(request.planted))?.[0] ?? ""
+        return inner.acquire(request)
+      }
+    }))
+  )
+  return { layer, canary: () => found }
+}
+
 const programOf =
-  (schedule: Schedule): MemoryContainerRuntime.Program =>
+  (schedule: Schedule, canary: () => string): MemoryContainerRuntime.Program =>
   ({ stdout, terminated }) =>
     Effect.gen(function* () {
       const { exitCode, listens, outputBytes, seconds } = schedule.agent
+      if (leaks(schedule)) yield* stdout(canary())
       if (outputBytes > 0) yield* stdout("x".repeat(outputBytes))
       if (seconds > 0) {
         const working = Effect.sleep(Duration.seconds(seconds))
@@ -278,11 +320,16 @@ const programOf =
       return { exitCode, ...kernelOf(schedule), peak: {} }
     })
 
+const exhaustion = { budget: "calls", limit: 1, used: 1 } as const
+
 const layerOf = (schedule: Schedule) => {
+  const workspace = planting()
   const base = Layer.mergeAll(
-    MemoryContainerRuntime.layer({ program: programOf(schedule) }),
-    LlmProxy.layerMemory,
-    Workspace.layerMemory(),
+    MemoryContainerRuntime.layer({ program: programOf(schedule, workspace.canary) }),
+    LlmProxy.layerMemory({
+      observations: schedule.exhausted ? [{ _tag: "BudgetExhausted", exhaustion }] : []
+    }),
+    workspace.layer,
     RunStore.layerMemory
   )
   const faults = Faults.interceptor(schedule.faults.filter(isFair).map(toFault))
@@ -302,6 +349,8 @@ const specOf = ({
   return {
     ...rest,
     runId,
+    // A proxy without them refuses: another test's matter.
+    tools: [],
     limits: { ...spec.limits, runtimeSecondsMax, stopGraceSecondsMax, outputBytesMax: 100 },
     ...(withModel ? { llm: generated ?? llm } : {})
   }
@@ -380,6 +429,8 @@ describe("SandboxRunner, whatever happens", () => {
       "OomKilled",
       "PidsExhausted",
       "OutputLimitExceeded",
+      "BudgetExceeded",
+      "ExfiltrationSuspected",
       "RunIdInUse",
       "WorkspaceFailed",
       "ImageNotFound",

@@ -149,7 +149,7 @@ describe("SandboxRunner", () => {
             workspace: WorkspaceFaults.layer(Workspace.layerMemory(), [
               WorkspaceFaults.slow("Workspace.acquire", "10 seconds")
             ]),
-            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory, [
+            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory(), [
               LlmProxyFaults.slow("LlmProxy.acquire", "10 seconds"),
               LlmProxyFaults.slow("LlmProxy.ready", "7 seconds")
             ])
@@ -550,7 +550,7 @@ describe("SandboxRunner", () => {
         Effect.provide(
           runner({
             program,
-            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory, [
+            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory(), [
               LlmProxyFaults.slow("LlmProxy.failure", Duration.seconds(3)),
               LlmProxyFaults.failNth(
                 "LlmProxy.failure",
@@ -609,7 +609,7 @@ describe("SandboxRunner", () => {
             ResourceLedger.observe(
               Layer.mergeAll(
                 MemoryContainerRuntime.layer({ program }),
-                LlmProxy.layerMemory,
+                LlmProxy.layerMemory(),
                 Workspace.layerMemory(),
                 RunStore.layerMemory
               )
@@ -693,7 +693,7 @@ describe("SandboxRunner", () => {
           Effect.provide(
             runner({
               program: agent.program,
-              proxy: LlmProxyFaults.layer(LlmProxy.layerMemory, [LlmProxyFaults.hang("LlmProxy.ready", 1)])
+              proxy: LlmProxyFaults.layer(LlmProxy.layerMemory(), [LlmProxyFaults.hang("LlmProxy.ready", 1)])
             })
           )
         )
@@ -709,7 +709,7 @@ describe("SandboxRunner", () => {
         Effect.provide(
           runner({
             program: hello,
-            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory, [
+            proxy: LlmProxyFaults.layer(LlmProxy.layerMemory(), [
               LlmProxyFaults.failNth("LlmProxy.acquire", 1, proxyFailed)
             ])
           })

@@ -4,6 +4,8 @@ import { Effect, Schema } from "effect"
 
 const least = { image: "agent:1", argv: ["agent"] }
 const MiB = 1024 ** 2
+const payer = { model: "m", identity: { billingAccountId: "b" } }
+const withBudget = (budget: object) => ({ ...least, llm: { ...payer, budget } })
 
 /** What is wrong, the field that must be named, and the words that say what would be right. */
 const refused: ReadonlyArray<readonly [what: string, input: unknown, field: string, remedy: string]> = [
@@ -158,7 +160,37 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "limits.swapBytesMax",
     "no excess property"
   ],
-  ["a model without a payer", { ...least, llm: { model: "m" } }, "llm.identity", "Missing key"]
+  ["a model without a payer", { ...least, llm: { model: "m" } }, "llm.identity", "Missing key"],
+  ["no call at all", withBudget({ callsMax: 0 }), "llm.budget.callsMax", "from 1 to 1000000"],
+  ["no money at all", withBudget({ costUsdMax: 0 }), "llm.budget.costUsdMax", "US dollars"],
+  ["a budget of half a token", withBudget({ outputTokensMax: 0.5 }), "llm.budget.outputTokensMax", "integer"],
+  ["a budget that is none", withBudget({ tokensMax: 1 }), "llm.budget.tokensMax", "no excess property"],
+  [
+    "a budget that ends in something else",
+    withBudget({ onExhausted: "ask" }),
+    "llm.budget.onExhausted",
+    "stop"
+  ],
+  [
+    "a model under an empty name",
+    { ...least, llm: { ...payer, models: { "": "m" } } },
+    "llm.models",
+    "no excess property"
+  ],
+  [
+    "another way with unknown fields",
+    { ...least, llm: { ...payer, unknownFields: "keep" } },
+    "llm.unknownFields",
+    "refuse"
+  ],
+  ["a tool without a namespace", { ...least, tools: ["rm"] }, "tools.0", "core__get_current_time"],
+  [
+    "too many tools",
+    { ...least, tools: Array.from({ length: 65 }, (_, index) => `core__tool_${index}`) },
+    "tools",
+    "at most 64"
+  ],
+  ["a policy for canaries that is none", { ...least, canaries: "on" }, "canaries", "warn"]
 ]
 
 describe("SandboxSpec", () => {
@@ -182,7 +214,9 @@ describe("SandboxSpec", () => {
           workspaceBytesMax: 2048 * MiB,
           temporaryBytesMax: 256 * MiB,
           filesOpenMax: 4096
-        }
+        },
+        tools: [],
+        canaries: "off"
       })
     })
   )

@@ -17,7 +17,9 @@ export const runId = RunId.RunId.make("run-test00000001")
 
 export const llm: SandboxSpec.LlmAccess = {
   model: "model-1",
-  identity: { billingAccountId: "account-1", attempt: 0 }
+  models: {},
+  identity: { billingAccountId: "account-1", attempt: 0 },
+  unknownFields: "drop"
 }
 
 export const spec: SandboxSpec.SandboxSpecInput = { runId, image: "memory/agent", argv: ["agent", "--once"] }
@@ -53,7 +55,7 @@ export const runner = (
   } = {}
 ) =>
   SandboxRunner.layer.pipe(
-    Layer.provide([options.proxy ?? LlmProxy.layerMemory, options.workspace ?? Workspace.layerMemory()]),
+    Layer.provide([options.proxy ?? LlmProxy.layerMemory(), options.workspace ?? Workspace.layerMemory()]),
     Layer.provideMerge(
       Layer.merge(
         options.runtime ?? MemoryContainerRuntime.layer({ program: options.program }),

@@ -65,6 +65,9 @@ const Info = Schema.Struct({
   CgroupDriver: Schema.optional(Schema.String),
   DockerRootDir: Schema.String,
   OperatingSystem: Schema.String,
+  /** Host name and kernel of the machine that the engine runs on. */
+  Name: Schema.optional(Schema.String),
+  KernelVersion: Schema.optional(Schema.String),
   NCPU: Schema.Int,
   MemTotal: Schema.Finite,
   SwapLimit: Schema.optional(Schema.Boolean),

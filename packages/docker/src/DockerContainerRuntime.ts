@@ -22,7 +22,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, PostureMismatch, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { Deferred, type Duration, Effect, Fiber, Layer, Schedule, Scope, Semaphore } from "effect"
-import { availableParallelism } from "node:os"
+import { availableParallelism, hostname, release } from "node:os"
 import * as ContainerEvents from "./ContainerEvents.ts"
 import * as DockerApi from "./DockerApi.ts"
 import * as Hardening from "./Hardening.ts"
@@ -139,7 +139,8 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       // Asked before the start, so that its answer needs no further round trip.
       const waiting = yield* Effect.forkScoped(api.waitNextExit(id), { startImmediately: true })
       yield* starts.withPermits(1)(api.start(id))
-      if (!held) yield* attached.send(spec.stdin ?? "")
+      // What a gateway hears comes as long as it lives.
+      if (spec.role === "proxy") yield* attached.send(spec.stdin ?? "")
       const inspected = yield* api.inspect(id)
       kernel = inspected === undefined ? undefined : yield* kernelFacts.observe(inspected.State.Pid, id)
       yield* ConfirmedExit.state(api, id, { waited: Fiber.join(waiting), outputEnded: attached.ended }).pipe(
@@ -167,6 +168,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       proceed: attached.go,
       output: attached.output,
       exit: Deferred.await(exited),
+      send: attached.write,
       stop,
       exec: (command) => exec(api, id, command)
     } satisfies Container
@@ -175,7 +177,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
   return ContainerRuntime.of({
     acquire,
     acquireVolume: Effect.fn("ContainerRuntime.acquireVolume")(function* (spec: VolumeSpec) {
-      const name = `cogni-${spec.runId}-${spec.role}`
+      const name = `cogni-${spec.runId}-${spec.role}${spec.index === undefined ? "" : `-${spec.index}`}`
       const { groupId, userId } = spec.owner
       yield* Effect.acquireRelease(
         api.createVolume({
@@ -187,6 +189,14 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       )
       return name
     }),
+    sharesHost: yield* Effect.cached(
+      Effect.map(
+        api.info,
+        ({ KernelVersion, Name }) =>
+          // An engine in a virtual machine has a kernel of its own; this process in a container, a name of its own.
+          api.address.type === "unix" && Name === hostname() && KernelVersion === release()
+      )
+    ),
     leftovers: (runId) =>
       Effect.map(api.labelled(`${ResourceLabels.label.run}=${runId}`), (found) =>
         found.map(({ name }) => name)

@@ -8,6 +8,7 @@
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import type { Input } from "@cogni/sandbox-core/SandboxSpec"
 import {
   type AcquiredWorkspace,
   inputsTarget,
@@ -76,14 +77,23 @@ export const make = (options?: {
 
   const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
     const base = request.directory ?? (yield* temporaryDirectory)
-    const inputs = yield* writeInputs(base, request)
+    const inputs = yield* writeFiles(join(base, "inputs"), request.inputs)
+    const planted = yield* Effect.forEach(request.planted, ({ files, name, target }) =>
+      Effect.map(writeFiles(join(base, name), files), (source): Mount => ({
+        type: "directory",
+        source,
+        target,
+        readOnly: true
+      }))
+    )
     const { path, user } = yield* request.source.type === "temporary"
       ? fresh(base)
       : given(request.source.path)
     const mounts: Array<Mount> = [
       { type: "directory", source: path, target, readOnly: false },
       { type: "directory", source: inputs, target: inputsTarget, readOnly: true },
-      { type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true }
+      { type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true },
+      ...planted
     ]
     // A large workspace is first measured while the agent already runs: it must not wait for that.
     let before: number | undefined =
@@ -142,24 +152,20 @@ const temporaryDirectory = Effect.acquireRelease(
   removeTree
 )
 
-const writeInputs = (base: string, request: WorkspaceRequest) => {
-  const path = join(base, "inputs")
-  return Effect.acquireRelease(
+/** Files that the agent reads and cannot change; whatever the umask of the host process is. */
+const writeFiles = (path: string, files: ReadonlyArray<Input>) =>
+  Effect.acquireRelease(
     attempt(path, async () => {
       await mkdir(path, { mode: 0o755 })
       await Promise.all(
-        request.inputs.map(({ content, name }) =>
-          writeFile(join(path, name), content, { flag: "wx", mode: 0o644 })
-        )
+        files.map(({ content, name }) => writeFile(join(path, name), content, { flag: "wx", mode: 0o644 }))
       )
-      // The umask of the host process must not keep the agent from reading its inputs.
       await chmod(path, 0o755)
-      await Promise.all(request.inputs.map(({ name }) => chmod(join(path, name), 0o644)))
+      await Promise.all(files.map(({ name }) => chmod(join(path, name), 0o644)))
       return path
     }),
     () => removeTree(path)
   )
-}
 
 const stat = async (path: string): Promise<Stats> => {
   try {

@@ -12,6 +12,7 @@ import * as os from "node:os"
 import * as path from "node:path"
 import * as tls from "node:tls"
 import type { User } from "@cogni/sandbox-core/Posture"
+import { systemAuthorities } from "./internal/UpstreamClient.ts"
 import type { Address } from "./Upstream.ts"
 
 // -----------------------------------------------------------------------------
@@ -189,9 +190,3 @@ const makeDirectory = (parent: string | undefined): Promise<string> => {
     Buffer.byteLength(path.join(parent, "upstream-XXXXXX", socketName)) <= socketPathBytesMax
   return fs.mkdtemp(fits ? path.join(parent, "upstream-") : path.join(os.tmpdir(), "cogni-sandbox-upstream-"))
 }
-
-let authorities: ReadonlyArray<string> | undefined
-
-/** Node's own list, `NODE_EXTRA_CA_CERTS`, and what the system trusts. */
-const systemAuthorities = (): ReadonlyArray<string> =>
-  (authorities ??= [...new Set([...tls.getCACertificates("default"), ...tls.getCACertificates("system")])])

@@ -25,7 +25,14 @@ export interface Injection {
   readonly runId: RunId
   /** All headers of the client's request; what is not allowlisted is dropped here. */
   readonly client: ReadonlyArray<Header>
+  /** Ours, new for every call. LiteLLM makes it the key of the call's row, so it must never be the client's. */
+  readonly callId?: string | undefined
+  /** Which header the upstream reads the key from. LiteLLM and OpenAI: `authorization`, the usual one. */
+  readonly keyHeader?: KeyHeader | undefined
 }
+
+/** @category models */
+export type KeyHeader = "authorization" | "x-api-key"
 
 /** The most one header may hold. @category constants */
 export const headerBytesMax = 16 * 1024
@@ -71,12 +78,12 @@ export const inject = (injection: Injection): Result.Result<ReadonlyArray<Header
   const problem = problemOf("key", key) ?? problemOf("billing account", account)
   if (problem !== undefined) return Result.fail(problem)
   return Result.succeed([
-    ["authorization", `Bearer ${key}`],
+    injection.keyHeader === "x-api-key" ? ["x-api-key", key] : ["authorization", `Bearer ${key}`],
     ["x-litellm-customer-id", account],
     ["x-litellm-end-user-id", account],
     ["x-litellm-spend-logs-metadata", spendMetadata(injection.runId, injection.identity)],
+    ...(injection.callId === undefined ? [] : [["x-litellm-call-id", injection.callId] as const]),
     ["accept-encoding", "identity"],
-    ["connection", "close"],
     ["content-type", "application/json"],
     ...admit(injection.client)
   ])
@@ -103,6 +110,9 @@ export const spendMetadata = (runId: RunId, identity: LlmIdentity): string =>
       (_, index) => `\\u${character.charCodeAt(index).toString(16).padStart(4, "0")}`
     ).join("")
   )
+
+/** For a server of the host's own that a tool asks; not the model's key. @category converting */
+export const bearer = (token: Redacted.Redacted<string>): string => `Bearer ${Redacted.value(token)}`
 
 /** A text of unknown origin without the key, however it was quoted in it. @category converting */
 export const scrub = (text: string, upstreamKey: UpstreamKey): string => {

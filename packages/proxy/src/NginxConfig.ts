@@ -212,6 +212,7 @@ const requestHeaders = (
     ...RoutePolicy.clientHeaders.map(({ name }) =>
       directive("proxy_set_header", name, `$client_${variable(name)}`)
     ),
+    directive("proxy_set_header", "connection", "close"),
     directive("proxy_set_header", "x-request-id", "$request_id")
   ]
 }

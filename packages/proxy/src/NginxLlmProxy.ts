@@ -33,6 +33,8 @@ export interface NginxLlmProxyOptions {
   readonly image: string
   readonly upstream: Upstream.Upstream
   readonly key: KeyInjection.UpstreamKey
+  /** Which header the upstream reads the key from: `x-api-key` for Anthropic's own API, else the usual one. */
+  readonly keyHeader?: KeyInjection.KeyHeader | undefined
   readonly requestBytesMax?: number | undefined
   readonly concurrentRequestsMax?: number | undefined
   readonly requestsPerSecondMax?: number | undefined
@@ -63,7 +65,8 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
           upstreamKey: options.key,
           identity: request.llm.identity,
           runId: request.runId,
-          client: []
+          client: [],
+          keyHeader: options.keyHeader
         })
         return { address, headers }
       })
@@ -187,6 +190,16 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
       })
     )
 
+    const traffic = Effect.map(settledLog, (read): LlmTraffic => ({
+      proxy: "nginx",
+      upstream: address.display,
+      calls: read.calls,
+      callsTotal: read.callsTotal,
+      unreadableRows: read.unreadableRows,
+      injectedHeaders: [...KeyInjection.injectedHeaderNames],
+      ...(request.directory === undefined ? {} : { auditPath: AuditDirectory.logPath(audit) })
+    }))
+
     return {
       mounts: [
         { type: "volume", source: volume, target: path.dirname(NginxConfig.paths.listen), readOnly: true }
@@ -204,19 +217,12 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
         })
       ),
       failure: Deferred.await(ended),
-      traffic: Effect.map(settledLog, (read): LlmTraffic => ({
-        proxy: "nginx",
-        upstream: address.display,
-        calls: read.calls,
-        callsTotal: read.callsTotal,
-        unreadableRows: read.unreadableRows,
-        injectedHeaders: [...KeyInjection.injectedHeaderNames],
-        ...(request.directory === undefined ? {} : { auditPath: AuditDirectory.logPath(audit) })
-      }))
+      traffic,
+      finish: traffic
     }
   })
 
-  return LlmProxy.of({ capabilities: { name: "nginx", inspectsBodies: false }, acquire })
+  return LlmProxy.of({ capabilities: { name: "nginx", inspectsBodies: false, tools: [] }, acquire })
 })
 
 // -----------------------------------------------------------------------------

@@ -55,6 +55,23 @@ export const healthPath = "/health"
 /** A long conversation with pictures; more is a mistake. @category constants */
 export const requestBytesMax = 32 * 1024 * 1024
 
+/**
+ * What a client may switch on in the API of Anthropic, of all that `anthropic-beta` can: how a conversation is written
+ * and how much is thought. Not what makes a call dearer, keeps state, or has the provider fetch and execute.
+ *
+ * @category constants
+ */
+export const betaNames: ReadonlyArray<string> = [
+  "claude-code-20250219",
+  "context-management-2025-06-27",
+  "effort-2025-11-24",
+  "fine-grained-tool-streaming-2025-05-14",
+  "interleaved-thinking-2025-05-14",
+  "prompt-caching-2024-07-31",
+  "prompt-caching-scope-2026-01-05",
+  "token-efficient-tools-2025-02-19"
+]
+
 const mediaType = "(?:application/json|text/event-stream|[*]/[*])"
 
 /** All that is heard of what a client says about itself. @category constants */
@@ -93,3 +110,14 @@ export const admit = (headers: ReadonlyArray<Header>): ReadonlyArray<Header> =>
       values.length === 1 && new RegExp(`^(?:${pattern})$`, "u").test(values[0]!) ? values[0] : fallback
     return value === undefined ? [] : [[name, value]]
   })
+
+/** Which betas are heard of those that a client asks for, each once. @category combinators */
+export const betas = (headers: ReadonlyArray<Header>): ReadonlyArray<string> => {
+  const asked = new Set(
+    headers
+      .filter(([name]) => name.toLowerCase() === "anthropic-beta")
+      .flatMap(([, value]) => value.split(","))
+      .map((name) => name.trim())
+  )
+  return betaNames.filter((name) => asked.has(name))
+}

@@ -61,7 +61,6 @@ describe("KeyInjection", () => {
         '{"run_id":"run-4f7k2m9q0x1z","attempt":2,"user_id":"user-7","graph_id":"graph-1","existing_trace_id":null,"session_id":null,"trace_user_id":null}'
       ],
       ["accept-encoding", "identity"],
-      ["connection", "close"],
       ["content-type", "application/json"],
       ["accept", "*/*"],
       ["anthropic-version", "2023-06-01"]
@@ -84,6 +83,26 @@ describe("KeyInjection", () => {
       }
       const allowed = new Set([...ours.map(([name]) => name), "anthropic-version"])
       for (const name of names) assert.isTrue(allowed.has(name), name)
+    }
+  )
+
+  it.prop(
+    "for any headers, exactly one credential goes out, under the name that was asked for, and the call id is ours",
+    [ClientHeaders, Schema.Literals(["authorization", "x-api-key"])],
+    ([client, keyHeader]) => {
+      const headers = Result.getOrThrow(
+        KeyInjection.inject({ upstreamKey: key, identity, runId, client, keyHeader, callId: "call-1" })
+      )
+      const credentials = headers.filter(
+        ([name, value]) => /authorization|api.?key|cookie|token/iu.test(name) || value.includes("sk-real")
+      )
+      assert.deepStrictEqual(credentials, [
+        [keyHeader, keyHeader === "x-api-key" ? "sk-real" : "Bearer sk-real"]
+      ])
+      assert.deepStrictEqual(
+        headers.filter(([name]) => name === "x-litellm-call-id"),
+        [["x-litellm-call-id", "call-1"]]
+      )
     }
   )
 

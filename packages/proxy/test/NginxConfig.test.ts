@@ -156,10 +156,10 @@ describe("NginxConfig", () => {
         "x-litellm-end-user-id",
         "x-litellm-spend-logs-metadata",
         "accept-encoding",
-        "connection",
         "content-type",
         "accept",
         "anthropic-version",
+        "connection",
         "x-request-id"
       ]
     )

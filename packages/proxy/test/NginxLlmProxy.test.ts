@@ -12,11 +12,8 @@ import * as NginxLlmProxy from "../src/NginxLlmProxy.ts"
 
 const secret = "sk-very-secret-0123456789"
 const runId = RunId.make("run-4f7k2m9q0x1z")
-const request = {
-  runId,
-  llm: { model: "m", identity: { billingAccountId: "acct-42", attempt: 0 } },
-  runtimeSecondsMax: 60
-}
+const least = LlmProxyContract.requestOf(runId)
+const request = { ...least, llm: { ...least.llm, identity: { billingAccountId: "acct-42", attempt: 0 } } }
 
 const untilStopped: MemoryContainerRuntime.Program = (io) =>
   io.stdout("cogni-proxy ready\n").pipe(Effect.andThen(io.terminated), Effect.as(0))
@@ -239,7 +236,7 @@ describe("NginxLlmProxy", () => {
       ] as const) {
         yield* Effect.gen(function* () {
           const error = yield* Effect.flip(
-            (yield* LlmProxy).acquire({ ...request, llm: { model: "m", identity } })
+            (yield* LlmProxy).acquire({ ...request, llm: { ...request.llm, identity } })
           )
           assert.strictEqual(error._tag, "ProxyFailed")
           assert.include(error.message, says)

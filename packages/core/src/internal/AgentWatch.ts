@@ -2,7 +2,7 @@
  * From the agent's first instruction to its end: its output, its limits, and how it was ended where it broke one.
  */
 import { Deferred, Duration, Effect, Fiber, Option, Stream } from "effect"
-import type { Container, ContainerError, ContainerExit } from "../ContainerRuntime.ts"
+import type { Container, ContainerError, ContainerExit, OutputChunk } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
 import type { Output, Peak } from "../RunResult.ts"
 import {
@@ -33,8 +33,8 @@ const diskIntervalSeconds = 1
 /** How many times longer than a measure the pause after it is at least: files are cheap for an agent to make. */
 const diskPauseFactor = 20
 
-/** A limit that the host holds, not the kernel. */
-export type HostLimit = "time" | "output" | "disk"
+/** A limit that the host holds, not the kernel: what it makes of all that was said until the agent had stopped. */
+export type HostLimit = (partial: Partial) => LimitReason
 
 /** What ended the watch: the agent itself, by its exit, or the first limit it broke that the kernel does not hold. */
 type Ending = ContainerExit | HostLimit
@@ -58,16 +58,20 @@ export const kernelLimit = (
   return undefined
 }
 
-export const hostLimit = (ending: HostLimit, limits: Limits, partial: Partial): LimitReason => {
-  switch (ending) {
-    case "time":
-      return new TimedOut({ runtimeSecondsMax: limits.runtimeSecondsMax, partial })
-    case "output":
-      return new OutputLimitExceeded({ outputBytesMax: limits.outputBytesMax, partial })
-    case "disk":
-      return new DiskFull({ workspaceBytesMax: limits.workspaceBytesMax, partial })
-  }
-}
+export const timedOut =
+  ({ runtimeSecondsMax }: Limits): HostLimit =>
+  (partial) =>
+    new TimedOut({ runtimeSecondsMax, partial })
+
+export const diskFull =
+  ({ workspaceBytesMax }: Limits): HostLimit =>
+  (partial) =>
+    new DiskFull({ workspaceBytesMax, partial })
+
+const flooding =
+  ({ outputBytesMax }: Limits): HostLimit =>
+  (partial) =>
+    new OutputLimitExceeded({ outputBytesMax, partial })
 
 /** Settles when the workspace is over its limit. Measuring takes a small share of the time, however large it is. */
 export const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits): Effect.Effect<void, E> =>
@@ -88,6 +92,10 @@ export const watch = Effect.fnUntraced(function* (
     readonly emit: (event: RunEvent) => Effect.Effect<void>
     readonly addedBytes: Effect.Effect<number, WorkspaceFailed>
     readonly failure: Effect.Effect<never, LlmProxyError>
+    /** Settles when what left the sandbox must end the run. */
+    readonly violation: Effect.Effect<HostLimit>
+    /** Looks for canaries in what the agent writes. */
+    readonly inspect: (chunk: OutputChunk) => Effect.Effect<void>
   }
 ): Effect.fn.Return<Watched, LimitReason | ContainerError | LlmProxyError | WorkspaceFailed> {
   const collector = OutputCollector.make(limits.outputRetainedBytesMax)
@@ -96,11 +104,14 @@ export const watch = Effect.fnUntraced(function* (
 
   const reader = yield* Effect.forkChild(
     Stream.runForEach(container.output, (chunk) => {
-      // A flood is counted and dropped, so that what is being stopped can still end.
+      // A flood is counted, looked at and dropped, so that what is being stopped can still end.
       const bytes = collector.add(chunk)
-      return bytes > limits.outputBytesMax
-        ? Deferred.succeed(flooded, undefined)
-        : around.emit({ _tag: "OutputReceived", ...chunk })
+      return Effect.andThen(
+        around.inspect(chunk),
+        bytes > limits.outputBytesMax
+          ? Deferred.succeed(flooded, undefined)
+          : around.emit({ _tag: "OutputReceived", ...chunk })
+      )
     })
   )
   const exit = Effect.andThen(Fiber.join(reader), container.exit)
@@ -118,13 +129,14 @@ export const watch = Effect.fnUntraced(function* (
 
   const ending: Ending = yield* Effect.raceAllFirst([
     exit,
-    Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), "time" as const),
-    Effect.as(Deferred.await(flooded), "output" as const),
-    Effect.as(overfull(measured, limits), "disk" as const),
+    Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), timedOut(limits)),
+    Effect.as(Deferred.await(flooded), flooding(limits)),
+    Effect.as(overfull(measured, limits), diskFull(limits)),
+    around.violation,
     Effect.mapError(around.failure, (error) => withPartial(error, soFar()))
   ])
 
-  if (typeof ending === "string") {
+  if (typeof ending === "function") {
     // What cannot be stopped is killed when it is released; the broken limit is what the caller must hear of.
     const stopped = container.stop(Duration.seconds(limits.stopGraceSecondsMax)).pipe(
       Effect.andThen(exit),
@@ -134,15 +146,13 @@ export const watch = Effect.fnUntraced(function* (
       )
     )
     const exited = Option.getOrUndefined(yield* stopped)
-    return yield* Effect.fail(
-      kernelLimit(exited, limits, soFar(exited)) ?? hostLimit(ending, limits, soFar(exited))
-    )
+    return yield* Effect.fail(kernelLimit(exited, limits, soFar(exited)) ?? ending(soFar(exited)))
   }
   // A run can be shorter than the interval.
   const bytes = yield* measured
   const broken =
     kernelLimit(ending, limits, soFar(ending)) ??
-    (bytes > limits.workspaceBytesMax ? hostLimit("disk", limits, soFar(ending)) : undefined)
+    (bytes > limits.workspaceBytesMax ? diskFull(limits)(soFar(ending)) : undefined)
   if (broken !== undefined) return yield* Effect.fail(broken)
   const { output, peak } = soFar(ending)
   return { exitCode: ending.exitCode, output, peak }

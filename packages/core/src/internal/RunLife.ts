@@ -18,6 +18,7 @@ import {
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import * as Telemetry from "../Telemetry.ts"
 import { target } from "../Workspace.ts"
+import * as EgressWatch from "./EgressWatch.ts"
 import * as Release from "./Release.ts"
 
 /** How long any step before the agent's first instruction, or after its last, may take. */
@@ -91,6 +92,7 @@ export interface RunLife {
   /** Read what has gone through the proxy, when the agent did not end by itself. Never fails. */
   readonly lastLook: (endpoint: LlmEndpoint) => Effect.Effect<void>
   readonly error: (reason: Reason) => SandboxError
+  readonly egress: EgressWatch.EgressWatch
   open: OpenRun | undefined
   posture: Posture | undefined
   llm: LlmTraffic | undefined
@@ -103,8 +105,10 @@ export const make = Effect.fnUntraced(function* (
 ) {
   const startedMs = yield* Clock.currentTimeMillis
   const elapsedMs = Effect.map(Clock.currentTimeMillis, (now) => now - startedMs)
+  const egress = yield* EgressWatch.make(spec, emit)
   const life: RunLife = {
     runId,
+    egress,
     emit,
     timings: [],
     elapsedMs,
@@ -114,7 +118,7 @@ export const make = Effect.fnUntraced(function* (
     lastLook: (endpoint) =>
       Release.bounded(
         "the last look at the run's model calls",
-        Effect.tap(endpoint.traffic, (traffic) =>
+        Effect.tap(endpoint.finish, (traffic) =>
           Effect.sync(() => {
             life.llm = traffic
           })
@@ -150,6 +154,7 @@ export const make = Effect.fnUntraced(function* (
             outcome: outcomeOf(exit),
             ...(posture === undefined ? {} : { posture }),
             ...(life.llm === undefined ? {} : { llm: life.llm }),
+            suspicions: egress.suspicions(),
             timings: [...timings]
           })
         )

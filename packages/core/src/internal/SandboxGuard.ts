@@ -25,15 +25,17 @@ export const make = Effect.fnUntraced(function* (
   around: {
     readonly addedBytes: Effect.Effect<number, WorkspaceFailed>
     readonly failure: Effect.Effect<never, LlmProxyError>
+    readonly violation: Effect.Effect<AgentWatch.HostLimit>
   }
 ): Effect.fn.Return<Effect.Effect<Broken>, never, Scope.Scope> {
   const broken = yield* Deferred.make<Broken>()
-  const host = (limit: AgentWatch.HostLimit): Broken => {
-    return (partial) => AgentWatch.hostLimit(limit, limits, partial)
-  }
   yield* Effect.raceAllFirst([
-    Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), host("time")),
-    Effect.as(AgentWatch.overfull(around.addedBytes, limits), host("disk")),
+    Effect.as(
+      Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)),
+      AgentWatch.timedOut(limits) as Broken
+    ),
+    Effect.as(AgentWatch.overfull(around.addedBytes, limits), AgentWatch.diskFull(limits) as Broken),
+    around.violation as Effect.Effect<Broken>,
     around.failure,
     Effect.map(
       container.exit,

@@ -98,6 +98,7 @@ const containerRuntime =
       proceed: call("Container.proceed", inner.proceed),
       output: streamed("Container.output", inner.output),
       exit: call("Container.exit", inner.exit),
+      send: inner.send,
       stop: (grace) => call("Container.stop", inner.stop(grace)),
       exec: (spec) =>
         Effect.map(call("Container.exec", inner.exec(spec)), (exec) => ({
@@ -126,6 +127,7 @@ const containerRuntime =
           },
           runtime.acquireVolume(spec)
         ),
+      sharesHost: runtime.sharesHost,
       leftovers: (runId) => call("ContainerRuntime.leftovers", runtime.leftovers(runId))
     }
   }
@@ -141,7 +143,8 @@ const llmProxy =
           mounts: endpoint.mounts,
           ready: call("LlmProxy.ready", endpoint.ready),
           failure: call("LlmProxy.failure", endpoint.failure),
-          traffic: call("LlmProxy.traffic", endpoint.traffic)
+          traffic: call("LlmProxy.traffic", endpoint.traffic),
+          finish: call("LlmProxy.traffic", endpoint.finish)
         }))
       )
   })

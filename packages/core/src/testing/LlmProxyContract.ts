@@ -15,10 +15,20 @@ export interface Fixture<R> {
   readonly kill?: ((runId: RunId.RunId) => Effect.Effect<void, unknown, R>) | undefined
 }
 
-const requestOf = (runId: RunId.RunId): LlmRequest => ({
+/** The least a run may ask for. @category fixtures */
+export const requestOf = (runId: RunId.RunId, over: Partial<LlmRequest> = {}): LlmRequest => ({
   runId,
-  llm: { model: "contract-model", identity: { billingAccountId: "contract", attempt: 0 } },
-  runtimeSecondsMax: 60
+  llm: {
+    model: "contract-model",
+    models: {},
+    identity: { billingAccountId: "contract", attempt: 0 },
+    unknownFields: "drop"
+  },
+  runtimeSecondsMax: 60,
+  tools: [],
+  canaries: { policy: "off", planted: [] },
+  observe: () => Effect.void,
+  ...over
 })
 
 const targetOf = (path: string) => path.slice(0, path.lastIndexOf("/"))
@@ -52,6 +62,17 @@ export const suite = <R, E>(
         yield* endpoint.ready
         assert.strictEqual((yield* endpoint.failure.pipe(Effect.timeoutOption("300 millis")))._tag, "None")
         assert.deepStrictEqual((yield* endpoint.traffic).calls, [])
+      })
+    )
+
+    it.effect("has a last word, and says the same when it is asked again", () =>
+      Effect.gen(function* () {
+        const proxy = yield* LlmProxy
+        const endpoint = yield* proxy.acquire(requestOf(yield* RunId.generate))
+        yield* endpoint.ready
+        const last = yield* endpoint.finish
+        assert.deepStrictEqual([last.calls, last.callsTotal], [[], 0])
+        assert.deepStrictEqual(yield* endpoint.finish, last)
       })
     )
 

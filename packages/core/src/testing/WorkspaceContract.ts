@@ -5,7 +5,13 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, type Layer, type Scope } from "effect"
 import * as RunId from "../RunId.ts"
-import { inputsTarget, target, Workspace, type WorkspaceRequest } from "../Workspace.ts"
+import {
+  inputsTarget,
+  type PlantedDirectory,
+  target,
+  Workspace,
+  type WorkspaceRequest
+} from "../Workspace.ts"
 
 /** What a backend does in its own way. @category models */
 export interface Fixture<R> {
@@ -17,6 +23,8 @@ export interface Fixture<R> {
   readonly exists?: ((source: string) => Effect.Effect<boolean, unknown, R>) | undefined
   /** What a file at a mount's source holds. */
   readonly read?: ((path: string) => Effect.Effect<string, unknown, R>) | undefined
+  /** The permissions of a file at a mount's source. */
+  readonly mode?: ((path: string) => Effect.Effect<number, unknown, R>) | undefined
 }
 
 /** For `Workspace.layerMemory`, given these directories. @category fixtures */
@@ -31,8 +39,22 @@ export const memoryFixture: Fixture<never> = {
 const requestOf = (runId: RunId.RunId, source: WorkspaceRequest["source"]): WorkspaceRequest => ({
   runId,
   source,
-  inputs: [{ name: "prompt.txt", content: "hello ☃\n" }]
+  inputs: [{ name: "prompt.txt", content: "hello ☃\n" }],
+  planted: []
 })
+
+/** Two directories, one of them empty. */
+const planted: ReadonlyArray<PlantedDirectory> = [
+  {
+    target: "/home/agent/.contract",
+    name: "contract",
+    files: [
+      { name: "credentials", content: "planted ☃\n" },
+      { name: "config", content: "" }
+    ]
+  },
+  { target: "/opt/contract", name: "contract-empty", files: [] }
+]
 
 /** @category suites */
 export const suite = <R, E>(
@@ -56,6 +78,57 @@ export const suite = <R, E>(
         }
       })
     )
+
+    it.effect("mounts what is planted where it was asked for, read-only, each from a place of its own", () =>
+      Effect.gen(function* () {
+        const workspaces = yield* Workspace
+        const { mounts } = yield* workspaces.acquire({
+          ...requestOf(yield* RunId.generate, { type: "temporary" }),
+          planted
+        })
+        const ours = planted.map(({ target }) => mounts.find((mount) => mount.target === target))
+        assert.deepStrictEqual(
+          ours.map((mount) => mount?.readOnly),
+          [true, true]
+        )
+        const sources = new Set(ours.map((mount) => mount?.source))
+        assert.strictEqual(sources.size, 2)
+        const others = mounts.filter((mount) => !ours.includes(mount))
+        assert.isFalse(
+          others.some(({ source }) => sources.has(source)),
+          "no other mount shows it"
+        )
+        assert.deepStrictEqual(
+          others.filter(({ readOnly }) => !readOnly).map((mount) => mount.target),
+          [target]
+        )
+      })
+    )
+
+    const { mode, read } = fixture
+    if (read !== undefined && mode !== undefined) {
+      it.effect(
+        "what is planted is there to be read by anybody, changed by nobody, and gone at the end",
+        () =>
+          Effect.gen(function* () {
+            const workspaces = yield* Workspace
+            const request = { ...requestOf(yield* RunId.generate, { type: "temporary" }), planted }
+            const source = yield* Effect.scoped(
+              Effect.gen(function* () {
+                const { mounts } = yield* workspaces.acquire(request)
+                const source = mounts.find((mount) => mount.target === planted[0]?.target)?.source ?? "none"
+                for (const { content, name } of planted[0]?.files ?? []) {
+                  assert.strictEqual(yield* read(`${source}/${name}`), content)
+                  assert.strictEqual((yield* mode(`${source}/${name}`)) & 0o777, 0o644)
+                }
+                assert.strictEqual((yield* mode(source)) & 0o777, 0o755)
+                return source
+              })
+            )
+            assert.isFalse(yield* exists(source))
+          })
+      )
+    }
 
     it.effect("the agent is never root, and has added nothing yet", () =>
       Effect.gen(function* () {

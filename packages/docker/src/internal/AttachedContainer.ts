@@ -21,6 +21,8 @@ export interface AttachedContainer {
   /** Tell a held container to go, and wait until its agent has started. */
   readonly go: Effect.Effect<void, ContainerError | ProxyFailed>
   readonly send: (text: string) => Effect.Effect<void>
+  /** Without an end; settles when it has gone off. */
+  readonly write: (bytes: Uint8Array) => Effect.Effect<void>
   readonly output: Stream.Stream<OutputChunk, ContainerError>
   /** Settles when the stream has ended and all of it is in `output`. */
   readonly ended: Effect.Effect<void>
@@ -120,6 +122,12 @@ export const make = Effect.fnUntraced(function* (options: {
     report: inTime(Deferred.await(reported), "report how it is held"),
     go: Effect.andThen(send(options.socket, "go\n"), inTime(Deferred.await(started), "start its agent")),
     send: (text) => send(options.socket, text),
+    write: (bytes) =>
+      Effect.callback((resume) => {
+        // To a container that has ended there is nothing to say; its end is told by its exit.
+        if (options.socket.destroyed) return resume(Effect.void)
+        options.socket.write(bytes, () => resume(Effect.void))
+      }),
     output: Stream.fromQueue(output),
     ended: Deferred.await(ended)
   }

@@ -1,0 +1,91 @@
+// cogni-gateway: listens on the sockets of runs and carries every connection to the host process over standard input and output.
+//
+// HTTP/2 does the multiplexing: one stream for each connection, with its own flow control, so that a run that does not read holds
+// up nobody else. This side knows no key, no policy and no run: only which socket a connection came to. Protocol: images/README.md.
+import { chmodSync, rmSync } from "node:fs"
+import { connect } from "node:http2"
+import { createServer } from "node:net"
+import { Duplex } from "node:stream"
+
+const socketOf = (slot) => `/sockets/${slot}/llm.sock`
+const connectionsMax = 128
+
+const session = connect("http://host", {
+  createConnection: () => Duplex.from({ readable: process.stdin, writable: process.stdout }),
+  settings: { initialWindowSize: 256 * 1024, enablePush: false },
+  maxSessionMemory: 1024
+})
+// Streams are held back one by one; all of them together must not be.
+session.on("connect", () => session.setLocalWindowSize(2 ** 31 - 1))
+const end = () => process.exit(0)
+session.on("close", end)
+session.on("error", end)
+
+/** Of each slot: its server, and its connections. */
+const slots = new Map()
+
+const carry = (slot, connections, socket) => {
+  if (connections.size >= connectionsMax) return socket.destroy()
+  const stream = session.request({ ":method": "POST", ":path": `/${slot}` }, { endStream: false })
+  connections.add(socket)
+  const drop = () => {
+    connections.delete(socket)
+    socket.destroy()
+    if (!stream.destroyed) stream.close(8)
+  }
+  socket.on("error", drop)
+  stream.on("error", drop)
+  stream.on("aborted", drop)
+  stream.on("close", drop)
+  socket.on("close", (broken) => {
+    connections.delete(socket)
+    if (broken) drop()
+    else if (!stream.writableEnded) stream.end()
+  })
+  socket.pipe(stream)
+  stream.pipe(socket)
+}
+
+const open = (slot) =>
+  new Promise((resolve, reject) => {
+    rmSync(socketOf(slot), { force: true })
+    const connections = new Set()
+    const server = createServer({ allowHalfOpen: true }, (socket) => carry(slot, connections, socket))
+    server.once("error", reject)
+    server.listen({ path: socketOf(slot), backlog: 512 }, () => {
+      chmodSync(socketOf(slot), 0o666)
+      slots.set(slot, { server, connections })
+      resolve()
+    })
+  })
+
+const close = (slot) =>
+  new Promise((resolve) => {
+    const held = slots.get(slot)
+    slots.delete(slot)
+    if (held === undefined) return resolve()
+    held.server.close(() => {
+      rmSync(socketOf(slot), { force: true })
+      resolve()
+    })
+    for (const socket of held.connections) socket.destroy()
+  })
+
+// What the host asks for comes on a stream of its own, a line each, and is answered on it.
+const control = session.request({ ":method": "POST", ":path": "/control" }, { endStream: false })
+control.setEncoding("utf8")
+const answer = async ({ id, slot, what }) => {
+  try {
+    await (what === "open" ? open(slot) : close(slot))
+    control.write(`${JSON.stringify({ id })}\n`)
+  } catch (error) {
+    control.write(`${JSON.stringify({ id, problem: String(error) })}\n`)
+  }
+}
+let rest = ""
+control.on("data", (text) => {
+  const lines = (rest + text).split("\n")
+  rest = lines.pop()
+  for (const line of lines) void answer(JSON.parse(line))
+})
+control.on("close", end)

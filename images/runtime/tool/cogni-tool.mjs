@@ -1,0 +1,86 @@
+#!/usr/local/bin/node
+// cogni-tool: calls a tool of the host over the sandbox's own socket. Protocol and exit codes: images/README.md.
+import { readFileSync } from "node:fs"
+import { parseArgs } from "node:util"
+
+const base = process.env.COGNI_TOOL_URL ?? "http://localhost:8080"
+const exitCode = { ok: 0, failed: 1, usage: 2, denied: 3, unreachable: 4 }
+
+const help = `Usage: cogni-tool COMMAND
+
+  exec TOOL ['{"name": "value"}' | -]   call a tool; - reads the arguments from standard input
+  list                                  what this sandbox may call
+  schema TOOL                           what a tool takes, as JSON Schema
+
+The result is JSON on standard output. Exit codes: 0 it worked, 1 the tool failed, 2 wrong usage, 3 not allowed, 4 no host.`
+
+const stop = (code, message) => {
+  console.error(`cogni-tool: ${message}`)
+  process.exit(code)
+}
+
+const ask = async (path, init) => {
+  let response
+  try {
+    response = await fetch(`${base}${path}`, { signal: AbortSignal.timeout(600_000), ...init })
+  } catch {
+    return stop(exitCode.unreachable, "no host answers: this sandbox has no model, and so no tools")
+  }
+  const text = await response.text()
+  let answer
+  try {
+    answer = JSON.parse(text)
+  } catch {
+    return stop(exitCode.unreachable, `the host's answer cannot be read (HTTP ${response.status})`)
+  }
+  const { error } = answer
+  if (error === undefined && response.ok) return answer
+  return stop(
+    error?.code === "policy_denied" ? exitCode.denied : exitCode.failed,
+    `${error?.code ?? `HTTP ${response.status}`}: ${error?.message ?? text.slice(0, 200)}`
+  )
+}
+
+const print = (value) => console.log(JSON.stringify(value))
+
+const argumentsOf = (text) => {
+  try {
+    return JSON.parse(text === "-" ? readFileSync(0, "utf8") : (text ?? "{}"))
+  } catch {
+    return stop(exitCode.usage, 'the arguments are not JSON: write them as \'{"name": "value"}\'')
+  }
+}
+
+const commands = {
+  exec: async (tool, text, ...rest) => {
+    if (tool === undefined || rest.length > 0)
+      return stop(exitCode.usage, "exec takes a tool and its arguments")
+    const body = JSON.stringify({ tool, args: argumentsOf(text) })
+    const headers = { "content-type": "application/json" }
+    print((await ask("/tool/exec", { method: "POST", headers, body })).result)
+  },
+  list: async () => {
+    for (const { description, effect, name } of (await ask("/tool/list")).tools)
+      console.log(`${name}\t${effect}\t${description}`)
+  },
+  schema: async (tool) => {
+    if (tool === undefined) return stop(exitCode.usage, "schema takes a tool")
+    print((await ask(`/tool/schema?tool=${encodeURIComponent(tool)}`)).inputSchema)
+  }
+}
+
+const parse = () => {
+  try {
+    return parseArgs({ allowPositionals: true, options: { help: { type: "boolean", short: "h" } } })
+  } catch (error) {
+    return stop(exitCode.usage, error.message)
+  }
+}
+
+const { positionals, values } = parse()
+const [command, ...rest] = positionals
+if (values.help) console.log(help)
+else if (command === undefined || !Object.hasOwn(commands, command)) {
+  console.error(help)
+  process.exit(exitCode.usage)
+} else await commands[command](...rest)

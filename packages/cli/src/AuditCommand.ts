@@ -1,0 +1,109 @@
+/**
+ * `audit verify`, `audit show`: what a run's gateway wrote down, held against the run's record.
+ *
+ * Looks at files only, also of a run that is running. Read is what lies in the run's own directory, never what a record
+ * or a link points to.
+ */
+import type { RunRecord } from "@cogni/sandbox-core/RunStore"
+import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
+import { Effect, FileSystem, Stream } from "effect"
+import { dirname, join } from "node:path"
+import * as AuditReport from "./AuditReport.ts"
+import { exitCode } from "./ExitCode.ts"
+import { Refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
+import { find, store } from "./RecordCommand.ts"
+import { Settings } from "./Settings.ts"
+
+/** Whether it is what was written; ends with `findings` where it is not. @category constructors */
+export const verify = Effect.fnUntraced(function* (input: {
+  readonly run: string
+  readonly output: Output.OutputFormat
+}) {
+  const record = yield* find(input.run)
+  const verdict = yield* read(record)
+  if (verdict._tag === "Broken") yield* foundSomething
+  yield* input.output === "json"
+    ? Output.json(AuditReport.toJson(record, verdict))
+    : Output.lines(AuditReport.verdict(record, verdict))
+}, Effect.provide(store))
+
+/** Its entries, as people read them. @category constructors */
+export const show = Effect.fnUntraced(function* (input: { readonly run: string }) {
+  const record = yield* find(input.run)
+  const verdict = yield* read(record, (seen) => Output.lines(seen.map(AuditReport.line)))
+  if (verdict._tag === "Whole") return
+  yield* foundSomething
+  yield* Output.Output.use((output) => output.stderr(`${AuditReport.warning(record, verdict)}\n`))
+}, Effect.provide(store))
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const foundSomething = Output.Output.use((output) => output.exitWith(exitCode.findings))
+
+const pieceBytesMax = 256 * 1024
+
+/** The whole of it, in pieces; each piece's lines are handed on before the next is read. */
+const read = Effect.fnUntraced(function* <E = never, R = never>(
+  record: RunRecord,
+  each?: (seen: ReadonlyArray<AuditLog.Seen>) => Effect.Effect<void, E, R>
+) {
+  const place = yield* locate(record)
+  if (place._tag === "Elsewhere") return AuditReport.elsewhere(record)
+  if (place._tag === "Absent") {
+    const absent = AuditReport.absent(record, place.accessLog)
+    return absent._tag === "Broken"
+      ? absent
+      : yield* new Refusal({ exit: "notFound", runId: record.runId, ...absent })
+  }
+  let seen: Array<AuditLog.Seen> = []
+  const verifier = AuditLog.makeVerifier(AuditReport.expected(record), each && ((one) => void seen.push(one)))
+  yield* FileSystem.FileSystem.use((fs) =>
+    fs.stream(place.path, { chunkSize: pieceBytesMax }).pipe(
+      Stream.mapError(unreadable(record)),
+      Stream.runForEach((bytes) =>
+        Effect.suspend(() => {
+          verifier.push(bytes)
+          const lines = seen
+          seen = []
+          return each === undefined || lines.length === 0 ? Effect.void : each(lines)
+        })
+      )
+    )
+  )
+  return verifier.end()
+})
+
+const locate = Effect.fnUntraced(function* (record: RunRecord) {
+  const { stateDirectory } = yield* Settings
+  const fs = yield* FileSystem.FileSystem
+  const run = join(stateDirectory, "runs", record.runId)
+  const path = join(run, AuditLog.relativePath)
+  const looked = fs.lstat(path).pipe(
+    Effect.catchReason("PlatformError", "NotFound", () => Effect.succeed(undefined)),
+    Effect.mapError(unreadable(record))
+  )
+  const info = yield* looked
+  if (info === undefined) {
+    const accessLog = yield* Effect.orElseSucceed(fs.exists(join(dirname(path), "access.log")), () => false)
+    return { _tag: "Absent", accessLog } as const
+  }
+  const [really, should] = yield* Effect.all([fs.realPath(path), fs.realPath(run)]).pipe(
+    Effect.mapError(unreadable(record))
+  )
+  return info.type === "File" && really === join(should, AuditLog.relativePath)
+    ? ({ _tag: "There", path: really } as const)
+    : ({ _tag: "Elsewhere" } as const)
+})
+
+const unreadable =
+  ({ runId }: RunRecord) =>
+  ({ message }: { readonly message: string }) =>
+    new Refusal({
+      exit: "notFound",
+      detail: `the audit of ${runId} cannot be read: ${message}`,
+      remedy: "Ask as the user whose run it was",
+      runId
+    })

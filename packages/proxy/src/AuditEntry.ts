@@ -1,0 +1,219 @@
+/**
+ * What a gateway writes down of a run: one entry for each thing that happened on its socket, told apart by `type`.
+ *
+ * Bodies are there by their size and digest. A text that an agent chose (a path, a method) is in an entry as it came:
+ * whoever prints one makes it visible first. `AuditLog` makes lines of these.
+ */
+import {
+  AuditHead,
+  Evidence,
+  Exhaustion,
+  LlmOutcome,
+  LlmUsage,
+  LlmUsageTotal
+} from "@cogni/sandbox-core/RunResult"
+import { CanaryPolicy, LlmBudget, LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import { Schema } from "effect"
+
+// -----------------------------------------------------------------------------
+// parts
+// -----------------------------------------------------------------------------
+
+const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+const Millis = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** SHA-256 in hexadecimal. @category models */
+export const Digest = AuditHead.fields.hash
+
+/** An HTTP status as it was sent to the agent. */
+const Status = Schema.Int.check(Schema.isBetween({ minimum: 100, maximum: 999 }))
+
+// -----------------------------------------------------------------------------
+// entries
+// -----------------------------------------------------------------------------
+
+/** The first entry: whose socket it is, and what may go through it. @category models */
+export const RunOpened = Schema.Struct({
+  type: Schema.Literal("run.opened"),
+  runId: Schema.String,
+  proxy: Schema.String,
+  /** As it may be shown: without a key. */
+  upstream: Schema.String,
+  /** How the socket got into the sandbox. */
+  carrier: Schema.String,
+  /** Names the agent may use. */
+  models: Schema.Array(Schema.String),
+  identity: LlmIdentity,
+  budget: Schema.optionalKey(LlmBudget),
+  tools: Schema.Array(Schema.String),
+  canaries: CanaryPolicy
+})
+
+/** A call that is about to go upstream. Written before its first byte does. @category models */
+export const CallStarted = Schema.Struct({
+  type: Schema.Literal("call.started"),
+  requestId: Schema.String,
+  /** Ours; what the upstream keeps the call under. */
+  callId: Schema.String,
+  method: Schema.String,
+  path: Schema.String,
+  api: Schema.String,
+  /** As the upstream knows it. */
+  model: Schema.String,
+  /** As the agent named it, where it did. */
+  modelRequested: Schema.optionalKey(Schema.String),
+  stream: Schema.Boolean,
+  /** Of what the agent sent. */
+  requestBytes: Count,
+  requestDigest: Digest,
+  /** Of what went upstream instead. */
+  sentBytes: Count,
+  sentDigest: Digest,
+  /** Paths of the first fields that were left out. */
+  dropped: Schema.Array(Schema.String),
+  droppedTotal: Count,
+  /** What went upstream, without secrets; only where bodies are kept. */
+  body: Schema.optionalKey(Schema.String)
+})
+
+/** How that call ended. @category models */
+export const CallEnded = Schema.Struct({
+  type: Schema.Literal("call.ended"),
+  requestId: Schema.String,
+  callId: Schema.String,
+  status: Status,
+  outcome: LlmOutcome,
+  /** Of what the upstream sent. */
+  responseBytes: Count,
+  responseDigest: Digest,
+  durationMs: Millis,
+  firstByteMs: Schema.optionalKey(Millis),
+  /** Of a stream. */
+  events: Schema.optionalKey(Count),
+  usage: Schema.optionalKey(LlmUsage),
+  /** There should have been a usage, and the upstream told none. */
+  usageMissing: Schema.optionalKey(Schema.Literal(true)),
+  /** What went wrong, where something did. */
+  detail: Schema.optionalKey(Schema.String),
+  /** What the upstream sent, without secrets; only where bodies are kept. */
+  body: Schema.optionalKey(Schema.String)
+})
+
+/** Something that was not let through; also what was no HTTP. @category models */
+export const RequestRefused = Schema.Struct({
+  type: Schema.Literal("request.refused"),
+  requestId: Schema.optionalKey(Schema.String),
+  method: Schema.optionalKey(Schema.String),
+  path: Schema.optionalKey(Schema.String),
+  status: Status,
+  code: Schema.String,
+  detail: Schema.String,
+  /** How many refusals were counted and not written down since the one before. */
+  suppressed: Schema.optionalKey(Count)
+})
+
+/** Something the gateway answered by itself, such as the list of models. @category models */
+export const RequestAnswered = Schema.Struct({
+  type: Schema.Literal("request.answered"),
+  requestId: Schema.String,
+  method: Schema.String,
+  path: Schema.String,
+  status: Status
+})
+
+/** A tool of the host that the agent called, and what came of it. @category models */
+export const ToolCalled = Schema.Struct({
+  type: Schema.Literal("tool.called"),
+  requestId: Schema.String,
+  tool: Schema.String,
+  /** Absent where there is no such tool. */
+  effect: Schema.optionalKey(Schema.Literals(["read_only", "state_change", "external_side_effect"])),
+  via: Schema.Literals(["http", "mcp"]),
+  argumentsBytes: Count,
+  argumentsDigest: Digest,
+  /** `ok`, or the code of its error. */
+  outcome: Schema.String,
+  resultBytes: Count,
+  resultDigest: Digest,
+  durationMs: Millis
+})
+
+/** A canary was seen on its way out. @category models */
+export const ExfiltrationSuspected = Schema.Struct({
+  type: Schema.Literal("exfiltration.suspected"),
+  evidence: Evidence
+})
+
+/** A budget that does not come back by waiting is spent. @category models */
+export const BudgetExhausted = Schema.Struct({
+  type: Schema.Literal("budget.exhausted"),
+  exhaustion: Exhaustion
+})
+
+/** The last entry: nothing goes through any more. @category models */
+export const RunClosed = Schema.Struct({
+  type: Schema.Literal("run.closed"),
+  usage: LlmUsageTotal,
+  callsTotal: Count,
+  toolCallsTotal: Count,
+  refusedTotal: Count
+})
+
+/** @category models */
+export type RunClosed = typeof RunClosed.Type
+
+const entries = [
+  RunOpened,
+  CallStarted,
+  CallEnded,
+  RequestRefused,
+  RequestAnswered,
+  ToolCalled,
+  ExfiltrationSuspected,
+  BudgetExhausted,
+  RunClosed
+] as const
+
+/** @category models */
+export const AuditEntry = Schema.Union(entries)
+
+/** @category models */
+export type AuditEntry = typeof AuditEntry.Type
+
+// -----------------------------------------------------------------------------
+// lines
+// -----------------------------------------------------------------------------
+
+const before = {
+  seq: Schema.Int.check(Schema.isGreaterThanOrEqualTo(1)).annotate({
+    description: "counts from 1, without a gap"
+  }),
+  at: Schema.String.annotate({ description: "ISO 8601, in UTC" })
+}
+
+const after = {
+  prev: Digest.annotate({
+    description: "hash of the line before; of the first, SHA-256 of `cogni-sandbox audit 1\\n<run id>\\n`"
+  }),
+  hash: Digest.annotate({ description: 'SHA-256 of this line\'s bytes before `,"hash":`, in hexadecimal' })
+}
+
+const line = <F extends Schema.Struct.Fields>(entry: Schema.Struct<F>) =>
+  Schema.Struct({ ...before, ...entry.fields, ...after })
+
+/** One line of an audit, in the order in which its fields are written. @category models */
+export const AuditLine = Schema.Union([
+  line(RunOpened),
+  line(CallStarted),
+  line(CallEnded),
+  line(RequestRefused),
+  line(RequestAnswered),
+  line(ToolCalled),
+  line(ExfiltrationSuspected),
+  line(BudgetExhausted),
+  line(RunClosed)
+])
+
+/** @category models */
+export type AuditLine = typeof AuditLine.Type

@@ -1,0 +1,119 @@
+/**
+ * The tools of one run: who may call what, what was called, and what the agent hears of it.
+ *
+ * Whoever speaks over the run's socket is that run; a call that names another is refused. Nothing here knows HTTP or
+ * MCP: both ask the same `call`, so both are held and written down alike.
+ */
+import { Effect, Semaphore } from "effect"
+import { createHash } from "node:crypto"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import * as Tool from "@cogni/sandbox-core/Tool"
+import type { ToolCalled } from "./AuditEntry.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface ToolGatewayOptions {
+  readonly runId: RunId
+  readonly identity: LlmIdentity
+  readonly policy: Tool.ToolPolicy
+  readonly tools: ReadonlyArray<Tool.Tool>
+  readonly concurrentMax?: number | undefined
+  /** Looks for what must not go out; true where the call must not happen. */
+  readonly inspect: (argumentsText: string, requestId: string) => boolean
+  readonly called: (fact: typeof ToolCalled.Type) => void
+}
+
+/** @category models */
+export interface ToolCall {
+  readonly requestId: string
+  readonly via: "http" | "mcp"
+  readonly tool: string
+  readonly input: unknown
+  /** The run that the caller says it is, if it says so. */
+  readonly runId?: string | undefined
+}
+
+/** @category models */
+export interface ToolGateway {
+  /** Those that the run may call. */
+  readonly allowed: ReadonlyArray<Tool.Tool>
+  readonly call: (call: ToolCall) => Effect.Effect<unknown, Tool.ToolFailed>
+}
+
+/** What all tools of a run may be asked in one call. @category constants */
+export const argumentsBytesMax = 256 * 1024
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): Effect.fn.Return<ToolGateway> {
+  const { identity, policy, runId, tools } = options
+  const turns = yield* Semaphore.make(options.concurrentMax ?? 16)
+
+  const execute = (call: ToolCall, text: string) =>
+    Effect.suspend(() => {
+      const decided = Tool.decide(policy, tools, call.tool)
+      if (decided instanceof Tool.ToolFailed) return Effect.fail(decided)
+      if (call.runId !== undefined && call.runId !== runId)
+        return refused("policy_denied", "this socket is another run's. Leave runId out")
+      if (Buffer.byteLength(text) > argumentsBytesMax)
+        return refused("validation", `the arguments are over ${argumentsBytesMax} bytes. Ask for less`)
+      if (options.inspect(text, call.requestId))
+        return refused("policy_denied", "the arguments hold a secret of this sandbox, and may not leave it")
+      return turns.withPermit(
+        Effect.withSpan(
+          decided.call(call.input, { runId, identity, requestId: call.requestId }),
+          `Tool.${call.tool}`
+        )
+      )
+    })
+
+  return {
+    allowed: tools.filter((tool) => !(Tool.decide(policy, tools, tool.name) instanceof Tool.ToolFailed)),
+    call: (call) => {
+      const text = textOf(call.input)
+      return Effect.suspend(() => {
+        const startedMs = performance.now()
+        const say = (outcome: string, result: string) =>
+          Effect.sync(() => {
+            const effect = tools.find(({ name }) => name === call.tool)?.effect
+            options.called({
+              type: "tool.called",
+              requestId: call.requestId,
+              tool: call.tool.slice(0, 100),
+              ...(effect === undefined ? {} : { effect }),
+              via: call.via,
+              argumentsBytes: Buffer.byteLength(text),
+              argumentsDigest: digest(text),
+              outcome,
+              resultBytes: Buffer.byteLength(result),
+              resultDigest: digest(result),
+              durationMs: Math.round((performance.now() - startedMs) * 1000) / 1000
+            })
+          })
+        return execute(call, text).pipe(
+          Effect.tap((result) => say("ok", textOf(result))),
+          Effect.tapError(({ code, detail }) => say(code, detail)),
+          Effect.onInterrupt(() => say("interrupted", ""))
+        )
+      })
+    }
+  }
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const refused = (code: Tool.ToolErrorCode, detail: string) =>
+  Effect.fail(new Tool.ToolFailed({ code, detail }))
+
+const textOf = (value: unknown): string => JSON.stringify(value) ?? "null"
+
+const digest = (text: string): string => createHash("sha256").update(text).digest("hex")

@@ -1,0 +1,269 @@
+/**
+ * The audit of one run on the disk of the host: only ever appended to, in the order in which things happened.
+ *
+ * What is under way is written together, so that a busy run costs no more writes than a quiet one. When a line cannot
+ * be written, or somebody else has touched the file, the run's way out has failed: it must not go on unobserved. When
+ * the file is full, no call begins any more; how those that had begun ended is still written down.
+ */
+import { Deferred, Effect, type Scope } from "effect"
+import { constants } from "node:fs"
+import * as fs from "node:fs/promises"
+import * as os from "node:os"
+import * as path from "node:path"
+import type { AuditHead } from "@cogni/sandbox-core/RunResult"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import type { AuditEntry, RunClosed } from "../AuditEntry.ts"
+import * as AuditLog from "../AuditLog.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+export interface AuditFileOptions {
+  /** The run's own directory. Absent where nothing is kept: the audit ends with the run then. */
+  readonly parent?: string | undefined
+  readonly runId: string
+  readonly bytesMax: number
+}
+
+export interface AuditFile {
+  readonly path: string
+  /** Settles when it is written; false when it cannot be. Never rejects. */
+  readonly append: (entry: AuditEntry) => Promise<boolean>
+  /** Of what is written. */
+  readonly head: () => AuditHead
+  /** Never succeeds; fails when something could not be written down. */
+  readonly failure: Effect.Effect<never, ProxyFailed>
+  /** Write the last entry, and see it on the disk. Whatever is appended after it is not written. Never rejects. */
+  readonly close: (totals: Omit<RunClosed, "type">) => Promise<void>
+}
+
+// -----------------------------------------------------------------------------
+// constants
+// -----------------------------------------------------------------------------
+
+/** Kept below the bound for how that ends which had begun: some thousand entries without bodies. */
+const reservedBytesMax = 1024 * 1024
+
+/** Of that, kept for the last entry. */
+const closingBytes = 4096
+
+/** How often it is looked at whether somebody else has touched the file, while it is being written. */
+const lookMillis = 1000
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** Open a run's audit, which must not be there yet. Closing the scope waits for what is being written. */
+export const acquire = Effect.fnUntraced(function* (
+  options: AuditFileOptions
+): Effect.fn.Return<AuditFile, ProxyFailed, Scope.Scope> {
+  const file = yield* acquireFile(options.parent)
+  const failed = yield* Deferred.make<never, ProxyFailed>()
+  const fail = (problem: ProxyFailed) => void Deferred.doneUnsafe(failed, Effect.fail(problem))
+  const writer = makeWriter(file, AuditLog.genesis(options.runId), fail)
+  yield* Effect.addFinalizer(() => Effect.promise(writer.settled))
+
+  const bounds = boundsOf(options.bytesMax)
+  let full = false
+  let closing: Promise<void> | undefined
+
+  const append = (entry: AuditEntry): Promise<boolean> => {
+    if (closing !== undefined || (full && begins(entry))) return refused
+    const bound = begins(entry) ? bounds.beginning : bounds.ending
+    const written = writer.write(entry, bound) ?? writer.write(withoutBody(entry), bound)
+    if (written !== undefined) return written
+    full = true
+    fail(
+      new ProxyFailed({
+        detail: `the run's audit is full, at ${options.bytesMax} bytes: another call would go by unwritten`,
+        remedy: "Give the agent less to do in one run, or see in the audit what it kept asking for"
+      })
+    )
+    return refused
+  }
+
+  return {
+    path: file.path,
+    append,
+    head: writer.head,
+    failure: Deferred.await(failed),
+    close: (totals) => (closing ??= finish(writer, { type: "run.closed", ...totals }, options.bytesMax))
+  }
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const refused = Promise.resolve(false)
+
+/** Up to where what begins something may be written, and what says how it ended. */
+const boundsOf = (bytesMax: number) => {
+  const ending = bytesMax - closingBytes
+  return { beginning: ending - Math.min(reservedBytesMax, Math.floor(bytesMax / 4)), ending }
+}
+
+/** Something that need not happen: all else has happened already. */
+const begins = ({ type }: AuditEntry): boolean =>
+  type === "call.started" || type === "request.answered" || type === "request.refused"
+
+const withoutBody = (entry: AuditEntry): AuditEntry => {
+  if (!("body" in entry)) return entry
+  const { body: _, ...rest } = entry
+  return rest
+}
+
+interface OpenFile {
+  readonly path: string
+  readonly handle: fs.FileHandle
+}
+
+interface Writer {
+  /** `undefined` where it would grow over this bound. */
+  readonly write: (entry: AuditEntry, bytesMax: number) => Promise<boolean> | undefined
+  readonly head: () => AuditHead
+  /** See on the disk what is written, untouched. */
+  readonly sync: () => Promise<void>
+  /** Nothing is being written. */
+  readonly settled: () => Promise<void>
+}
+
+const finish = async (writer: Writer, last: AuditEntry, bytesMax: number): Promise<void> => {
+  await writer.write(last, bytesMax)
+  await writer.sync()
+}
+
+interface Pending {
+  readonly line: string
+  readonly head: AuditHead
+  readonly resolve: (written: boolean) => void
+}
+
+const makeWriter = (
+  file: OpenFile,
+  genesis: AuditHead,
+  onFailure: (problem: ProxyFailed) => void
+): Writer => {
+  /** Of all that is taken. */
+  let taken = { head: genesis, bytes: 0 }
+  /** Of all that is in the file. */
+  let written = genesis
+  let bytesWritten = 0
+  let broken = false
+  let lookedMs = performance.now()
+  let queue: Array<Pending> = []
+  let writing: Promise<void> | undefined
+
+  const fail = (cause: unknown) => {
+    broken = true
+    onFailure(
+      new ProxyFailed({
+        detail: `the run's audit cannot be written: ${wordsOf(cause)}`,
+        remedy: "Leave the run's directory alone while the run lives, and see that its disk has space"
+      })
+    )
+  }
+
+  const writeBatch = async (batch: ReadonlyArray<Pending>) => {
+    const bytes = Buffer.from(batch.map(({ line }) => line).join(""), "utf8")
+    let done = 0
+    try {
+      const now = performance.now()
+      if (now - lookedMs >= lookMillis) {
+        lookedMs = now
+        await untouched(file, bytesWritten)
+      }
+      while (done < bytes.byteLength)
+        done += (await file.handle.write(bytes, done, bytes.byteLength - done)).bytesWritten
+    } catch (cause) {
+      fail(cause)
+    }
+    // A disk that is full may have taken a part: what is whole of it is written.
+    let end = 0
+    for (const { head, line, resolve } of batch) {
+      end += done === bytes.byteLength ? 0 : Buffer.byteLength(line)
+      const whole = end <= done
+      if (whole) written = head
+      resolve(whole && !broken)
+    }
+    bytesWritten += done
+  }
+
+  const drain = async () => {
+    // What comes in the same turn goes along.
+    await Promise.resolve()
+    for (let batch = queue; batch.length > 0; batch = queue) {
+      queue = []
+      if (broken) for (const { resolve } of batch) resolve(false)
+      else await writeBatch(batch)
+    }
+    writing = undefined
+  }
+
+  return {
+    write: (entry, bytesMax) => {
+      const next = AuditLog.append(taken.head, new Date().toISOString(), entry)
+      const lineBytes = Buffer.byteLength(next.line)
+      if (taken.bytes + lineBytes > bytesMax || lineBytes > AuditLog.lineBytesMax) return undefined
+      taken = { head: next.head, bytes: taken.bytes + lineBytes }
+      return new Promise((resolve) => {
+        queue.push({ ...next, resolve })
+        writing ??= drain()
+      })
+    },
+    head: () => written,
+    sync: async () => {
+      await writing
+      if (broken) return
+      try {
+        await untouched(file, bytesWritten)
+        await file.handle.sync()
+      } catch (cause) {
+        fail(cause)
+      }
+    },
+    settled: async () => void (await writing)
+  }
+}
+
+const wordsOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
+
+/** Nobody else has cut it, written to it, removed it, or put another in its place. */
+const untouched = async ({ handle, path: name }: OpenFile, bytes: number): Promise<void> => {
+  const [ours, there] = await Promise.all([handle.stat(), fs.lstat(name).catch(() => undefined)])
+  if (there === undefined || there.ino !== ours.ino || there.dev !== ours.dev)
+    throw new TypeError("it was removed, or another file was put in its place")
+  if (ours.size !== bytes) throw new TypeError("it was cut or written to by another")
+}
+
+const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, ProxyFailed> =>
+  Effect.tryPromise({
+    try: run,
+    catch: (cause) =>
+      new ProxyFailed({
+        detail: `the run's audit cannot be made: ${wordsOf(cause)}`,
+        remedy: "Make the run's directory writable, and see that its disk has space"
+      })
+  })
+
+/** Only this user can read it. It outlives the run where the run has a directory of its own. */
+const acquireFile = Effect.fnUntraced(function* (
+  parent: string | undefined
+): Effect.fn.Return<OpenFile, ProxyFailed, Scope.Scope> {
+  const directory =
+    parent ??
+    (yield* Effect.acquireRelease(
+      attempt(() => fs.mkdtemp(path.join(os.tmpdir(), "cogni-sandbox-audit-"))),
+      (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
+    ))
+  const file = path.join(directory, AuditLog.relativePath)
+  yield* attempt(() => fs.mkdir(path.dirname(file), { mode: 0o700 }))
+  const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants
+  const handle = yield* Effect.acquireRelease(
+    attempt(() => fs.open(file, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)),
+    (open) => Effect.promise(() => open.close().catch(() => undefined))
+  )
+  return { path: file, handle }
+})

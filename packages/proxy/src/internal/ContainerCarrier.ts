@@ -1,0 +1,264 @@
+/**
+ * Runs' sockets in a container, for an engine that cannot mount one of the host's.
+ *
+ * One container per host process and engine, started with the first run, holds a set of small volumes with a socket in
+ * each, and carries what comes to them over its standard streams (`SocketTunnel`). A volume is leased to one run at a
+ * time. The container has no network, no key and nothing to decide: the gateway stays in this process.
+ */
+import { Deferred, Duration, Effect, Fiber, Scope, Semaphore, Stream } from "effect"
+import * as fs from "node:fs/promises"
+import * as os from "node:os"
+import * as path from "node:path"
+import { Duplex } from "node:stream"
+import type { Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import * as HostDirectoryCarrier from "./HostDirectoryCarrier.ts"
+import type { CarriedSocket, CarryRequest, SocketCarrier } from "./SocketCarrier.ts"
+import * as SocketTunnel from "./SocketTunnel.ts"
+
+export interface ContainerCarrierOptions {
+  readonly image: string | undefined
+  readonly runtime: ContainerRuntime["Service"]
+  /** Sockets of one container, and so runs at one time. */
+  readonly slotsMax?: number | undefined
+  readonly containersMax?: number | undefined
+}
+
+/** A container with its sockets. */
+interface Carrier {
+  readonly tunnel: SocketTunnel.SocketTunnel
+  readonly volumes: ReadonlyArray<string>
+  readonly free: Set<number>
+  readonly ended: Deferred.Deferred<never, LlmProxyError>
+  isGone: boolean
+}
+
+const slotsMaxDefault = 16
+const containersMaxDefault = 16
+const MiB = 1024 * 1024
+const owner = { userId: 999, groupId: 999 }
+const startSecondsMax = 60
+const leaseSecondsMax = 10
+
+/** It lives as long as the host process; the label only matters to who cannot see that process. */
+const runtimeSecondsMax = 30 * 24 * 3600
+
+const limits = {
+  memoryBytesMax: 512 * MiB,
+  processesMax: 64,
+  cpusMax: 2,
+  temporaryBytesMax: 8 * MiB,
+  workspaceBytesMax: MiB,
+  filesOpenMax: 16_384,
+  runtimeSecondsMax
+} as const
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** Nothing is started until the first run asks. */
+export const make = Effect.fnUntraced(function* (
+  options: ContainerCarrierOptions
+): Effect.fn.Return<SocketCarrier, never, Scope.Scope> {
+  const scope = yield* Effect.scope
+  const turns = yield* Semaphore.make(1)
+  const carriers: Array<Carrier> = []
+
+  const withRoom = turns.withPermit(
+    Effect.gen(function* () {
+      const living = carriers.filter(({ isGone }) => !isGone)
+      carriers.splice(0, carriers.length, ...living)
+      const found = living.find(({ free }) => free.size > 0)
+      if (found === undefined && living.length >= (options.containersMax ?? containersMaxDefault))
+        return yield* new ProxyFailed({
+          detail: `all ${living.length} containers of sockets are in use`,
+          remedy: "Wait for a run to end, or run fewer at one time"
+        })
+      const carrier = found ?? (yield* start(options).pipe(Scope.provide(scope)))
+      if (found === undefined) carriers.push(carrier)
+      const slot = carrier.free.values().next().value!
+      carrier.free.delete(slot)
+      return { carrier, slot }
+    })
+  )
+
+  const lease = Effect.acquireRelease(withRoom, ({ carrier, slot }) =>
+    Effect.tryPromise(() => carrier.tunnel.close(slot)).pipe(
+      Effect.timeout(Duration.seconds(leaseSecondsMax)),
+      // A slot that was not given back for certain is nobody's again.
+      Effect.andThen(Effect.sync(() => carrier.free.add(slot))),
+      Effect.ignore
+    )
+  )
+
+  return {
+    name: "container",
+    acquire: Effect.fnUntraced(function* (_request: CarryRequest) {
+      const directory = yield* privateDirectory
+      const { carrier, slot } = yield* lease
+      const opened = yield* Deferred.make<void, LlmProxyError>()
+      return {
+        mounts: [
+          { type: "volume", source: carrier.volumes[slot]!, target: path.dirname(socketPath), readOnly: true }
+        ],
+        listen: (server) =>
+          HostDirectoryCarrier.listen(server, directory).pipe(
+            Effect.andThen(
+              Effect.forkScoped(
+                Deferred.into(
+                  Effect.tryPromise({
+                    try: () => carrier.tunnel.open(slot, path.join(directory, path.basename(socketPath))),
+                    catch: (cause) => failed(`its socket cannot be made: ${String(cause)}`)
+                  }),
+                  opened
+                )
+              )
+            ),
+            Effect.asVoid
+          ),
+        ready: Effect.raceFirst(Deferred.await(opened), Deferred.await(carrier.ended)).pipe(
+          Effect.timeoutOrElse({
+            duration: Duration.seconds(leaseSecondsMax),
+            orElse: () => Effect.fail(failed(`did not make a socket within ${leaseSecondsMax} s`))
+          })
+        ),
+        failure: Deferred.await(carrier.ended)
+      } satisfies CarriedSocket
+    })
+  }
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const failed = (detail: string) =>
+  new ProxyFailed({
+    detail: `the container of the sockets ${detail}`,
+    remedy: "Look at the engine, and at the gateway image (./dev images, cogni-sandbox doctor)"
+  })
+
+const privateDirectory = Effect.acquireRelease(
+  Effect.tryPromise({
+    try: () => fs.mkdtemp(path.join(os.tmpdir(), "cogni-sandbox-socket-")),
+    catch: (cause) => failed(`needs a temporary directory: ${String(cause)}`)
+  }),
+  (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
+)
+
+/** A container and its volumes, until the scope is closed. */
+const start = Effect.fnUntraced(function* ({
+  image,
+  runtime,
+  slotsMax = slotsMaxDefault
+}: ContainerCarrierOptions): Effect.fn.Return<Carrier, LlmProxyError, Scope.Scope> {
+  if (image === undefined) {
+    return yield* new ProxyFailed({
+      detail: "this engine does not share the host's files, and no gateway image is named",
+      remedy: "Name one: image, or COGNI_GATEWAY_IMAGE; ./dev images builds it"
+    })
+  }
+  const runId = yield* RunId.generate
+  const volumes = yield* Effect.forEach(
+    Array.from({ length: slotsMax }, (_, index) => index),
+    (index) =>
+      runtime.acquireVolume({
+        runId,
+        role: "socket",
+        owner,
+        bytesMax: 64 * 1024,
+        filesMax: 8,
+        runtimeSecondsMax,
+        index
+      }),
+    { concurrency: 8 }
+  )
+  const container = yield* runtime.acquire({
+    runId,
+    role: "gateway",
+    image,
+    argv: [],
+    env: {},
+    user: owner,
+    mounts: volumes.map((source, slot) => ({
+      type: "volume",
+      source,
+      target: `/sockets/${slot}`,
+      readOnly: false
+    })),
+    network: { mode: "none" },
+    limits
+  })
+  yield* container.start.pipe(
+    Effect.catchTag("PostureMismatch", ({ message }) => Effect.fail(failed(message)))
+  )
+  const ended = yield* Deferred.make<never, LlmProxyError>()
+  const { errors, pipe } = yield* pipeOf(container)
+  const tunnel = yield* Effect.acquireRelease(
+    Effect.sync(() => SocketTunnel.make(pipe)),
+    (made) => Effect.sync(() => made.destroy())
+  )
+  const carrier: Carrier = {
+    tunnel,
+    volumes,
+    free: new Set(volumes.keys()),
+    ended,
+    isGone: false
+  }
+  yield* container.exit.pipe(
+    Effect.matchEffect({
+      onSuccess: ({ exitCode }) => Effect.fail(failed(`ended with exit code ${exitCode}${errors()}`)),
+      onFailure: (error) => Effect.fail(error)
+    }),
+    Effect.onExit((exit) => {
+      carrier.isGone = true
+      return Deferred.done(ended, exit)
+    }),
+    Effect.ignore,
+    Effect.forkScoped
+  )
+  yield* Effect.tryPromise({
+    try: () => tunnel.ready,
+    catch: (cause) => failed(`did not begin: ${String(cause)}${errors()}`)
+  }).pipe(
+    Effect.timeoutOrElse({
+      duration: Duration.seconds(startSecondsMax),
+      orElse: () => Effect.fail(failed(`did not begin within ${startSecondsMax} s${errors()}`))
+    })
+  )
+  return carrier
+})
+
+/** The container's standard streams as one, in the shape that Node's HTTP/2 speaks over. */
+const pipeOf = Effect.fnUntraced(function* (container: Container) {
+  const fork = Effect.runForkWith(yield* Effect.context<never>())
+  let errors = ""
+  let wanted: (() => void) | undefined
+  const pipe = new Duplex({
+    read: () => {
+      wanted?.()
+      wanted = undefined
+    },
+    write: (piece: Uint8Array, _encoding, done) => {
+      fork(container.send(piece)).addObserver(() => done())
+    },
+    final: (done) => done()
+  })
+  pipe.on("error", () => undefined)
+  /** Settles when the reader wants more. */
+  const demand = Effect.callback<void>((resume) => {
+    wanted = () => resume(Effect.void)
+  })
+  const reading = yield* Stream.runForEach(container.output, ({ bytes, channel }) => {
+    if (channel === "stderr") {
+      errors = (errors + Buffer.from(bytes).toString("utf8")).slice(-500)
+      return Effect.void
+    }
+    return pipe.push(bytes) ? Effect.void : demand
+  }).pipe(Effect.ensuring(Effect.sync(() => pipe.push(null))), Effect.ignore, Effect.forkScoped)
+  yield* Effect.addFinalizer(() => Fiber.interrupt(reading))
+  return { pipe, errors: () => (errors === "" ? "" : `: ${errors.trim()}`) }
+})

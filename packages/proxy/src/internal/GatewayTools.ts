@@ -1,0 +1,155 @@
+/**
+ * The paths of a run's socket that lead to tools: `/tool/exec`, `/tool/list`, `/tool/schema`, and `/mcp`.
+ */
+import { Effect, Option, type Scope, Schema } from "effect"
+import type { Tool } from "@cogni/sandbox-core/Tool"
+import * as Tools from "@cogni/sandbox-core/Tool"
+import * as Canary from "@cogni/sandbox-core/Canary"
+import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
+import type { Answer } from "../GatewayAnswers.ts"
+import * as GatewayAnswers from "../GatewayAnswers.ts"
+import * as ToolGateway from "../ToolGateway.ts"
+import * as GatewayRun from "./GatewayRun.ts"
+import type { ToolHandler } from "./GatewayServer.ts"
+import * as McpEndpoint from "./McpEndpoint.ts"
+
+const Exec = Schema.Struct({
+  tool: Schema.String,
+  args: Schema.optionalKey(Schema.Unknown),
+  runId: Schema.optionalKey(Schema.String)
+})
+
+const decodeExec = Schema.decodeUnknownOption(Exec, { onExcessProperty: "error" })
+
+/** What a call that gave no result is answered with. */
+const statuses: Readonly<Record<Tools.ToolErrorCode, number>> = {
+  invalid_json: 400,
+  validation: 400,
+  policy_denied: 403,
+  execution: 500,
+  redaction_failed: 500,
+  unavailable: 503,
+  timeout: 504
+}
+
+export const make = Effect.fnUntraced(function* (options: {
+  readonly run: GatewayRun.GatewayRun
+  readonly request: LlmRequest
+  readonly tools: ReadonlyArray<Tool>
+}): Effect.fn.Return<ToolHandler, never, Scope.Scope> {
+  const { request, run } = options
+  const context = yield* Effect.context<never>()
+  const runPromise = Effect.runPromiseWith(context)
+  const gateway = yield* ToolGateway.make({
+    runId: request.runId,
+    identity: request.llm.identity,
+    tools: options.tools,
+    // The host has named them one by one, so it has agreed to what they do.
+    policy: { allowedTools: request.tools, allowedEffects: [...Tools.ToolEffect.literals] },
+    inspect: (text, requestId) => {
+      const sightings = Canary.look(run.canaries.planted, Buffer.from(text, "utf8"))
+      for (const sighting of sightings) run.suspect({ ...sighting, channel: "tool_call", requestId })
+      return sightings.length > 0 && run.canaries.policy === "stop"
+    },
+    called: (fact) => {
+      run.counts.toolCallsTotal += 1
+      void run.append(fact)
+    }
+  })
+  const mcp = McpEndpoint.make(gateway, GatewayRun.newRequestId)
+  const ended = new AbortController()
+  yield* Effect.addFinalizer(() =>
+    Effect.promise(() => {
+      ended.abort()
+      return mcp.dispose().catch(() => undefined)
+    })
+  )
+
+  const exec = async (requestId: string, body: Uint8Array): Promise<Answer> => {
+    const parsed = parse(body)
+    if (parsed === undefined) return failed("invalid_json", "the request is not JSON")
+    const call = Option.getOrUndefined(decodeExec(parsed))
+    if (call === undefined)
+      return failed("validation", 'send {"tool": "<name>", "args": {…}} and nothing else')
+    return await runPromise(
+      gateway
+        .call({ requestId, via: "http", tool: call.tool, input: call.args ?? {}, runId: call.runId })
+        .pipe(
+          Effect.match({
+            onSuccess: (result) => json(200, { ok: true, result }),
+            onFailure: ({ code, detail }) => failed(code, detail)
+          })
+        ),
+      { signal: ended.signal }
+    )
+  }
+
+  const described = ({ description, effect, name }: Tool) => ({ name, description, effect })
+
+  return async ({ body, headers, method, path, query, requestId }) => {
+    if (path === McpEndpoint.path) return await overMcp(mcp, { body, headers, method })
+    switch (`${method} ${path}`) {
+      case "POST /tool/exec":
+        return await exec(requestId, body)
+      case "GET /tool/list":
+        return json(200, { tools: gateway.allowed.map(described) })
+      case "GET /tool/schema": {
+        const name = new URLSearchParams(query).get("tool") ?? ""
+        const tool = gateway.allowed.find((candidate) => candidate.name === name)
+        return tool === undefined
+          ? failed("policy_denied", `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}`)
+          : json(200, { ...described(tool), inputSchema: tool.inputSchema })
+      }
+      default:
+        return GatewayAnswers.render(GatewayAnswers.known("path_not_allowed"), "openai")
+    }
+  }
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const parse = (body: Uint8Array): unknown => {
+  try {
+    return JSON.parse(Buffer.from(body).toString("utf8"))
+  } catch {
+    return undefined
+  }
+}
+
+const json = (status: number, value: unknown): Answer => ({
+  status,
+  headers: { "content-type": "application/json" },
+  body: JSON.stringify(value)
+})
+
+const failed = (code: Tools.ToolErrorCode, message: string): Answer =>
+  json(statuses[code], { ok: false, error: { code, message } })
+
+const heard = ["content-type", "accept", "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"]
+
+const overMcp = async (
+  mcp: McpEndpoint.McpEndpoint,
+  { body, headers, method }: Pick<Parameters<ToolHandler>[0], "body" | "headers" | "method">
+): Promise<Answer> => {
+  // A stream from the server would have nothing to say: tools do not change while a run lives.
+  if (method !== "POST") return GatewayAnswers.render(GatewayAnswers.known("method_not_allowed"), "openai")
+  const response = await mcp.handle(
+    new Request(`http://localhost${McpEndpoint.path}`, {
+      method,
+      body: Buffer.from(body),
+      headers: heard.flatMap((name): Array<[string, string]> => {
+        const value = headers[name]
+        return typeof value === "string" ? [[name, value]] : []
+      })
+    })
+  )
+  return {
+    status: response.status,
+    headers: Object.fromEntries(
+      [...response.headers].filter(([name]) => name === "content-type" || name.startsWith("mcp-"))
+    ),
+    body: await response.text()
+  }
+}

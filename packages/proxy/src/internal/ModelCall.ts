@@ -1,0 +1,220 @@
+/**
+ * The first half of a call of an agent to its model, from its first byte until it goes upstream.
+ *
+ *     read ─► inspect ─► canaries ─► budget ─► audit ─► upstream ─► answer (CallAnswer)
+ */
+import { Result } from "effect"
+import type { IncomingMessage, ServerResponse } from "node:http"
+import type { AuditEntry } from "../AuditEntry.ts"
+import type * as Budget from "../Budget.ts"
+import * as GatewayAnswers from "../GatewayAnswers.ts"
+import * as KeyInjection from "../KeyInjection.ts"
+import type { Sent } from "../RequestInspection.ts"
+import * as RoutePolicy from "../RoutePolicy.ts"
+import * as CallAnswer from "./CallAnswer.ts"
+import type { GatewayRun } from "./GatewayRun.ts"
+import * as RequestReader from "./RequestReader.ts"
+
+/** A request that has come to the run's socket. */
+export interface Exchange {
+  readonly requestId: string
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly path: string
+  readonly query: string
+  readonly dialect: GatewayAnswers.Dialect
+  readonly at: Date
+  /** Of `performance.now()`. */
+  readonly startedMs: number
+  readonly answer: (answer: GatewayAnswers.Answer) => void
+}
+
+// -----------------------------------------------------------------------------
+// before the upstream
+// -----------------------------------------------------------------------------
+
+export const serve = async (run: GatewayRun, exchange: Exchange, api: GatewayAnswers.Api): Promise<void> => {
+  const { request } = exchange
+  const refuse = (error: GatewayAnswers.GatewayError, requestBytes = 0) =>
+    refuseWith(run, exchange, error, requestBytes)
+  if (!isJson(request)) return refuse(GatewayAnswers.unsupportedMediaType)
+
+  const read = await RequestReader.read(request, run.shared.requestBytesMax, run.shared.holding)
+  switch (read._tag) {
+    case "TooLarge":
+      return refuse(GatewayAnswers.known("request_too_large"))
+    case "NoRoom":
+      return refuse(GatewayAnswers.busy)
+    case "Aborted":
+      return refuse({ ...GatewayAnswers.known("bad_request"), code: "client_aborted" })
+  }
+  const requestBytes = read.body.byteLength
+  try {
+    const betas = RoutePolicy.betas(CallAnswer.pairs(request.rawHeaders))
+    const inspection = await Promise.resolve(
+      run.shared.inspector.inspect(run.runId, {
+        body: read.body,
+        policy: run.policyOf(api, betas),
+        canaries: run.canaries.planted
+      })
+    ).catch(() => undefined)
+    if (inspection === undefined) return refuse(GatewayAnswers.inspectionFailed, requestBytes)
+    for (const sighting of inspection.sightings)
+      run.suspect({ ...sighting, channel: "prompt", requestId: exchange.requestId })
+    if (inspection.sightings.length > 0 && run.canaries.policy === "stop")
+      return refuse(GatewayAnswers.exfiltration, requestBytes)
+    if (inspection.outcome._tag === "Refused") return refuse(inspection.outcome.refused, requestBytes)
+    const { sent } = inspection.outcome
+    await pass(run, exchange, { api, betas, requestBytes, requestDigest: inspection.digest, sent })
+  } finally {
+    read.release()
+  }
+}
+
+interface Inspected {
+  readonly api: GatewayAnswers.Api
+  readonly betas: ReadonlyArray<string>
+  readonly requestBytes: number
+  readonly requestDigest: string
+  readonly sent: Sent
+}
+
+const pass = async (run: GatewayRun, exchange: Exchange, inspected: Inspected): Promise<void> => {
+  const { response } = exchange
+  const { api, requestBytes, sent } = inspected
+  const callId = crypto.randomUUID()
+  const headers = headersOf(run, exchange, inspected, callId)
+  // Looked at when the socket was made; it cannot have become unusable.
+  if (headers === undefined) return refuseWith(run, exchange, GatewayAnswers.upstreamRefused, requestBytes)
+  const ticket = run.ledger.begin({
+    model: sent.model,
+    requestBytes: sent.body.byteLength,
+    ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax })
+  })
+  if ("exhaustion" in ticket) {
+    run.spent(ticket)
+    return refuseWith(run, exchange, ofBudget(ticket), requestBytes)
+  }
+  run.counts.active += 1
+  const written = await run.append(started(run, exchange, inspected, callId))
+  const call = CallAnswer.make(run, exchange, { api, callId, requestBytes, sent, ticket })
+  // A call that cannot be written down does not happen.
+  if (!written) return call.fail("run_ended", GatewayAnswers.busy, "the audit could not be written")
+  if (response.destroyed) return call.gone()
+
+  const breakOff = run.shared.client.send(
+    `${exchange.path}${exchange.query === "" ? "" : `?${exchange.query}`}`,
+    headers,
+    sent.body,
+    {
+      onAnswer: call.answered,
+      onFailure: (failure, detail) =>
+        call.fail(
+          failure,
+          failure === "upstream_timeout"
+            ? GatewayAnswers.known("upstream_timeout")
+            : GatewayAnswers.known("upstream_unreachable", 502),
+          detail
+        )
+    }
+  )
+  response.once("close", () => {
+    if (response.writableFinished) return
+    call.gone()
+    breakOff()
+  })
+}
+
+const headersOf = (
+  run: GatewayRun,
+  { request }: Exchange,
+  { betas }: Inspected,
+  callId: string
+): ReadonlyArray<RoutePolicy.Header> | undefined => {
+  const headers = KeyInjection.inject({
+    upstreamKey: run.shared.upstreamKey,
+    identity: run.llm.identity,
+    runId: run.runId,
+    client: CallAnswer.pairs(request.rawHeaders),
+    callId,
+    keyHeader: run.shared.keyHeader
+  })
+  if (Result.isFailure(headers)) return undefined
+  return betas.length === 0 ? headers.success : [...headers.success, ["anthropic-beta", betas.join(",")]]
+}
+
+const started = (
+  run: GatewayRun,
+  { path, requestId }: Exchange,
+  { api, requestBytes, requestDigest, sent }: Inspected,
+  callId: string
+): AuditEntry => ({
+  type: "call.started",
+  requestId,
+  callId,
+  method: "POST",
+  path,
+  api,
+  model: sent.model,
+  ...(sent.modelRequested === undefined ? {} : { modelRequested: sent.modelRequested }),
+  stream: sent.stream,
+  requestBytes,
+  requestDigest,
+  sentBytes: sent.body.byteLength,
+  sentDigest: sent.digest,
+  dropped: sent.dropped,
+  droppedTotal: sent.droppedTotal,
+  ...CallAnswer.bodyIfAsked(run, sent.body)
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+export const refuseWith = (
+  run: GatewayRun,
+  exchange: Exchange,
+  error: GatewayAnswers.GatewayError,
+  requestBytes: number
+): void => {
+  const { dialect, path, request, requestId } = exchange
+  const answer = GatewayAnswers.render(error, dialect)
+  exchange.answer(answer)
+  run.addCall({
+    at: exchange.at.toISOString(),
+    requestId,
+    method: request.method ?? "",
+    path,
+    status: answer.status,
+    requestBytes,
+    responseBytes: Buffer.byteLength(answer.body),
+    durationMs: CallAnswer.millisSince(exchange.startedMs),
+    completed: true,
+    outcome: error.code === "client_aborted" ? "client_aborted" : "refused"
+  })
+  run.refuse({
+    requestId,
+    method: request.method ?? "",
+    path,
+    status: answer.status,
+    code: error.code,
+    detail: error.param === undefined ? error.message : `${error.param}: ${error.message}`
+  })
+}
+
+export const ofBudget = ({
+  detail,
+  exhaustion,
+  final,
+  retryAfterSeconds
+}: Budget.Refusal): GatewayAnswers.GatewayError => ({
+  status: 429,
+  code: final ? "insufficient_quota" : `${exhaustion.budget}_exceeded`,
+  message: detail,
+  final,
+  ...(final ? {} : { retryAfterSeconds: retryAfterSeconds ?? 1 })
+})
+
+const isJson = ({ headers }: IncomingMessage): boolean =>
+  /^application\/json\s*(?:;|$)/iu.test(headers["content-type"] ?? "") &&
+  (headers["content-encoding"] ?? "identity").toLowerCase() === "identity"

@@ -1,0 +1,129 @@
+/**
+ * Many connections over one pipe: HTTP/2 between the container that holds the sockets of runs and this process.
+ *
+ * A stream for each connection, named by the slot it came to, with its own flow control. Each is joined to the socket
+ * on which the gateway listens for that slot's run, byte for byte.
+ */
+import * as http2 from "node:http2"
+import * as net from "node:net"
+import type { Duplex } from "node:stream"
+
+export interface SocketTunnel {
+  /** Let connections to a slot reach the socket at this path; settles when the slot has a socket of its own. */
+  readonly open: (slot: number, socketPath: string) => Promise<void>
+  /** End the slot's socket and every connection of it; settles when none is left. */
+  readonly close: (slot: number) => Promise<void>
+  /** Settles when the other side is there. */
+  readonly ready: Promise<void>
+  readonly destroy: () => void
+}
+
+/** What one connection may have under way in either direction. */
+const windowBytes = 256 * 1024
+
+interface Answer {
+  readonly id: number
+  readonly problem?: string
+}
+
+export const make = (pipe: Duplex): SocketTunnel => {
+  const targets = new Map<number, string>()
+  const waiting = new Map<number, { readonly resolve: () => void; readonly reject: (error: Error) => void }>()
+  let control: http2.ServerHttp2Stream | undefined
+  let serial = 0
+  let begin: () => void
+  let never: (error: Error) => void
+  const ready = new Promise<void>((resolve, reject) => {
+    begin = resolve
+    never = reject
+  })
+  // Whoever does not wait for it must not end the process by it.
+  ready.catch(() => undefined)
+
+  const session = http2.performServerHandshake(pipe, {
+    settings: { initialWindowSize: windowBytes, maxConcurrentStreams: 2 ** 31 - 1 },
+    maxSessionMemory: 1024
+  })
+  // Streams are held back one by one; all of them together must not be.
+  session.setLocalWindowSize(2 ** 31 - 1)
+  const end = () => {
+    const gone = new Error("the container of the sockets is gone")
+    never(gone)
+    for (const { reject } of waiting.values()) reject(gone)
+    waiting.clear()
+  }
+  session.on("error", end)
+  session.on("close", end)
+  session.on("stream", (stream, headers) => {
+    const path = headers[":path"] ?? ""
+    stream.respond({ ":status": 200 })
+    if (path === "/control" && control === undefined) {
+      control = stream
+      listen(stream, (answer) => {
+        const asked = waiting.get(answer.id)
+        waiting.delete(answer.id)
+        if (answer.problem === undefined) asked?.resolve()
+        else asked?.reject(new Error(answer.problem))
+      })
+      begin()
+      return
+    }
+    const target = targets.get(Number(path.slice(1)))
+    if (target === undefined) stream.close(http2.constants.NGHTTP2_REFUSED_STREAM)
+    else join(stream, target)
+  })
+
+  const ask = (what: "open" | "close", slot: number): Promise<void> =>
+    new Promise((resolve, reject) => {
+      if (control === undefined || session.destroyed)
+        return reject(new Error("the container of the sockets is gone"))
+      const id = serial++
+      waiting.set(id, { resolve, reject })
+      control.write(`${JSON.stringify({ id, what, slot })}\n`)
+    })
+
+  return {
+    ready,
+    open: (slot, socketPath) => {
+      targets.set(slot, socketPath)
+      return ask("open", slot)
+    },
+    close: (slot) => {
+      targets.delete(slot)
+      return ask("close", slot)
+    },
+    destroy: () => {
+      session.destroy()
+      pipe.destroy()
+    }
+  }
+}
+
+const listen = (stream: http2.ServerHttp2Stream, hear: (answer: Answer) => void): void => {
+  let rest = ""
+  stream.setEncoding("utf8")
+  stream.on("error", () => undefined)
+  stream.on("data", (text: string) => {
+    const lines = (rest + text).split("\n")
+    rest = lines.pop() ?? ""
+    for (const line of lines) hear(JSON.parse(line) as Answer)
+  })
+}
+
+const join = (stream: http2.ServerHttp2Stream, socketPath: string): void => {
+  const socket = net.connect({ path: socketPath, allowHalfOpen: true })
+  const drop = () => {
+    socket.destroy()
+    if (!stream.destroyed) stream.close(http2.constants.NGHTTP2_CANCEL)
+  }
+  stream.on("error", drop)
+  stream.on("aborted", drop)
+  stream.on("close", drop)
+  socket.on("error", drop)
+  socket.on("close", (broken) => {
+    if (broken) drop()
+    else if (!stream.writableEnded) stream.end()
+  })
+  stream.pipe(socket)
+  socket.pipe(stream)
+}

@@ -1,0 +1,206 @@
+/**
+ * `POST /v1/chat/completions`: what of a request may pass.
+ */
+import { Schema } from "effect"
+import {
+  Amount,
+  cached,
+  Count,
+  DataUri,
+  Effort,
+  Flag,
+  Format,
+  Free,
+  maybe,
+  Text,
+  Thinking
+} from "./Shapes.ts"
+
+// -----------------------------------------------------------------------------
+// content
+// -----------------------------------------------------------------------------
+
+const TextPart = Schema.Struct({ type: Schema.Literal("text"), text: Text, ...cached })
+
+const ImagePart = Schema.Struct({
+  type: Schema.Literal("image_url"),
+  image_url: Schema.Struct({ url: DataUri, detail: maybe(Text) }),
+  ...cached
+})
+
+const AudioPart = Schema.Struct({
+  type: Schema.Literal("input_audio"),
+  input_audio: Schema.Struct({ data: Text, format: Text })
+})
+
+const FilePart = Schema.Struct({
+  type: Schema.Literal("file"),
+  file: Schema.Struct({ file_data: DataUri, filename: maybe(Text) }),
+  ...cached
+})
+
+const RefusalPart = Schema.Struct({ type: Schema.Literal("refusal"), refusal: Text })
+
+const ThinkingPart = Schema.Struct({
+  type: Schema.Literal("thinking"),
+  thinking: Text,
+  signature: maybe(Text),
+  ...cached
+})
+
+const RedactedPart = Schema.Struct({ type: Schema.Literal("redacted_thinking"), data: Text })
+
+const Parts = Schema.Union([
+  TextPart,
+  ImagePart,
+  AudioPart,
+  FilePart,
+  RefusalPart,
+  ThinkingPart,
+  RedactedPart
+])
+
+const Content = Schema.Union([Text, Schema.Array(Parts)])
+
+// -----------------------------------------------------------------------------
+// messages
+// -----------------------------------------------------------------------------
+
+/** Gemini's, through LiteLLM: without it, the model does not know its own call again. */
+const signed = { provider_specific_fields: maybe(Schema.Struct({ thought_signature: maybe(Text) })) }
+
+const ToolCall = Schema.Union([
+  Schema.Struct({
+    id: Text,
+    type: Schema.optionalKey(Schema.Literal("function")),
+    function: Schema.Struct({ name: Text, arguments: Text, ...signed }),
+    index: maybe(Count),
+    ...signed
+  }),
+  Schema.Struct({
+    id: Text,
+    type: Schema.Literal("custom"),
+    custom: Schema.Struct({ name: Text, input: Text })
+  })
+])
+
+const Message = Schema.Union([
+  Schema.Struct({
+    role: Schema.Literals(["system", "developer", "user"]),
+    content: Content,
+    name: maybe(Text),
+    ...cached
+  }),
+  Schema.Struct({
+    role: Schema.Literal("assistant"),
+    content: maybe(Content),
+    refusal: maybe(Text),
+    name: maybe(Text),
+    tool_calls: maybe(Schema.Array(ToolCall)),
+    function_call: maybe(Schema.Struct({ name: Text, arguments: Text })),
+    reasoning_content: maybe(Text),
+    reasoning: maybe(Text),
+    reasoning_text: maybe(Text),
+    reasoning_details: maybe(Schema.Array(Free)),
+    thinking_blocks: maybe(Schema.Array(Schema.Union([ThinkingPart, RedactedPart]))),
+    ...cached
+  }),
+  Schema.Struct({
+    role: Schema.Literal("tool"),
+    tool_call_id: Text,
+    content: Content,
+    name: maybe(Text),
+    ...cached
+  }),
+  Schema.Struct({ role: Schema.Literal("function"), name: Text, content: Schema.NullOr(Content) })
+])
+
+// -----------------------------------------------------------------------------
+// tools
+// -----------------------------------------------------------------------------
+
+const Tool = Schema.Union([
+  Schema.Struct({
+    type: Schema.Literal("function"),
+    function: Schema.Struct({
+      name: Text,
+      description: maybe(Text),
+      parameters: maybe(Free),
+      strict: maybe(Flag)
+    }),
+    ...cached
+  }),
+  Schema.Struct({
+    type: Schema.Literal("custom"),
+    custom: Schema.Struct({ name: Text, description: maybe(Text), format: maybe(Format) })
+  })
+])
+
+const NamedTool = Schema.Union([
+  Schema.Struct({ type: Schema.Literal("function"), function: Schema.Struct({ name: Text }) }),
+  Schema.Struct({ type: Schema.Literal("custom"), custom: Schema.Struct({ name: Text }) })
+])
+
+const ToolChoice = Schema.Union([
+  Schema.Literals(["none", "auto", "required"]),
+  ...NamedTool.members,
+  Schema.Struct({
+    type: Schema.Literal("allowed_tools"),
+    allowed_tools: Schema.Struct({ mode: Text, tools: Schema.Array(NamedTool) })
+  })
+])
+
+const ResponseFormat = Schema.Union([
+  Schema.Struct({ type: Schema.Literals(["text", "json_object"]) }),
+  Schema.Struct({
+    type: Schema.Literal("json_schema"),
+    json_schema: Schema.Struct({
+      name: Text,
+      description: maybe(Text),
+      schema: maybe(Free),
+      strict: maybe(Flag)
+    })
+  })
+])
+
+// -----------------------------------------------------------------------------
+// body
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export const Body = Schema.Struct({
+  model: maybe(Text),
+  messages: Schema.Array(Message),
+  stream: maybe(Flag),
+  stream_options: maybe(Schema.Struct({ include_usage: maybe(Flag), include_obfuscation: maybe(Flag) })),
+  max_tokens: maybe(Count),
+  max_completion_tokens: maybe(Count),
+  n: maybe(Count),
+  temperature: maybe(Amount),
+  top_p: maybe(Amount),
+  top_k: maybe(Amount),
+  min_p: maybe(Amount),
+  presence_penalty: maybe(Amount),
+  frequency_penalty: maybe(Amount),
+  repetition_penalty: maybe(Amount),
+  logit_bias: maybe(Schema.Record(Text, Amount)),
+  logprobs: maybe(Flag),
+  top_logprobs: maybe(Count),
+  seed: maybe(Schema.Int),
+  stop: maybe(Schema.Union([Text, Schema.Array(Text)])),
+  response_format: maybe(ResponseFormat),
+  tools: maybe(Schema.Array(Tool)),
+  tool_choice: maybe(ToolChoice),
+  parallel_tool_calls: maybe(Flag),
+  functions: maybe(
+    Schema.Array(Schema.Struct({ name: Text, description: maybe(Text), parameters: maybe(Free) }))
+  ),
+  function_call: maybe(Schema.Union([Schema.Literals(["none", "auto"]), Schema.Struct({ name: Text })])),
+  modalities: maybe(Schema.Array(Schema.Literal("text"))),
+  prediction: maybe(Schema.Struct({ type: Schema.Literal("content"), content: Content })),
+  prompt_cache_key: maybe(Text),
+  reasoning: maybe(Effort),
+  reasoning_effort: maybe(Text),
+  thinking: maybe(Thinking),
+  verbosity: maybe(Text)
+})

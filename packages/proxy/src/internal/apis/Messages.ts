@@ -1,0 +1,146 @@
+/**
+ * `POST /v1/messages` and its `count_tokens`: what of a request may pass.
+ */
+import { Schema } from "effect"
+import { Amount, cached, Count, Flag, Free, maybe, Text, Thinking } from "./Shapes.ts"
+
+// -----------------------------------------------------------------------------
+// content
+// -----------------------------------------------------------------------------
+
+const TextBlock = Schema.Struct({
+  type: Schema.Literal("text"),
+  text: Text,
+  citations: maybe(Schema.Array(Free)),
+  ...cached
+})
+
+const Base64 = Schema.Struct({ type: Schema.Literal("base64"), media_type: Text, data: Text })
+
+const ImageBlock = Schema.Struct({ type: Schema.Literal("image"), source: Base64, ...cached })
+
+const DocumentBlock = Schema.Struct({
+  type: Schema.Literal("document"),
+  source: Schema.Union([
+    Base64,
+    Schema.Struct({ type: Schema.Literal("text"), media_type: Text, data: Text }),
+    Schema.Struct({
+      type: Schema.Literal("content"),
+      content: Schema.Union([Text, Schema.Array(Schema.Union([TextBlock, ImageBlock]))])
+    })
+  ]),
+  title: maybe(Text),
+  context: maybe(Text),
+  citations: maybe(Schema.Struct({ enabled: maybe(Flag) })),
+  ...cached
+})
+
+const SearchResultBlock = Schema.Struct({
+  type: Schema.Literal("search_result"),
+  source: Text,
+  title: Text,
+  content: Schema.Array(TextBlock),
+  citations: maybe(Schema.Struct({ enabled: maybe(Flag) })),
+  ...cached
+})
+
+const ToolResultBlock = Schema.Struct({
+  type: Schema.Literal("tool_result"),
+  tool_use_id: Text,
+  content: maybe(
+    Schema.Union([
+      Text,
+      Schema.Array(
+        Schema.Union([
+          TextBlock,
+          ImageBlock,
+          DocumentBlock,
+          SearchResultBlock,
+          Schema.Struct({ type: Schema.Literal("tool_reference"), tool_name: Text })
+        ])
+      )
+    ])
+  ),
+  is_error: maybe(Flag),
+  ...cached
+})
+
+const Block = Schema.Union([
+  TextBlock,
+  ImageBlock,
+  DocumentBlock,
+  SearchResultBlock,
+  Schema.Struct({ type: Schema.Literal("tool_use"), id: Text, name: Text, input: Free, ...cached }),
+  ToolResultBlock,
+  Schema.Struct({ type: Schema.Literal("thinking"), thinking: Text, signature: Text }),
+  Schema.Struct({ type: Schema.Literal("redacted_thinking"), data: Text })
+])
+
+const Message = Schema.Struct({
+  role: Schema.Literals(["user", "assistant", "system"]),
+  content: Schema.Union([Text, Schema.Array(Block)])
+})
+
+// -----------------------------------------------------------------------------
+// tools
+// -----------------------------------------------------------------------------
+
+const Tool = Schema.Struct({
+  type: maybe(Schema.Literal("custom")),
+  name: Text,
+  description: maybe(Text),
+  input_schema: Free,
+  input_examples: maybe(Schema.Array(Free)),
+  strict: maybe(Flag),
+  eager_input_streaming: maybe(Flag),
+  defer_loading: maybe(Flag),
+  ...cached
+})
+
+const ToolChoice = Schema.Struct({
+  type: Schema.Literals(["auto", "any", "tool", "none"]),
+  name: maybe(Text),
+  disable_parallel_tool_use: maybe(Flag)
+})
+
+// -----------------------------------------------------------------------------
+// body
+// -----------------------------------------------------------------------------
+
+const JsonFormat = Schema.Struct({ type: Schema.Literal("json_schema"), schema: Free })
+
+/** Which old turns the provider leaves out of what the model reads. */
+const Edit = Schema.Struct({
+  type: Schema.Literals(["clear_tool_uses_20250919", "clear_thinking_20251015"]),
+  trigger: maybe(Free),
+  keep: maybe(Free),
+  clear_at_least: maybe(Free),
+  exclude_tools: maybe(Schema.Array(Text)),
+  clear_tool_inputs: maybe(Schema.Union([Flag, Schema.Array(Text)]))
+})
+
+const counted = {
+  model: maybe(Text),
+  messages: Schema.Array(Message),
+  system: maybe(Schema.Union([Text, Schema.Array(TextBlock)])),
+  thinking: maybe(Thinking),
+  tool_choice: maybe(ToolChoice),
+  tools: maybe(Schema.Array(Tool)),
+  context_management: maybe(Schema.Struct({ edits: maybe(Schema.Array(Edit)) })),
+  output_config: maybe(Schema.Struct({ effort: maybe(Text), format: maybe(JsonFormat) })),
+  output_format: maybe(JsonFormat)
+}
+
+/** @category models */
+export const CountBody = Schema.Struct(counted)
+
+/** @category models */
+export const Body = Schema.Struct({
+  ...counted,
+  max_tokens: maybe(Count),
+  stop_sequences: maybe(Schema.Array(Text)),
+  stream: maybe(Flag),
+  temperature: maybe(Amount),
+  top_k: maybe(Count),
+  top_p: maybe(Amount)
+})

@@ -1,0 +1,140 @@
+/**
+ * `POST /v1/responses`: what of a request may pass.
+ *
+ * Whatever names something that the provider keeps (an earlier response, a conversation, a file) is refused: those are
+ * the account's, and so every run's. An agent that sends its whole conversation needs none of it.
+ */
+import { Schema } from "effect"
+import { Amount, Count, DataUri, Effort, Flag, Format, Free, maybe, Text } from "./Shapes.ts"
+
+// -----------------------------------------------------------------------------
+// content
+// -----------------------------------------------------------------------------
+
+const Parts = Schema.Union([
+  Schema.Struct({ type: Schema.Literal("input_text"), text: Text }),
+  Schema.Struct({
+    type: Schema.Literal("output_text"),
+    text: Text,
+    annotations: maybe(Schema.Array(Free)),
+    logprobs: maybe(Schema.Array(Free))
+  }),
+  Schema.Struct({ type: Schema.Literal("input_image"), image_url: DataUri, detail: maybe(Text) }),
+  Schema.Struct({ type: Schema.Literal("input_file"), file_data: DataUri, filename: maybe(Text) }),
+  Schema.Struct({ type: Schema.Literals(["summary_text", "reasoning_text", "text"]), text: Text }),
+  Schema.Struct({ type: Schema.Literal("refusal"), refusal: Text })
+])
+
+const Content = Schema.Union([Text, Schema.Array(Parts)])
+
+// -----------------------------------------------------------------------------
+// items
+// -----------------------------------------------------------------------------
+
+const own = { id: maybe(Text), status: maybe(Text) }
+
+const Item = Schema.Union([
+  Schema.Struct({
+    type: Schema.Literal("reasoning"),
+    ...own,
+    summary: Schema.Array(Parts),
+    content: maybe(Schema.Array(Parts)),
+    encrypted_content: maybe(Text)
+  }),
+  Schema.Struct({
+    type: Schema.Literal("function_call"),
+    ...own,
+    call_id: Text,
+    name: Text,
+    namespace: maybe(Text),
+    arguments: Text
+  }),
+  Schema.Struct({ type: Schema.Literal("function_call_output"), ...own, call_id: Text, output: Content }),
+  Schema.Struct({
+    type: Schema.Literal("custom_tool_call"),
+    ...own,
+    call_id: Text,
+    name: Text,
+    input: Text
+  }),
+  Schema.Struct({ type: Schema.Literal("custom_tool_call_output"), ...own, call_id: Text, output: Content }),
+  Schema.Struct({
+    type: Schema.Literals(["compaction", "compaction_summary"]),
+    ...own,
+    encrypted_content: Text
+  }),
+  Schema.Struct({
+    type: Schema.optionalKey(Schema.Literal("message")),
+    ...own,
+    role: Schema.Literals(["user", "assistant", "system", "developer"]),
+    content: Content,
+    phase: maybe(Text)
+  })
+])
+
+// -----------------------------------------------------------------------------
+// tools
+// -----------------------------------------------------------------------------
+
+const Tool = Schema.Union([
+  Schema.Struct({
+    type: Schema.Literal("function"),
+    name: Text,
+    description: maybe(Text),
+    parameters: maybe(Free),
+    strict: maybe(Flag)
+  }),
+  Schema.Struct({
+    type: Schema.Literal("custom"),
+    name: Text,
+    description: maybe(Text),
+    format: maybe(Format)
+  })
+])
+
+const NamedTool = Schema.Struct({ type: Schema.Literals(["function", "custom"]), name: Text })
+
+const ToolChoice = Schema.Union([
+  Schema.Literals(["none", "auto", "required"]),
+  NamedTool,
+  Schema.Struct({ type: Schema.Literal("allowed_tools"), mode: Text, tools: Schema.Array(NamedTool) })
+])
+
+const TextFormat = Schema.Union([
+  Schema.Struct({ type: Schema.Literals(["text", "json_object"]) }),
+  Schema.Struct({
+    type: Schema.Literal("json_schema"),
+    name: Text,
+    description: maybe(Text),
+    schema: maybe(Free),
+    strict: maybe(Flag)
+  })
+])
+
+// -----------------------------------------------------------------------------
+// body
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export const Body = Schema.Struct({
+  model: maybe(Text),
+  input: Schema.Union([Text, Schema.Array(Item)]),
+  instructions: maybe(Text),
+  include: maybe(
+    Schema.Array(Schema.Literals(["reasoning.encrypted_content", "message.output_text.logprobs"]))
+  ),
+  max_output_tokens: maybe(Count),
+  max_tool_calls: maybe(Count),
+  parallel_tool_calls: maybe(Flag),
+  prompt_cache_key: maybe(Text),
+  reasoning: maybe(Effort),
+  stream: maybe(Flag),
+  stream_options: maybe(Schema.Struct({ include_obfuscation: maybe(Flag) })),
+  temperature: maybe(Amount),
+  text: maybe(Schema.Struct({ format: maybe(TextFormat), verbosity: maybe(Text) })),
+  tool_choice: maybe(ToolChoice),
+  tools: maybe(Schema.Array(Tool)),
+  top_logprobs: maybe(Count),
+  top_p: maybe(Amount),
+  truncation: maybe(Text)
+})

@@ -1,0 +1,323 @@
+/**
+ * The audit of a run on the disk: what is said to be written is written, and what cannot be written is said.
+ */
+import { afterEach, assert, describe, it, vi } from "@effect/vitest"
+import { Arbitrary, Effect, Exit, Scope } from "effect"
+import * as fs from "node:fs"
+import { open } from "node:fs/promises"
+import * as os from "node:os"
+import * as path from "node:path"
+import { AuditEntry } from "../src/AuditEntry.ts"
+import * as AuditLog from "../src/AuditLog.ts"
+import * as AuditFile from "../src/internal/AuditFile.ts"
+
+const runId = "run-4f7k2m9q0x1z"
+const MiB = 1024 * 1024
+const digest = "0".repeat(64)
+
+const totals = {
+  usage: {
+    calls: 0,
+    inputTokens: 0,
+    outputTokens: 0,
+    cacheReadTokens: 0,
+    cacheWriteTokens: 0,
+    callsWithoutUsage: 0,
+    callsWithoutCost: 0
+  },
+  callsTotal: 0,
+  toolCallsTotal: 0,
+  refusedTotal: 0
+}
+
+const answered = (path: string): AuditEntry => ({
+  type: "request.answered",
+  requestId: "r",
+  method: "GET",
+  path,
+  status: 200
+})
+
+const ended = (body?: string): AuditEntry => ({
+  type: "call.ended",
+  requestId: "r",
+  callId: "c",
+  status: 200,
+  outcome: "completed",
+  responseBytes: 0,
+  responseDigest: digest,
+  durationMs: 1,
+  ...(body === undefined ? {} : { body })
+})
+
+const directory = Effect.acquireRelease(
+  Effect.sync(() => fs.mkdtempSync(path.join(os.tmpdir(), "audit-file-"))),
+  (made) => Effect.sync(() => fs.rmSync(made, { recursive: true, force: true }))
+)
+
+const acquire = (options: Partial<AuditFile.AuditFileOptions> = {}) =>
+  Effect.flatMap(directory, (parent) => AuditFile.acquire({ parent, runId, bytesMax: 64 * MiB, ...options }))
+
+const append = (file: AuditFile.AuditFile, ...entries: ReadonlyArray<AuditEntry>) =>
+  Effect.promise(() => Promise.all(entries.map((entry) => file.append(entry))))
+
+const close = (file: AuditFile.AuditFile) => Effect.promise(() => file.close(totals))
+
+const verify = (file: AuditFile.AuditFile, ended = true) =>
+  AuditLog.verify(fs.readFileSync(file.path), { runId, head: file.head(), ended })
+
+const types = (file: AuditFile.AuditFile) =>
+  fs
+    .readFileSync(file.path, "utf8")
+    .split("\n")
+    .slice(0, -1)
+    .map((line) => JSON.parse(line).type as string)
+
+/** Every file handle's own `write`. */
+const handles = Effect.promise(async () => {
+  const handle = await open(os.devNull, "w")
+  await handle.close()
+  return Object.getPrototypeOf(handle) as { write: (...args: ReadonlyArray<unknown>) => Promise<unknown> }
+})
+
+const noSpace = Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" })
+
+/** A second later, as far as it matters here. */
+const later = () => {
+  const now = performance.now.bind(performance)
+  vi.spyOn(performance, "now").mockImplementation(() => now() + 2000)
+}
+
+afterEach(() => void vi.restoreAllMocks())
+
+describe("AuditFile", () => {
+  it.effect("has it on the disk when it says so, in order, for this user only", () =>
+    Effect.gen(function* () {
+      const file = yield* acquire()
+      for (const name of ["/a", "/b"]) {
+        assert.deepStrictEqual(yield* append(file, answered(name)), [true])
+        assert.include(fs.readFileSync(file.path, "utf8"), `"path":"${name}"`)
+      }
+      yield* close(file)
+      assert.deepStrictEqual(types(file), ["request.answered", "request.answered", "run.closed"])
+      assert.strictEqual(file.head().entries, 3)
+      assert.strictEqual(verify(file)._tag, "Whole")
+      assert.strictEqual(fs.statSync(file.path).mode & 0o777, 0o600)
+      assert.strictEqual(fs.statSync(path.dirname(file.path)).mode & 0o777, 0o700)
+    })
+  )
+
+  it.effect.prop(
+    "is whole, whatever is appended, and however much of it at the same time",
+    [Arbitrary.array(Arbitrary.array(Arbitrary.schema(AuditEntry), { maxLength: 4 }), { maxLength: 4 })],
+    ([groups]) =>
+      Effect.gen(function* () {
+        const file = yield* acquire()
+        const mine = groups.map((group) =>
+          group.map((entry): AuditEntry =>
+            entry.type === "run.opened"
+              ? { ...entry, runId }
+              : entry.type === "run.closed"
+                ? answered("/")
+                : entry
+          )
+        )
+        for (const group of mine)
+          assert.deepStrictEqual(
+            yield* append(file, ...group),
+            group.map(() => true)
+          )
+        yield* close(file)
+        assert.deepStrictEqual(types(file), [...mine.flat().map(({ type }) => type), "run.closed"])
+        assert.strictEqual(verify(file)._tag, "Whole")
+      }).pipe(Effect.scoped),
+    { arbitrary: { runs: 30 } }
+  )
+
+  it.effect("writes together what comes together", () =>
+    Effect.gen(function* () {
+      const write = vi.spyOn(yield* handles, "write")
+      const file = yield* acquire()
+      yield* append(file, ...Array.from({ length: 100 }, (_, index) => answered(`/${index}`)))
+      assert.strictEqual(write.mock.calls.length, 1)
+      assert.strictEqual(file.head().entries, 100)
+      assert.strictEqual(verify(file, false)._tag, "Whole")
+    })
+  )
+
+  it.effect(
+    "is nobody's to make before: a file, a directory or a link that is there already is a fault",
+    () =>
+      Effect.gen(function* () {
+        const parent = yield* directory
+        const elsewhere = yield* directory
+        for (const plant of [
+          () => fs.mkdirSync(path.join(parent, "audit")),
+          () => fs.symlinkSync(elsewhere, path.join(parent, "audit")),
+          () => fs.writeFileSync(path.join(parent, "audit"), "")
+        ]) {
+          plant()
+          const problem = yield* Effect.flip(acquire({ parent }))
+          assert.strictEqual(problem._tag, "ProxyFailed")
+          assert.include(problem.message, "the run's audit cannot be made")
+          fs.rmSync(path.join(parent, "audit"), { recursive: true })
+        }
+        assert.deepStrictEqual(fs.readdirSync(elsewhere), [])
+      })
+  )
+
+  it.effect("takes nothing after its last entry", () =>
+    Effect.gen(function* () {
+      const file = yield* acquire()
+      const [first, late, again] = yield* Effect.promise(() =>
+        Promise.all([
+          file.append(answered("/a")),
+          file.close(totals).then(() => file.append(ended())),
+          file.close(totals)
+        ])
+      )
+      assert.deepStrictEqual([first, late, again], [true, false, undefined])
+      assert.deepStrictEqual(types(file), ["request.answered", "run.closed"])
+    })
+  )
+
+  it.effect("lets what is being written end when its scope closes, and keeps no handle", () =>
+    Effect.gen(function* () {
+      const parent = yield* directory
+      const scope = yield* Scope.make()
+      const file = yield* AuditFile.acquire({ parent, runId, bytesMax: MiB }).pipe(Scope.provide(scope))
+      const writing = file.append(answered("/a"))
+      yield* Scope.close(scope, Exit.void)
+      assert.isTrue(yield* Effect.promise(() => writing))
+      assert.deepStrictEqual(types(file), ["request.answered"])
+      const held = fs.readdirSync("/proc/self/fd").flatMap((fd) => {
+        try {
+          return [fs.readlinkSync(`/proc/self/fd/${fd}`)]
+        } catch {
+          return []
+        }
+      })
+      assert.notInclude(held, file.path)
+    })
+  )
+
+  it.effect("ends with the run where nothing is kept", () =>
+    Effect.gen(function* () {
+      const name = yield* Effect.gen(function* () {
+        const file = yield* AuditFile.acquire({ runId, bytesMax: MiB })
+        assert.deepStrictEqual(yield* append(file, answered("/a")), [true])
+        assert.isTrue(fs.existsSync(file.path))
+        return file.path
+      }).pipe(Effect.scoped)
+      assert.isFalse(fs.existsSync(path.dirname(path.dirname(name))))
+    })
+  )
+})
+
+describe("an audit that is full", () => {
+  it.effect("lets nothing begin, has room for what had begun and for its end, and says so", () =>
+    Effect.gen(function* () {
+      const bytesMax = 64 * 1024
+      const file = yield* acquire({ bytesMax })
+      let begun = 0
+      while ((yield* append(file, answered("/".repeat(300))))[0]) begun += 1
+      assert.isAbove(begun, 30)
+      const problem = yield* Effect.flip(file.failure)
+      assert.strictEqual(problem._tag, "ProxyFailed")
+      assert.include(problem.message, `the run's audit is full, at ${bytesMax} bytes`)
+
+      // Not even what is small enough.
+      assert.deepStrictEqual(yield* append(file, answered("/"), ended(), answered("/")), [false, true, false])
+      // A body that does not fit is left out; that the call ended is not.
+      assert.deepStrictEqual(yield* append(file, ended("x".repeat(bytesMax))), [true])
+      while ((yield* append(file, ended()))[0]);
+      yield* close(file)
+      assert.strictEqual(types(file).at(-1), "run.closed")
+      assert.isAtMost(fs.statSync(file.path).size, bytesMax)
+      assert.strictEqual(verify(file)._tag, "Whole")
+    })
+  )
+
+  it.effect("counts what is still to be written", () =>
+    Effect.gen(function* () {
+      const bytesMax = 64 * 1024
+      const file = yield* acquire({ bytesMax })
+      const written = yield* append(file, ...Array.from({ length: 1000 }, () => answered("/")))
+      assert.isTrue(written.includes(false))
+      assert.isAtMost(fs.statSync(file.path).size, bytesMax)
+      assert.strictEqual(verify(file, false)._tag, "Whole")
+    })
+  )
+})
+
+describe("an audit that cannot be written", () => {
+  it.effect("on a full disk is a fault; its head is what is there in whole lines", () =>
+    Effect.gen(function* () {
+      const file = yield* acquire()
+      yield* append(file, answered("/a"))
+      const prototype = yield* handles
+      const original = prototype.write
+      let room = 700
+      vi.spyOn(prototype, "write").mockImplementation(async function (this: unknown, bytes, from, length) {
+        const part = Math.min(room, length as number)
+        if (part === 0) throw noSpace
+        room -= part
+        return original.call(this, bytes, from, part)
+      })
+      const written = yield* append(file, answered("/b"), answered("/c"), answered("/d"), answered("/e"))
+      assert.deepStrictEqual(written, [false, false, false, false])
+      const problem = yield* Effect.flip(file.failure)
+      assert.include(problem.message, "the run's audit cannot be written: ENOSPC")
+      vi.restoreAllMocks()
+
+      assert.deepStrictEqual(yield* append(file, answered("/f"), ended()), [false, false])
+      yield* close(file)
+      assert.strictEqual(file.head().entries, 1 + types(file).length - 1)
+      assert.isAbove(file.head().entries, 1)
+      const verdict = verify(file)
+      assert.strictEqual(verdict._tag === "Broken" && verdict.problem.kind, "cut")
+      assert.strictEqual(verify(file, false)._tag, "Whole")
+    })
+  )
+
+  const touches: ReadonlyArray<readonly [what: string, touch: (name: string) => void, says: string]> = [
+    ["was removed", (name) => fs.rmSync(name), "it was removed"],
+    ["was put away and replaced", replace, "another file was put in its place"],
+    ["was cut", (name) => fs.truncateSync(name, 10), "it was cut or written to by another"],
+    [
+      "was written to by another",
+      (name) => fs.appendFileSync(name, "x"),
+      "it was cut or written to by another"
+    ]
+  ]
+  for (const [what, touch, says] of touches) {
+    it.effect(`because it ${what} is a fault before the next line is written`, () =>
+      Effect.gen(function* () {
+        const file = yield* acquire()
+        yield* append(file, answered("/a"))
+        touch(file.path)
+        later()
+        assert.deepStrictEqual(yield* append(file, answered("/b")), [false])
+        const problem = yield* Effect.flip(file.failure)
+        assert.include(problem.message, says)
+        assert.strictEqual(file.head().entries, 1)
+      })
+    )
+
+    it.effect(`because it ${what} is a fault at its end at the latest`, () =>
+      Effect.gen(function* () {
+        const file = yield* acquire()
+        yield* append(file, answered("/a"))
+        touch(file.path)
+        yield* close(file)
+        assert.include((yield* Effect.flip(file.failure)).message, says)
+      })
+    )
+  }
+})
+
+function replace(name: string): void {
+  const bytes = fs.readFileSync(name)
+  fs.renameSync(name, `${name}.old`)
+  fs.writeFileSync(name, bytes)
+}

@@ -1,0 +1,448 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Schema } from "effect"
+import { LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
+import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
+import * as Budget from "../src/Budget.ts"
+import * as Prices from "../src/Prices.ts"
+
+const defaults = { concurrentCallsMax: 100, requestsPerSecondMax: 1000 }
+const prices: Prices.Prices = { m: { input: 1_000_000, output: 2_000_000 } }
+
+const ledger = (budget: Partial<LlmBudget> | undefined, options: Partial<Budget.LedgerOptions> = {}) =>
+  Budget.make(budget === undefined ? undefined : { onExhausted: "refuse", ...budget }, {
+    defaults,
+    ...options
+  })
+
+const isRefusal = (begun: Budget.Ticket | Budget.Refusal): begun is Budget.Refusal => "exhaustion" in begun
+
+const begin = (of: Budget.Ledger, call: Partial<Budget.Call> = {}): Budget.Ticket => {
+  const begun = of.begin({ model: "m", requestBytes: 3, ...call })
+  if (isRefusal(begun)) return assert.fail(begun.detail)
+  return begun
+}
+
+const refusal = (of: Budget.Ledger, call: Partial<Budget.Call> = {}): Budget.Refusal => {
+  const begun = of.begin({ model: "m", requestBytes: 3, ...call })
+  return isRefusal(begun) ? begun : assert.fail("the call passed")
+}
+
+const call = (of: Budget.Ledger, usage: LlmUsage | undefined, end: Partial<Budget.CallEnd> = {}) =>
+  of.end(begin(of), { answered: true, responseBytes: 30, ...(usage === undefined ? {} : { usage }), ...end })
+
+const nothing = {
+  calls: 0,
+  inputTokens: 0,
+  outputTokens: 0,
+  cacheReadTokens: 0,
+  cacheWriteTokens: 0,
+  callsWithoutUsage: 0,
+  callsWithoutCost: 0
+}
+
+describe("Budget totals", () => {
+  it("are what the upstream said, call by call", () => {
+    const of = ledger(undefined)
+    assert.deepStrictEqual(of.total(), nothing)
+    call(of, { inputTokens: 10, outputTokens: 5, cacheReadTokens: 4, cacheWriteTokens: 1, costUsd: 0.5 })
+    call(of, { inputTokens: 1, outputTokens: 0, costUsd: 0 })
+    assert.deepStrictEqual(of.total(), {
+      calls: 2,
+      inputTokens: 11,
+      outputTokens: 5,
+      cacheReadTokens: 4,
+      cacheWriteTokens: 1,
+      costUsd: 0.5,
+      callsWithoutUsage: 0,
+      callsWithoutCost: 0
+    })
+  })
+
+  it("do not hold a call whose usage never came, and say so", () => {
+    const of = ledger(undefined)
+    call(of, undefined)
+    assert.deepStrictEqual(of.total(), { ...nothing, calls: 1, callsWithoutUsage: 1, callsWithoutCost: 1 })
+  })
+
+  it("hold what was told of a call that was told in part, and say that it was not all", () => {
+    const of = ledger(undefined, { prices })
+    call(of, { inputTokens: 7 })
+    assert.deepStrictEqual(of.total(), {
+      ...nothing,
+      calls: 1,
+      inputTokens: 7,
+      callsWithoutUsage: 1,
+      callsWithoutCost: 1
+    })
+  })
+
+  it("an upstream's error is a call, and no more than that", () => {
+    const of = ledger({ inputTokensMax: 1, outputTokensMax: 1, costUsdMax: 1 })
+    call(of, undefined, { answered: false, responseBytes: 9999 })
+    assert.deepStrictEqual(of.total(), { ...nothing, calls: 1 })
+    begin(of)
+  })
+
+  it("the cost is the upstream's own, else that of the prices, else unknown", () => {
+    const of = ledger(undefined, {
+      prices: { m: { input: 1_000_000, output: 2_000_000, cacheRead: 100_000, cacheWrite: 1_500_000 } }
+    })
+    const costs = (usage: LlmUsage) => {
+      const before = of.total().costUsd ?? 0
+      call(of, usage)
+      return Math.round(((of.total().costUsd ?? 0) - before) * 1000) / 1000
+    }
+    assert.strictEqual(costs({ inputTokens: 10, outputTokens: 5, costUsd: 3 }), 3)
+    assert.strictEqual(costs({ inputTokens: 10, outputTokens: 5 }), 20)
+    assert.strictEqual(
+      costs({ inputTokens: 10, outputTokens: 5, cacheReadTokens: 5, cacheWriteTokens: 2 }),
+      16.5
+    )
+    assert.strictEqual(of.total().callsWithoutCost, 0)
+    of.end(begin(of, { model: "__proto__" }), {
+      usage: { inputTokens: 1, outputTokens: 1 },
+      responseBytes: 1,
+      answered: true
+    })
+    assert.strictEqual(of.total().callsWithoutCost, 1)
+  })
+
+  it("a call that ends twice, or never began, changes nothing", () => {
+    const of = ledger({ bytesMax: 1000 })
+    const ticket = begin(of)
+    const end = { usage: { inputTokens: 5, outputTokens: 6, costUsd: 1 }, responseBytes: 10, answered: true }
+    of.end(ticket, end)
+    const total = of.total()
+    of.end(ticket, end)
+    of.end({ ...ticket }, end)
+    assert.deepStrictEqual(of.total(), total)
+  })
+})
+
+describe("Budget spent for good", () => {
+  const final = (found: Budget.Refusal) => {
+    assert.isTrue(found.final)
+    assert.isUndefined(found.retryAfterSeconds)
+    assert.include(found.detail, "No further call will pass")
+    return found.exhaustion
+  }
+
+  it("calls", () => {
+    const of = ledger({ callsMax: 2 })
+    call(of, undefined)
+    const under = begin(of)
+    assert.isUndefined(of.exhausted())
+    assert.deepStrictEqual(final(refusal(of)), { budget: "calls", limit: 2, used: 2 })
+    of.end(under, { responseBytes: 0, answered: false })
+    assert.deepStrictEqual(of.exhausted(), { budget: "calls", limit: 2, used: 2 })
+  })
+
+  it("tokens that were told", () => {
+    const input = ledger({ inputTokensMax: 100 })
+    call(input, { inputTokens: 99, outputTokens: 1 })
+    call(input, { inputTokens: 40, outputTokens: 1 })
+    assert.deepStrictEqual(final(refusal(input)), { budget: "input_tokens", limit: 100, used: 139 })
+
+    const output = ledger({ outputTokensMax: 100 })
+    call(output, { inputTokens: 500, outputTokens: 60 })
+    assert.strictEqual(output.remainingOutputTokens(), 40)
+    call(output, { inputTokens: 1, outputTokens: 40 })
+    assert.strictEqual(output.remainingOutputTokens(), 0)
+    assert.deepStrictEqual(final(refusal(output)), { budget: "output_tokens", limit: 100, used: 100 })
+  })
+
+  it("tokens that were never told, by an estimate", () => {
+    const output = ledger({ outputTokensMax: 100 })
+    call(output, undefined, { responseBytes: 298 })
+    assert.deepStrictEqual(final(refusal(output)), { budget: "output_tokens", limit: 100, used: 100 })
+    assert.strictEqual(output.total().outputTokens, 0)
+
+    const input = ledger({ inputTokensMax: 100 })
+    input.end(begin(input, { requestBytes: 301 }), { responseBytes: 0, answered: true })
+    assert.deepStrictEqual(final(refusal(input)), { budget: "input_tokens", limit: 100, used: 101 })
+
+    const least = ledger({ outputTokensMax: 1 })
+    call(least, { inputTokens: 3 }, { responseBytes: 0 })
+    assert.deepStrictEqual(final(refusal(least)), { budget: "output_tokens", limit: 1, used: 1 })
+  })
+
+  it("bytes, of requests when they go and of answers when they are over", () => {
+    const of = ledger({ bytesMax: 100 })
+    const first = begin(of, { requestBytes: 40 })
+    begin(of, { requestBytes: 40 })
+    of.end(first, { responseBytes: 15, answered: false })
+    begin(of, { requestBytes: 5 })
+    assert.deepStrictEqual(final(refusal(of, { requestBytes: 1 })), {
+      budget: "bytes",
+      limit: 100,
+      used: 101
+    })
+  })
+
+  it("money", () => {
+    const told = ledger({ costUsdMax: 0.3 })
+    for (const costUsd of [0.1, 0.1]) call(told, { costUsd, inputTokens: 1, outputTokens: 1 })
+    call(told, { costUsd: 0.1, inputTokens: 1, outputTokens: 1 })
+    const found = refusal(told)
+    assert.strictEqual(final(found).budget, "cost_usd")
+    assert.include(found.detail, "0.3 US dollars is spent (0.3 used)")
+
+    const priced = ledger({ costUsdMax: 20 }, { prices })
+    call(priced, { inputTokens: 10, outputTokens: 5 })
+    assert.deepStrictEqual(final(refusal(priced)), { budget: "cost_usd", limit: 20, used: 20 })
+  })
+
+  it("money that nobody tells: the next call is refused, and says what would help", () => {
+    const of = ledger({ costUsdMax: 10 })
+    call(of, { inputTokens: 1, outputTokens: 1, costUsd: 1 })
+    call(of, { inputTokens: 1, outputTokens: 1 })
+    const found = refusal(of)
+    assert.deepStrictEqual(final(found), { budget: "cost_usd", limit: 10, used: 1 })
+    assert.include(found.detail, "the cost of a call is unknown")
+    assert.include(found.detail, "give prices")
+    assert.include(found.detail, "include_cost_in_streaming_usage")
+
+    const hungUp = ledger({ costUsdMax: 10 })
+    call(hungUp, undefined)
+    assert.strictEqual(final(refusal(hungUp)).budget, "cost_usd")
+
+    const failed = ledger({ costUsdMax: 10 })
+    call(failed, undefined, { answered: false })
+    begin(failed)
+  })
+
+  it("with prices, a call that was cut off is held against the money by its estimate", () => {
+    const of = ledger({ costUsdMax: 40 }, { prices })
+    // 1 token in, 10 out.
+    call(of, undefined)
+    begin(of)
+    const cut = ledger({ costUsdMax: 21 }, { prices })
+    call(cut, undefined)
+    assert.deepStrictEqual(final(refusal(cut)), { budget: "cost_usd", limit: 21, used: 21 })
+    assert.deepStrictEqual(cut.total(), { ...nothing, calls: 1, callsWithoutUsage: 1, callsWithoutCost: 1 })
+  })
+
+  it("the first that was spent stays the reason, whatever would fit again", () => {
+    const of = ledger({ bytesMax: 100, callsMax: 3 })
+    refusal(of, { requestBytes: 200 })
+    const first = { budget: "bytes", limit: 100, used: 200 }
+    assert.deepStrictEqual(refusal(of, { requestBytes: 1 }).exhaustion, first)
+    assert.deepStrictEqual(of.exhausted(), first)
+    assert.strictEqual(of.total().calls, 0)
+  })
+
+  it("what is spent is said before what passes", () => {
+    const of = ledger({ concurrentCallsMax: 1, inputTokensMax: 100, outputTokensMax: 10 })
+    begin(of, { requestBytes: 297 })
+    assert.strictEqual(refusal(of).exhaustion.budget, "concurrent_calls")
+    const both = ledger({ inputTokensMax: 100, outputTokensMax: 10 })
+    const told = begin(both)
+    begin(both, { requestBytes: 300 })
+    both.end(told, { usage: { inputTokens: 1, outputTokens: 10 }, responseBytes: 0, answered: true })
+    assert.strictEqual(refusal(both).exhaustion.budget, "output_tokens")
+  })
+})
+
+describe("Budget that passes again", () => {
+  const passing = (found: Budget.Refusal) => {
+    assert.isFalse(found.final)
+    assert.isAbove(found.retryAfterSeconds ?? 0, 0)
+    assert.include(found.detail, "try again")
+    return found.exhaustion
+  }
+
+  it("calls at one time", () => {
+    for (const of of [
+      ledger({ concurrentCallsMax: 2 }),
+      ledger(undefined, { defaults: { ...defaults, concurrentCallsMax: 2 } })
+    ]) {
+      const first = begin(of)
+      begin(of)
+      assert.deepStrictEqual(passing(refusal(of)), { budget: "concurrent_calls", limit: 2, used: 2 })
+      of.end(first, { responseBytes: 0, answered: false })
+      begin(of)
+      assert.isUndefined(of.exhausted())
+      assert.strictEqual(of.total().calls, 3)
+    }
+  })
+
+  it("tokens that calls under way may come to", () => {
+    const of = ledger({ inputTokensMax: 100 })
+    const first = begin(of, { requestBytes: 300 })
+    assert.deepStrictEqual(passing(refusal(of)), { budget: "input_tokens", limit: 100, used: 100 })
+    of.end(first, { usage: { inputTokens: 10, outputTokens: 1 }, responseBytes: 0, answered: true })
+    begin(of)
+
+    const output = ledger({ outputTokensMax: 100 })
+    const capped = begin(output, { outputTokensMax: 60 })
+    assert.strictEqual(output.remainingOutputTokens(), 40)
+    assert.deepStrictEqual(passing(refusal(output, { outputTokensMax: 41 })), {
+      budget: "output_tokens",
+      limit: 100,
+      used: 60
+    })
+    begin(output, { outputTokensMax: 40 })
+    assert.strictEqual(output.remainingOutputTokens(), 0)
+    output.end(capped, { usage: { inputTokens: 1, outputTokens: 5 }, responseBytes: 0, answered: true })
+    assert.strictEqual(output.remainingOutputTokens(), 55)
+    assert.isUndefined(output.exhausted())
+  })
+
+  it("a call alone passes with a cap from before: it can only overshoot by itself", () => {
+    const of = ledger({ outputTokensMax: 100 })
+    call(of, { inputTokens: 1, outputTokens: 90 })
+    begin(of, { outputTokensMax: 100 })
+    assert.strictEqual(of.remainingOutputTokens(), 0)
+  })
+
+  it("money that calls under way may come to", () => {
+    const of = ledger({ costUsdMax: 100 }, { prices })
+    const first = begin(of, { outputTokensMax: 50 })
+    assert.deepStrictEqual(passing(refusal(of)), { budget: "cost_usd", limit: 100, used: 101 })
+    of.end(first, { usage: { inputTokens: 1, outputTokens: 1 }, responseBytes: 0, answered: true })
+    begin(of)
+  })
+
+  it("requests in a second: a second's worth at once, then as time goes by", () => {
+    const of = ledger({ requestsPerSecondMax: 4 })
+    const passes = (nowMillis: number) => of.request(nowMillis) === undefined
+    assert.deepStrictEqual([0, 0, 0, 0, 0].map(passes), [true, true, true, true, false])
+    const found = of.request(100)!
+    assert.deepStrictEqual(passing(found), { budget: "requests_per_second", limit: 4, used: 4 })
+    assert.closeTo(found.retryAfterSeconds!, 0.15, 1e-9)
+    assert.deepStrictEqual([249, 250, 251, 500, 500].map(passes), [false, true, false, true, false])
+    // A day off does not save up.
+    assert.deepStrictEqual([9e7, 9e7, 9e7, 9e7, 9e7].map(passes), [true, true, true, true, false])
+    // A clock that goes back gives nothing, and takes nothing.
+    assert.deepStrictEqual([0, 8e7, 9e7, 9e7 + 250].map(passes), [false, false, false, true])
+    assert.isUndefined(of.exhausted())
+  })
+})
+
+describe("Budget in any order of things", () => {
+  const Step = Schema.Struct({
+    begin: Schema.Boolean,
+    which: Schema.Int,
+    bytes: Schema.Int,
+    answered: Schema.Boolean,
+    usage: Schema.optionalKey(LlmUsage),
+    capped: Schema.Boolean
+  })
+  const Limits = Schema.Struct({
+    callsMax: Schema.Int,
+    concurrentCallsMax: Schema.Int,
+    inputTokensMax: Schema.Int,
+    outputTokensMax: Schema.Int,
+    priced: Schema.Boolean
+  })
+  const small = (value: number, max: number) => 1 + (Math.abs(value) % max)
+  /** As a model is bound to answer: no more than its cap, and about as much input as was estimated. */
+  const within = (usage: LlmUsage | undefined, ticket: Budget.Ticket): LlmUsage | undefined =>
+    usage === undefined
+      ? undefined
+      : {
+          ...usage,
+          inputTokens: (usage.inputTokens ?? 0) % (ticket.reserved.inputTokens + 1),
+          outputTokens: (usage.outputTokens ?? 0) % (ticket.reserved.outputTokens + 1)
+        }
+
+  it.prop(
+    "no more passes than may, totals are the sum of what ended, and nothing is ever taken back",
+    [Limits, Schema.Array(Step)],
+    ([limits, steps]) => {
+      const budget = {
+        callsMax: small(limits.callsMax, 12),
+        concurrentCallsMax: small(limits.concurrentCallsMax, 5),
+        inputTokensMax: small(limits.inputTokensMax, 400),
+        outputTokensMax: small(limits.outputTokensMax, 400)
+      }
+      const of = ledger(budget, limits.priced ? { prices } : {})
+      const open: Array<Budget.Ticket> = []
+      const sum = { ...nothing }
+      let charged = 0
+      let first: unknown
+      for (const step of steps.flatMap((one) => [{ ...one, begin: true }, one])) {
+        const before = of.total()
+        if (step.begin) {
+          const left = of.remainingOutputTokens()!
+          const cap = step.capped ? small(step.which, 50) : Math.max(1, left)
+          const begun = of.begin({ model: "m", requestBytes: small(step.bytes, 300), outputTokensMax: cap })
+          if (isRefusal(begun)) {
+            if (begun.final) first ??= begun.exhaustion
+            if (begun.final) assert.deepStrictEqual(begun.exhaustion, first)
+          } else {
+            assert.isUndefined(first)
+            open.push(begun)
+            sum.calls += 1
+          }
+        } else if (open.length > 0) {
+          const [ticket] = open.splice(Math.abs(step.which) % open.length, 1)
+          const usage = within(step.usage, ticket!)
+          const end = { responseBytes: 0, answered: step.answered, ...(usage === undefined ? {} : { usage }) }
+          of.end(ticket!, end)
+          of.end(ticket!, { ...end, responseBytes: 1e9 })
+          sum.inputTokens += usage?.inputTokens ?? 0
+          sum.outputTokens += usage?.outputTokens ?? 0
+          sum.cacheReadTokens += usage?.cacheReadTokens ?? 0
+          sum.cacheWriteTokens += usage?.cacheWriteTokens ?? 0
+          if (usage === undefined && step.answered) sum.callsWithoutUsage += 1
+          charged +=
+            usage === undefined ? (step.answered ? ticket!.reserved.inputTokens : 0) : usage.inputTokens!
+        }
+        const total = of.total()
+        assert.isAtMost(open.length, budget.concurrentCallsMax)
+        assert.isAtMost(total.calls, budget.callsMax)
+        assert.deepInclude(total, { ...sum, callsWithoutCost: total.callsWithoutCost })
+        assert.isTrue(Schema.is(LlmUsageTotal)(total))
+        for (const [name, value] of Object.entries(before))
+          assert.isAtLeast(total[name as keyof LlmUsageTotal] ?? 0, value)
+        assert.deepStrictEqual(of.exhausted(), first)
+        // Not by as many as there were at once, but by what one call may have.
+        assert.isBelow(charged, budget.inputTokensMax + 100)
+        assert.isAtMost(total.outputTokens, budget.outputTokensMax + 50)
+      }
+    },
+    { arbitrary: { runs: 1000, seed: "budget-steps" } }
+  )
+
+  it.prop(
+    "the rate is never exceeded in any second",
+    [Schema.Int, Schema.Array(Schema.Int)],
+    ([max, waits]) => {
+      const perSecondMax = small(max, 20)
+      const of = ledger({ requestsPerSecondMax: perSecondMax })
+      const passed: Array<number> = []
+      let nowMillis = 0
+      for (const wait of waits.flatMap((wait) => [wait, 0, 0, 0, 0])) {
+        nowMillis += Math.abs(wait) % 300
+        if (of.request(nowMillis) === undefined) passed.push(nowMillis)
+      }
+      for (const [index, at] of passed.entries()) {
+        const within = passed.slice(index).filter((later) => later < at + 1000).length
+        // The bucket may have been full at the beginning of the second, and fills once in it.
+        assert.isAtMost(within, 2 * perSecondMax)
+      }
+      assert.isAtMost(passed.length, perSecondMax + Math.ceil((nowMillis * perSecondMax) / 1000))
+    }
+  )
+})
+
+describe("Prices", () => {
+  it("a model without a price, or tokens that were not told, cost what is not known", () => {
+    assert.isUndefined(Prices.costOf(prices, "other", { inputTokens: 1, outputTokens: 1 }))
+    assert.isUndefined(Prices.costOf(prices, "toString", { inputTokens: 1, outputTokens: 1 }))
+    assert.isUndefined(Prices.costOf(undefined, "m", { inputTokens: 1, outputTokens: 1 }))
+    assert.isUndefined(Prices.costOf(prices, "m", { inputTokens: 1 }))
+    assert.isUndefined(Prices.costOf(prices, "m", { outputTokens: 1 }))
+  })
+
+  it("what is said of a cache never makes more input than there was", () => {
+    const cached = { m: { input: 1_000_000, output: 0, cacheRead: 500_000, cacheWrite: 2_000_000 } }
+    const cost = (cacheReadTokens: number, cacheWriteTokens: number) =>
+      Prices.costOf(cached, "m", { inputTokens: 10, outputTokens: 0, cacheReadTokens, cacheWriteTokens })
+    assert.deepStrictEqual(
+      [cost(0, 0), cost(10, 0), cost(0, 10), cost(99, 99), cost(4, 99)],
+      [10, 5, 20, 5, 14]
+    )
+  })
+})

@@ -1,0 +1,367 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as Canary from "@cogni/sandbox-core/Canary"
+import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
+import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { Deferred, Effect, Fiber, Layer, Redacted } from "effect"
+import * as net from "node:net"
+import * as AuditLog from "../src/AuditLog.ts"
+import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
+import * as CurrentTime from "../src/tools/CurrentTime.ts"
+import * as Gateway from "./GatewaySocket.ts"
+
+LlmProxyContract.suite(
+  "gateway, in process",
+  GatewayLlmProxy.layer({ url: "http://127.0.0.1:4000", key: Redacted.make(Gateway.key) }).pipe(
+    Layer.provide(MemoryContainerRuntime.layer())
+  )
+)
+
+const usage = { prompt_tokens: 7, completion_tokens: 3, total_tokens: 10 }
+const answered = { _tag: "Answer", body: JSON.stringify({ ok: true, usage }) } as const
+
+const stream = (...events: ReadonlyArray<string>) =>
+  ({
+    _tag: "Answer",
+    headers: { "content-type": "text/event-stream", "x-litellm-model-api-base": "http://secret" },
+    body: events.map((event) => `data: ${event}\n\n`).join("")
+  }) as const
+
+const errorOf = (answer: Gateway.Answer) => JSON.parse(answer.body).error
+
+/** The audit is whole, and holds no key. */
+const sound = Effect.fnUntraced(function* (gateway: Effect.Success<ReturnType<typeof Gateway.make>>) {
+  const traffic = yield* gateway.endpoint.finish
+  const log = yield* gateway.audit
+  const verdict = AuditLog.verify(Buffer.from(log), {
+    runId: gateway.runId,
+    head: traffic.auditHead,
+    ended: true
+  })
+  assert.strictEqual(verdict._tag, "Whole", JSON.stringify(verdict))
+  assert.notInclude(log, Gateway.key.slice(-8))
+  const entries = log
+    .trimEnd()
+    .split("\n")
+    .map((line): Record<string, unknown> => JSON.parse(line))
+  return { traffic, entries }
+})
+
+describe("GatewayLlmProxy", () => {
+  it.live("passes a call on, rebuilt, with our identity and one credential", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ script: [answered] })
+      const answer = yield* gateway.send(
+        Gateway.http(Gateway.chat({ user: "evil", api_base: "http://evil", metadata: { a: 1 } }), {
+          headers: [
+            "x-litellm-customer-id: evil",
+            "Authorization: Bearer evil",
+            "x-litellm-call-id: evil",
+            "x-api-key: evil",
+            "anthropic-beta: files-api-2025-04-14,interleaved-thinking-2025-05-14"
+          ]
+        })
+      )
+      assert.strictEqual(answer.status, 200, answer.text)
+      const [received] = yield* gateway.upstream.received
+      const headers = received!.headers.map(([name, value]) => [name.toLowerCase(), value] as const)
+      assert.deepStrictEqual(headers.map(([name]) => name).toSorted(), [
+        "accept",
+        "accept-encoding",
+        "anthropic-beta",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "x-litellm-call-id",
+        "x-litellm-customer-id",
+        "x-litellm-end-user-id",
+        "x-litellm-spend-logs-metadata"
+      ])
+      const byName = new Map(headers)
+      assert.strictEqual(byName.get("authorization"), `Bearer ${Gateway.key}`)
+      assert.strictEqual(byName.get("x-litellm-customer-id"), "contract")
+      assert.strictEqual(byName.get("anthropic-beta"), "interleaved-thinking-2025-05-14")
+      const { entries, traffic } = yield* sound(gateway)
+      assert.deepStrictEqual(traffic.usage, {
+        calls: 1,
+        inputTokens: 7,
+        outputTokens: 3,
+        cacheReadTokens: 0,
+        cacheWriteTokens: 0,
+        callsWithoutUsage: 0,
+        callsWithoutCost: 1
+      })
+      assert.deepStrictEqual(
+        entries.map(({ type }) => type),
+        ["run.opened", "call.started", "call.ended", "run.closed"]
+      )
+      assert.deepStrictEqual(entries[1]!["dropped"], ["user", "api_base", "metadata"])
+      assert.strictEqual(entries[1]!["callId"], byName.get("x-litellm-call-id"))
+      assert.strictEqual(traffic.calls[0]!.callId, byName.get("x-litellm-call-id"))
+      assert.strictEqual(traffic.calls[0]!.outcome, "completed")
+    })
+  )
+
+  it.live("a stream passes byte by byte, but for the usage that the agent did not ask for", () =>
+    Effect.gen(function* () {
+      const word = '{"choices":[{"index":0,"delta":{"content":"hi"}}]}'
+      const last = JSON.stringify({ choices: [], usage })
+      const gateway = yield* Gateway.make({ script: [stream(word, last, "[DONE]")] })
+      const quiet = yield* gateway.send(Gateway.http(Gateway.chat({ stream: true })))
+      assert.include(quiet.text, `data: ${word}\n\ndata: [DONE]\n\n`)
+      assert.isFalse([...quiet.headers.keys()].some((name) => name.startsWith("x-litellm")))
+      const asked = yield* gateway.send(
+        Gateway.http(Gateway.chat({ stream: true, stream_options: { include_usage: true } }))
+      )
+      assert.include(asked.text, `data: ${last}\n\ndata: [DONE]\n\n`)
+      const { traffic } = yield* sound(gateway)
+      assert.strictEqual(traffic.usage?.inputTokens, 14)
+      assert.strictEqual(traffic.usage?.callsWithoutUsage, 0)
+    })
+  )
+
+  it.live("events arrive as they are sent, and hanging up ends the upstream's work at once", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ script: [{ _tag: "SlowStream", events: 1000, pauseMillis: 5 }] })
+      const seen = yield* Effect.callback<string>((resume) => {
+        const socket = net.connect(gateway.socketPath)
+        let text = ""
+        socket.on("data", (data) => {
+          text += data.toString("latin1")
+          if (!text.includes('"content":"3 "')) return
+          socket.destroy()
+          resume(Effect.succeed(text))
+        })
+        socket.write(Gateway.http(Gateway.chat({ stream: true })))
+      })
+      assert.notInclude(seen, '"content":"30 "')
+      yield* Effect.eventually(
+        Effect.filterOrFail(gateway.upstream.received, ([received]) => received?.cut === true)
+      ).pipe(Effect.timeout("2 seconds"))
+      const { entries, traffic } = yield* sound(gateway)
+      assert.strictEqual(traffic.calls[0]!.outcome, "client_aborted")
+      assert.strictEqual(traffic.usage?.callsWithoutUsage, 1)
+      assert.strictEqual(entries.find(({ type }) => type === "call.ended")!["outcome"], "client_aborted")
+    })
+  )
+
+  it.live("what goes wrong upstream is a typed outcome, and the agent hears it in its API's words", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        script: [
+          { _tag: "Refuse" },
+          { _tag: "ResetMidStream", events: 3 },
+          { _tag: "Html", status: 503 },
+          { _tag: "Error", status: 500 },
+          { _tag: "Error", status: 401 },
+          answered
+        ]
+      })
+      const ask = (path?: string) =>
+        gateway.send(Gateway.http(Gateway.chat({ stream: true }), path === undefined ? {} : { path }))
+      const refused = yield* ask()
+      assert.strictEqual(refused.status, 502)
+      assert.strictEqual(errorOf(refused).code, "upstream_unreachable")
+      const cut = yield* ask()
+      assert.strictEqual(cut.status, 200)
+      assert.notInclude(cut.text, "\r\n0\r\n\r\n")
+      assert.strictEqual((yield* ask()).status, 503)
+      assert.strictEqual((yield* ask()).status, 500)
+      const wrongKey = yield* ask()
+      assert.strictEqual(wrongKey.status, 502)
+      assert.strictEqual(errorOf(wrongKey).code, "upstream_refused")
+      assert.strictEqual((yield* ask()).status, 200)
+      const { traffic } = yield* sound(gateway)
+      assert.deepStrictEqual(
+        traffic.calls.map(({ outcome }) => outcome),
+        ["upstream_cut", "upstream_cut", "completed", "completed", "completed", "completed"]
+      )
+    })
+  )
+
+  it.live("an upstream that is not there", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ url: "http://127.0.0.1:1" })
+      const answer = yield* gateway.send(Gateway.http(Gateway.chat()))
+      assert.strictEqual(answer.status, 502)
+      const { traffic } = yield* sound(gateway)
+      assert.strictEqual(traffic.calls[0]!.outcome, "upstream_unreachable")
+      assert.strictEqual(traffic.usage?.callsWithoutUsage, 0)
+    })
+  )
+
+  it.live("the models are the run's, and no other is asked for", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ script: [answered], llm: { models: { fast: "vendor/fast-1" } } })
+      const list = yield* gateway.send(Gateway.http("", { method: "GET", path: "/v1/models" }))
+      assert.deepStrictEqual(
+        JSON.parse(list.body).data.map(({ id }: { readonly id: string }) => id),
+        ["contract-model", "fast"]
+      )
+      const other = yield* gateway.send(Gateway.http(Gateway.chat({ model: "gpt-9" })))
+      assert.strictEqual(other.status, 404)
+      assert.strictEqual(errorOf(other).code, "model_not_found")
+      yield* gateway.send(Gateway.http(Gateway.chat({ model: "fast" })))
+      const { entries } = yield* sound(gateway)
+      const started = entries.find(({ type }) => type === "call.started")!
+      assert.strictEqual(started["model"], "vendor/fast-1")
+      assert.strictEqual(started["modelRequested"], "fast")
+    })
+  )
+
+  it.live("a spent budget is said once to the run, and to the agent in the words of its API", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        script: [answered],
+        llm: { budget: { callsMax: 2, onExhausted: "refuse" } }
+      })
+      for (let index = 0; index < 2; index++)
+        assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+      const openai = yield* gateway.send(Gateway.http(Gateway.chat()))
+      assert.strictEqual(openai.status, 429)
+      assert.strictEqual(openai.headers.get("x-should-retry"), "false")
+      assert.strictEqual(errorOf(openai).type, "insufficient_quota")
+      const anthropic = yield* gateway.send(
+        Gateway.http(
+          { model: "contract-model", max_tokens: 5, messages: [{ role: "user", content: "x" }] },
+          { path: "/v1/messages" }
+        )
+      )
+      assert.strictEqual(anthropic.status, 402)
+      assert.strictEqual(errorOf(anthropic).type, "billing_error")
+      assert.deepStrictEqual(gateway.observed, [
+        { _tag: "BudgetExhausted", exhaustion: { budget: "calls", limit: 2, used: 2 } }
+      ])
+      const { entries, traffic } = yield* sound(gateway)
+      assert.strictEqual(traffic.exhausted?.budget, "calls")
+      assert.strictEqual(entries.filter(({ type }) => type === "budget.exhausted").length, 1)
+      assert.strictEqual((yield* gateway.upstream.received).length, 2)
+    })
+  )
+
+  it.live("requests over the rate are answered with how long to wait, and do not fill the audit", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        script: [answered],
+        llm: { budget: { requestsPerSecondMax: 2, onExhausted: "refuse" } }
+      })
+      const answers = yield* Effect.forEach(
+        Array.from({ length: 60 }),
+        () => gateway.send(Gateway.http("", { method: "GET", path: "/v1/models" })),
+        { concurrency: 20 }
+      )
+      const over = answers.filter(({ status }) => status === 429)
+      assert.isAtLeast(over.length, 40)
+      assert.match(over[0]!.headers.get("retry-after")!, /^[1-9]/u)
+      const { entries } = yield* sound(gateway)
+      assert.isAtMost(entries.length, 50)
+    })
+  )
+
+  it.live("a canary in a prompt is seen however it is spelt; stop keeps it from going out", () =>
+    Effect.gen(function* () {
+      const planted = yield* Canary.plant
+      const secret = planted.canaries[1]!.secret
+      const warned = yield* Gateway.make({
+        script: [answered],
+        request: { canaries: { policy: "warn", planted: planted.canaries } }
+      })
+      const escaped = JSON.stringify(
+        Gateway.chat({ messages: [{ role: "user", content: "SECRET" }] })
+      ).replace(
+        "SECRET",
+        [...secret].map((letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`).join("")
+      )
+      assert.strictEqual((yield* warned.send(Gateway.http(escaped))).status, 200)
+      assert.strictEqual(warned.observed.length, 1)
+      const stopped = yield* Gateway.make({
+        script: [answered],
+        request: { canaries: { policy: "stop", planted: planted.canaries } }
+      })
+      const answer = yield* stopped.send(
+        Gateway.http(Gateway.chat({ messages: [{ role: "user", content: `x ${btoa(`..${secret}`)}` }] }))
+      )
+      assert.strictEqual(answer.status, 403)
+      assert.deepStrictEqual(yield* stopped.upstream.received, [])
+      const [observed] = stopped.observed
+      assert.strictEqual(observed?._tag === "ExfiltrationSuspected" && observed.evidence.encoding, "base64")
+      const { entries } = yield* sound(stopped)
+      assert.isTrue(entries.some(({ type }) => type === "exfiltration.suspected"))
+      assert.notInclude(JSON.stringify(entries), secret)
+    })
+  )
+
+  it.live("two runs of one gateway never see each other, and one that is closed is gone", () =>
+    Effect.gen(function* () {
+      const first = yield* Gateway.make({ script: [answered] })
+      const other = yield* Gateway.openRun(first.proxy, { llm: { model: "other" } })
+      assert.strictEqual((yield* first.send(Gateway.http(Gateway.chat({ model: "other" })))).status, 404)
+      assert.strictEqual((yield* other.send(Gateway.http(Gateway.chat({ model: "other" })))).status, 200)
+      const open = yield* Deferred.make<void>()
+      const connected = () => void Deferred.doneUnsafe(open, Effect.void)
+      const idle = yield* Effect.forkChild(
+        Effect.callback<void>((resume) => {
+          const socket = net.connect(other.socketPath)
+          socket.once("close", () => resume(Effect.void))
+          socket.once("connect", connected)
+          socket.on("error", () => undefined)
+        }),
+        { startImmediately: true }
+      )
+      yield* Deferred.await(open)
+      yield* other.endpoint.finish
+      yield* Fiber.join(idle).pipe(Effect.timeout("1 second"))
+      assert.strictEqual(
+        (yield* other.send(Gateway.http(Gateway.chat({ model: "other" })))).status,
+        undefined
+      )
+      assert.strictEqual((yield* first.send(Gateway.http(Gateway.chat()))).status, 200)
+    })
+  )
+
+  it.live("serves the tools that the run may call, over plain HTTP, and no other", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        tools: [CurrentTime.tool],
+        request: { tools: ["core__get_current_time"] }
+      })
+      const call = (body: unknown) => gateway.send(Gateway.http(body, { path: "/tool/exec" }))
+      const time = yield* call({ tool: "core__get_current_time", args: { timezone: "Europe/Berlin" } })
+      assert.strictEqual(time.status, 200, time.text)
+      assert.match(JSON.parse(time.body).result.iso, /^20\d\d-/u)
+      const denied = yield* call({ tool: "core__metrics_query", args: {} })
+      assert.strictEqual(denied.status, 403)
+      assert.strictEqual(errorOf(denied).code, "policy_denied")
+      const another = yield* call({ tool: "core__get_current_time", args: {}, runId: "run-000000000000" })
+      assert.strictEqual(errorOf(another).code, "policy_denied")
+      assert.strictEqual(
+        errorOf(yield* call({ tool: "core__get_current_time", args: { x: 1 } })).code,
+        "validation"
+      )
+      assert.strictEqual(errorOf(yield* call("{")).code, "invalid_json")
+      const { entries, traffic } = yield* sound(gateway)
+      assert.strictEqual(traffic.toolCallsTotal, 4)
+      assert.deepStrictEqual(
+        entries.filter(({ type }) => type === "tool.called").map(({ outcome }) => outcome),
+        ["ok", "policy_denied", "policy_denied", "validation"]
+      )
+    })
+  )
+
+  it.live("a large body is looked into on another thread, and is what a small one is", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ script: [answered] })
+      const content = "x".repeat(3_000_000)
+      const answer = yield* gateway.send(
+        Gateway.http(Gateway.chat({ messages: [{ role: "user", content }], evil: true })),
+        2000
+      )
+      assert.strictEqual(answer.status, 200, answer.text.slice(0, 500))
+      const [received] = yield* gateway.upstream.received
+      assert.isAbove(received!.bodyBytes, 3_000_000)
+      const { entries } = yield* sound(gateway)
+      assert.deepStrictEqual(entries[1]!["dropped"], ["evil"])
+    })
+  )
+})

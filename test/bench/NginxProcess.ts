@@ -1,0 +1,46 @@
+/**
+ * The nginx of a run, by itself, for as long as it is measured.
+ */
+import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import { Effect, Exit, Redacted, Scope } from "effect"
+import { mkdtempSync } from "node:fs"
+import { join } from "node:path"
+
+export interface Started {
+  /** The volume with its socket. */
+  readonly source: string
+  readonly stop: () => void
+}
+
+export const start = (options: {
+  readonly url: string
+  readonly image: string
+  readonly directory: string
+}): Promise<Started> =>
+  Effect.gen(function* () {
+    const scope = yield* Scope.make()
+    const endpoint = yield* Effect.gen(function* () {
+      const proxy = yield* NginxLlmProxy.make({
+        image: options.image,
+        upstream: { type: "host", url: options.url },
+        key: Redacted.make("sk-bench"),
+        requestsPerSecondMax: 10_000,
+        concurrentRequestsMax: 1000
+      })
+      const acquired = yield* proxy.acquire(
+        LlmProxyContract.requestOf(yield* RunId.generate, {
+          directory: mkdtempSync(join(options.directory, "nginx-")),
+          runtimeSecondsMax: 3600
+        })
+      )
+      yield* acquired.ready
+      return acquired
+    }).pipe(Effect.provide(DockerContainerRuntime.layer()), Scope.provide(scope))
+    return {
+      source: endpoint.mounts[0]!.source,
+      stop: () => void Effect.runFork(Scope.close(scope, Exit.void))
+    }
+  }).pipe(Effect.runPromise)

@@ -1,0 +1,152 @@
+/**
+ * A real LiteLLM, from PyPI, with no model behind it and a recorder of whom it bills.
+ *
+ * `./dev test` installs it, pinned and hashed. Where it is not there, tests that need it fail and say so; they are
+ * never skipped.
+ */
+import { Effect, Schedule, Schema } from "effect"
+import { type ChildProcess, spawn } from "node:child_process"
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { createServer } from "node:net"
+import { homedir, tmpdir } from "node:os"
+import { join } from "node:path"
+
+/** What LiteLLM believes of a call. */
+export const Recorded = Schema.Struct({
+  status: Schema.Literals(["success", "failure"]),
+  callId: Schema.NullOr(Schema.String),
+  endUser: Schema.NullOr(Schema.String),
+  spendLogsMetadata: Schema.NullOr(Schema.Record(Schema.String, Schema.Unknown)),
+  model: Schema.NullOr(Schema.String),
+  modelGroup: Schema.NullOr(Schema.String),
+  cost: Schema.NullOr(Schema.Finite),
+  promptTokens: Schema.NullOr(Schema.Int),
+  completionTokens: Schema.NullOr(Schema.Int),
+  stream: Schema.Boolean,
+  tags: Schema.NullOr(Schema.Array(Schema.String)),
+  callType: Schema.NullOr(Schema.String),
+  traceId: Schema.NullOr(Schema.String),
+  apiBase: Schema.NullOr(Schema.String)
+})
+
+export type Recorded = typeof Recorded.Type
+
+export interface LiteLlm {
+  readonly url: string
+  readonly masterKey: string
+  readonly records: Effect.Effect<ReadonlyArray<Recorded>>
+  /** Wait until it has recorded so many calls: it does so a moment after it has answered. */
+  readonly recorded: (count: number) => Effect.Effect<ReadonlyArray<Recorded>>
+}
+
+/** Made up. */
+export const masterKey = "sk-master-7f3a9c51e2d84b06"
+
+const home = process.env["COGNI_LITELLM"] ?? join(homedir(), ".cache", "cogni-sandbox", "litellm")
+
+const startSecondsMax = 90
+
+const decode = Schema.decodeUnknownSync(Schema.fromJsonString(Recorded))
+
+const freePort = Effect.callback<number>((resume) => {
+  const server = createServer().listen(0, "127.0.0.1", () => {
+    const address = server.address()
+    server.close(() => resume(Effect.succeed(typeof address === "object" ? (address?.port ?? 0) : 0)))
+  })
+})
+
+const start = (port: number, directory: string): ChildProcess => {
+  const program = join(home, "bin", "litellm")
+  if (!existsSync(program))
+    throw new Error(`there is no LiteLLM at ${home}. Run ./dev test, which installs it from PyPI`)
+  const files = join(import.meta.dirname, "litellm")
+  const child = spawn(
+    program,
+    [
+      "--config",
+      join(files, "config.yaml"),
+      "--host",
+      "127.0.0.1",
+      "--port",
+      String(port),
+      "--telemetry",
+      "False"
+    ],
+    {
+      cwd: directory,
+      stdio: ["ignore", "pipe", "pipe"],
+      env: {
+        PATH: "/usr/local/bin:/usr/bin:/bin",
+        HOME: directory,
+        PYTHONPATH: files,
+        PYTHONDONTWRITEBYTECODE: "1",
+        LITELLM_MASTER_KEY: masterKey,
+        LITELLM_LOCAL_MODEL_COST_MAP: "True",
+        COGNI_RECORDS: join(directory, "records.jsonl")
+      }
+    }
+  )
+  return child
+}
+
+export const acquire = Effect.gen(function* () {
+  const directory = yield* Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-litellm-"))),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+  )
+  const port = yield* freePort
+  let log = ""
+  let ended: number | null | undefined
+  yield* Effect.acquireRelease(
+    Effect.sync(() => {
+      const child = start(port, directory)
+      const hear = (data: Buffer) => {
+        log = (log + data.toString("utf8")).slice(-8000)
+      }
+      child.stdout?.on("data", hear)
+      child.stderr?.on("data", hear)
+      child.once("exit", (code) => {
+        ended = code
+      })
+      return child
+    }),
+    (child) =>
+      Effect.callback<void>((resume) => {
+        if (ended !== undefined) return resume(Effect.void)
+        const late = setTimeout(() => child.kill("SIGKILL"), 5000)
+        child.once("exit", () => {
+          clearTimeout(late)
+          resume(Effect.void)
+        })
+        child.kill("SIGTERM")
+      })
+  )
+  const url = `http://127.0.0.1:${port}`
+  yield* Effect.tryPromise(() => fetch(`${url}/health/liveliness`)).pipe(
+    Effect.filterOrFail((response) => response.ok),
+    Effect.retry({ schedule: Schedule.spaced("250 millis"), while: () => ended === undefined }),
+    Effect.timeout(`${startSecondsMax} seconds`),
+    Effect.mapError(() => new Error(`LiteLLM did not start (${ended ?? "still starting"}):\n${log}`)),
+    Effect.orDie
+  )
+  const records = Effect.sync((): ReadonlyArray<Recorded> => {
+    const file = join(directory, "records.jsonl")
+    return existsSync(file)
+      ? readFileSync(file, "utf8")
+          .trimEnd()
+          .split("\n")
+          .map((line) => decode(line))
+      : []
+  })
+  return {
+    url,
+    masterKey,
+    records,
+    recorded: (count) =>
+      records.pipe(
+        Effect.filterOrFail((all) => all.length >= count),
+        Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 200 }),
+        Effect.catch(() => records)
+      )
+  } satisfies LiteLlm
+})

@@ -1,0 +1,243 @@
+/**
+ * The gateway in front of a real LiteLLM: whom it bills, and whether its record and the audit are the same.
+ *
+ * Attempts are sent by a sealed agent, byte for byte. That they are worth something is shown first: straight to
+ * LiteLLM, many of them work.
+ */
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { readFileSync } from "node:fs"
+import { dirname } from "node:path"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import * as Images from "../harness/Images.ts"
+import * as LiteLlm from "../harness/LiteLlm.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+import { attempts, bodyOf, routes } from "./identityAttempts.ts"
+
+class Ledger extends Context.Service<Ledger, LiteLlm.LiteLlm>()("test/Ledger") {
+  static readonly layer = Layer.effect(Ledger, LiteLlm.acquire)
+}
+
+const proxy = Layer.unwrap(
+  Effect.map(Ledger, ({ masterKey, url }) =>
+    GatewayLlmProxy.layer({ url, key: Redacted.make(masterKey), requestsPerSecondMax: 10_000 })
+  )
+)
+
+const layers = RunHarness.layer(proxy).pipe(Layer.provideMerge(Ledger.layer))
+
+const account = "acct-7"
+
+const llm: NonNullable<SandboxSpecInput["llm"]> = {
+  model: "chat",
+  models: { claude: "claude" },
+  identity: { billingAccountId: account, attempt: 2, userId: "user-1", graphId: "sandbox:agent" }
+}
+
+interface Sent {
+  readonly name: string
+  readonly bytes: string
+}
+
+/** In a sandbox: one connection each, and a line with the name and the status for each. */
+const program = `
+const { connect } = require("node:net")
+const send = ({ name, bytes }) => new Promise((resolve) => {
+  let text = ""
+  const socket = connect(8080, "127.0.0.1")
+  const done = () => {
+    socket.destroy()
+    resolve(JSON.stringify([name, Number(text.slice(9, 12)) || 0, text.slice(-2000)]))
+  }
+  socket.setTimeout(15000, done)
+  socket.on("data", (data) => { text += data.toString("latin1") })
+  socket.on("end", done).on("error", done)
+  socket.write(Buffer.from(bytes, "base64"))
+})
+const all = JSON.parse(require("node:fs").readFileSync("/cogni/requests.json", "utf8"))
+;(async () => { for (const one of all) console.log(await send(one)) })()
+`
+
+const raw = (method: string, path: string, headers: ReadonlyArray<string>, body: string): string =>
+  Buffer.from(
+    [
+      `${method} ${path} HTTP/1.1`,
+      "Host: localhost",
+      ...(headers.some((line) => /^connection:/iu.test(line)) ? headers : ["Connection: close", ...headers]),
+      "Content-Type: application/json",
+      `Content-Length: ${Buffer.byteLength(body)}`,
+      "",
+      body
+    ].join("\r\n"),
+    "utf8"
+  ).toString("base64")
+
+/** Everything sent by one sealed run. */
+const sealed = Effect.fnUntraced(function* (requests: ReadonlyArray<Sent>) {
+  const { run } = yield* SandboxRunner.SandboxRunner
+  const result = yield* run({
+    image: Images.runtime,
+    argv: ["node", "-e", program],
+    inputs: [{ name: "requests.json", content: JSON.stringify(requests) }],
+    limits: { runtimeSecondsMax: 300 },
+    llm
+  })
+  const answers = result.output.stdout.text
+    .trimEnd()
+    .split("\n")
+    .map((line): readonly [name: string, status: number, text: string] => JSON.parse(line))
+  assert.strictEqual(answers.length, requests.length, result.output.stderr.text)
+  return { result, answers }
+})
+
+it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("LiteLLM behind the gateway", (it) => {
+  it.effect("without protection, many attempts make somebody else pay", () =>
+    Effect.gen(function* () {
+      const { masterKey, recorded, records, url } = yield* Ledger
+      const before = (yield* records).length
+      const dangerous = attempts.filter(({ worksUnprotected }) => worksUnprotected === true)
+      for (const attempt of dangerous) {
+        yield* Effect.promise(() =>
+          fetch(`${url}${attempt.path ?? "/v1/chat/completions"}`, {
+            method: "POST",
+            body: bodyOf(attempt),
+            headers: [
+              ["authorization", `Bearer ${masterKey}`],
+              ["content-type", "application/json"],
+              ...(attempt.headers ?? []).map((line): [string, string] => [
+                line.slice(0, line.indexOf(":")),
+                line.slice(line.indexOf(":") + 1).trim()
+              ])
+            ]
+          }).then((response) => response.text())
+        )
+      }
+      const rows = (yield* recorded(before + dangerous.length)).slice(before)
+      assert.deepStrictEqual(
+        rows.map(({ endUser }) => endUser),
+        dangerous.map(() => "evil")
+      )
+      assert.isAtLeast(dangerous.length, 10)
+    })
+  )
+
+  it.effect("whatever a sealed agent tries, the run's account pays, under an id of ours", () =>
+    Effect.gen(function* () {
+      assert.isAtLeast(attempts.length, 60)
+      const { recorded, records } = yield* Ledger
+      const before = (yield* records).length
+      const { answers, result } = yield* sealed(
+        attempts.map((attempt) => ({
+          name: attempt.name,
+          bytes: raw("POST", attempt.path ?? "/v1/chat/completions", attempt.headers ?? [], bodyOf(attempt))
+        }))
+      )
+      const passed = answers.filter(([, status]) => status === 200)
+      const refused = answers.filter(([, status]) => status !== 200)
+      const rows = (yield* recorded(before + passed.length)).slice(before)
+      assert.strictEqual(rows.length, passed.length, JSON.stringify(refused))
+      assert.isAtLeast(passed.length, 50)
+      for (const [name, status] of refused) assert.include([400, 404], status, name)
+      for (const row of rows) {
+        assert.strictEqual(row.endUser, account)
+        assert.deepStrictEqual(row.spendLogsMetadata, {
+          run_id: result.runId,
+          attempt: 2,
+          user_id: "user-1",
+          graph_id: "sandbox:agent",
+          existing_trace_id: null,
+          session_id: null,
+          trace_user_id: null
+        })
+        assert.strictEqual(row.status, "success")
+        assert.include(["chat", "claude"], row.modelGroup)
+      }
+      const written = JSON.stringify(rows)
+      assert.notInclude(written, "evil")
+      const callIds = rows.map(({ callId }) => callId)
+      assert.strictEqual(new Set(callIds).size, rows.length)
+
+      // Call for call: what the ledger has, the run has, and the audit has.
+      const calls = result.llm!.calls.filter(({ outcome }) => outcome === "completed")
+      assert.sameMembers(
+        calls.map(({ callId }) => callId!),
+        callIds.map(String)
+      )
+      for (const row of rows) {
+        const call = calls.find(({ callId }) => callId === row.callId)!
+        assert.strictEqual(call.usage?.inputTokens, row.promptTokens ?? undefined)
+        assert.strictEqual(call.usage?.outputTokens, row.completionTokens ?? undefined)
+        if (row.modelGroup === "chat") assert.closeTo(call.usage?.costUsd ?? -1, row.cost ?? -2, 1e-9)
+      }
+      const log = readFileSync(result.llm!.auditPath!)
+      const verdict = AuditLog.verify(log, {
+        runId: result.runId,
+        head: result.llm!.auditHead,
+        ended: true
+      })
+      assert.strictEqual(verdict._tag, "Whole", JSON.stringify(verdict))
+      for (const callId of callIds) assert.include(log.toString("utf8"), `"callId":"${callId}"`)
+      assert.notInclude(log.toString("utf8"), LiteLlm.masterKey)
+      assert.isTrue(dirname(result.llm!.auditPath!).endsWith("/audit"))
+    })
+  )
+
+  it.effect("every side door is shut, and no answer of LiteLLM's own comes through", () =>
+    Effect.gen(function* () {
+      assert.isAtLeast(routes.length, 100)
+      const { records } = yield* Ledger
+      const before = (yield* records).length
+      const { answers } = yield* sealed(
+        routes.map(([method, path]) => ({
+          name: `${method} ${path}`,
+          bytes: raw(method, path, [], method === "GET" ? "" : '{"model":"chat","messages":[]}')
+        }))
+      )
+      for (const [name, status, text] of answers) {
+        assert.include([400, 403, 405], status, name)
+        assert.notMatch(text, /litellm|uvicorn|sk-/iu, name)
+      }
+      assert.strictEqual((yield* records).length, before)
+    })
+  )
+
+  it.effect("a stream's usage and cost are the ledger's", () =>
+    Effect.gen(function* () {
+      const { recorded, records } = yield* Ledger
+      const before = (yield* records).length
+      const streamed = { stream: true, messages: [{ role: "user", content: "hi" }] }
+      const { answers, result } = yield* sealed([
+        {
+          name: "chat",
+          bytes: raw("POST", "/v1/chat/completions", [], JSON.stringify({ model: "chat", ...streamed }))
+        },
+        {
+          name: "messages",
+          bytes: raw(
+            "POST",
+            "/v1/messages",
+            [],
+            JSON.stringify({ model: "claude", max_tokens: 50, ...streamed })
+          )
+        }
+      ])
+      assert.deepStrictEqual(
+        answers.map(([, status]) => status),
+        [200, 200],
+        JSON.stringify(answers)
+      )
+      assert.include(answers[0]![2], "data: [DONE]")
+      // Of a stream in the API of Anthropic, this LiteLLM records nothing without a database.
+      const rows = (yield* recorded(before + 1)).slice(before)
+      const row = rows.find(({ modelGroup }) => modelGroup === "chat")!
+      const call = result.llm!.calls.find(({ callId }) => callId === row.callId)!
+      assert.strictEqual(row.endUser, account)
+      assert.strictEqual(call.usage?.inputTokens, row.promptTokens ?? undefined)
+      assert.strictEqual(call.usage?.outputTokens, row.completionTokens ?? undefined)
+      assert.notMatch(answers[0]![2], /x-litellm/iu)
+    })
+  )
+})
