@@ -9,6 +9,7 @@ import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import type { Upstream } from "@cogni/sandbox-proxy/Upstream"
 import type Docker from "dockerode"
@@ -105,6 +106,27 @@ export const sealed = (place: Place, image: string) =>
     (run): Contender =>
       () =>
         run(spec(image))
+  )
+
+export const sealedWithGateway = (
+  place: Place,
+  images: { readonly runtime: string; readonly gateway: string },
+  url: string,
+  carrier: "directory" | "container"
+) =>
+  Effect.map(
+    runner(
+      place,
+      GatewayLlmProxy.layer({
+        url,
+        key: Redacted.make("no-key-of-anybody"),
+        carrier,
+        image: images.gateway
+      })
+    ),
+    (run): Contender =>
+      () =>
+        run(withModel(images.runtime))
   )
 
 export const sealedWithModel = (

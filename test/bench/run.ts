@@ -36,15 +36,18 @@ const warmUps = 2
 
 const images = {
   runtime: process.env["COGNI_RUNTIME_IMAGE"] ?? "cogni-sandbox/runtime:latest",
-  proxy: process.env["COGNI_PROXY_IMAGE"] ?? "cogni-sandbox/proxy:latest"
+  proxy: process.env["COGNI_PROXY_IMAGE"] ?? "cogni-sandbox/proxy:latest",
+  gateway: process.env["COGNI_GATEWAY_IMAGE"] ?? "cogni-sandbox/gateway:latest"
 }
 
 const names = {
   cli: "docker run --rm, by the CLI",
   bare: "bare Engine API: create, attach, start, wait, remove",
   sealed: "sealed run",
-  host: "sealed run with a model (upstream on the host)",
-  container: "sealed run with a model (upstream in a container)"
+  gateway: "sealed run with a model (gateway in process)",
+  carried: "sealed run with a model (gateway, sockets in a container)",
+  host: "sealed run with a model (nginx, upstream on the host)",
+  container: "sealed run with a model (nginx, upstream in a container)"
 } as const
 
 const say = (text: string) => process.stderr.write(`${text}\n`)
@@ -165,9 +168,12 @@ const main = Effect.gen(function* () {
   const docker = new Docker()
   const place = { directory, host: process.env["DOCKER_HOST"] }
   const inContainer = yield* Upstreams.inContainer(docker, images.runtime)
+  const onHost = yield* Upstreams.onHost
   const own = new Map([
     [names.sealed, yield* Contenders.sealed(place, images.runtime)],
-    [names.host, yield* Contenders.sealedWithModel(place, images, yield* Upstreams.onHost)],
+    [names.gateway, yield* Contenders.sealedWithGateway(place, images, onHost.url, "directory")],
+    [names.carried, yield* Contenders.sealedWithGateway(place, images, onHost.url, "container")],
+    [names.host, yield* Contenders.sealedWithModel(place, images, onHost)],
     [names.container, yield* Contenders.sealedWithModel(place, images, inContainer)]
   ])
   const all = new Map<string, Contenders.Contender>([
@@ -200,11 +206,23 @@ const main = Effect.gen(function* () {
       { name: "sealed run / bare Engine API, p50", value: ratio(names.sealed, names.bare), atMost: 1.15 },
       { name: "sealed run / docker run, p50", value: ratio(names.sealed, names.cli) },
       {
-        name: "with a model (host) / bare Engine API, p50",
+        name: "with a model (gateway in process) / without, p50",
+        value: ratio(names.gateway, names.sealed),
+        atMost: 1.25
+      },
+      {
+        name: "with a model (gateway, sockets in a container) / without, p50",
+        value: ratio(names.carried, names.sealed)
+      },
+      {
+        name: "with a model (nginx, host) / bare Engine API, p50",
         value: ratio(names.host, names.bare),
         atMost: 2.2
       },
-      { name: "with a model (container) / bare Engine API, p50", value: ratio(names.container, names.bare) },
+      {
+        name: "with a model (nginx, container) / bare Engine API, p50",
+        value: ratio(names.container, names.bare)
+      },
       {
         name: "sustained success, %",
         value: Math.round((held.succeeded / held.runs) * 1000) / 10,

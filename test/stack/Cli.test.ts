@@ -235,7 +235,7 @@ suite("an agent", (it) => {
         demo: true,
         agent: "agent",
         exitCode: 0,
-        llm: { proxy: "nginx", calls: [{ status: 200 }] }
+        llm: { proxy: "gateway (host directory)", calls: [{ status: 200 }] }
       })
       assert.include(json.answer, "hello")
       assert.isAbove(json.usage.inputTokens, 0)
@@ -278,7 +278,7 @@ suite("an agent", (it) => {
           "--",
           "sh",
           "-c",
-          `node -e 'fetch("http://localhost:8080/v1/models")' && echo up && sleep 60`
+          `node -e 'fetch("http://localhost:8080/v1/chat/completions", { method: "POST", body: "{\\"messages\\":[]}", headers: { "content-type": "application/json" } })' && echo up && sleep 60`
         ]
         for (const [env, shown] of [
           [{ COGNI_LLM_KEY_FILE: yield* keyFile(0o600) }, false],
@@ -538,7 +538,7 @@ const bad = [
   refuses(
     "a proxy image that is not there",
     Effect.succeed({
-      argv: ["run", "--demo", "hello"],
+      argv: ["run", "--demo", "--proxy", "nginx", "hello"],
       options: { env: { COGNI_PROXY_IMAGE: Images.absent } },
       code: 69,
       says: Images.absent
@@ -593,7 +593,7 @@ suite("an upstream that", (it) => {
         void response
           .writeHead(401, { "content-type": "application/json" })
           .end('{"error":{"message":"bad key"}}'),
-      /401: bad key/u
+      /502: .*does not accept the sandbox's key/u
     ],
     [
       "answers with HTML",

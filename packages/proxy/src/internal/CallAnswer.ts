@@ -32,6 +32,7 @@ export interface CallAnswer {
   readonly fail: (outcome: LlmOutcome, error: GatewayAnswers.GatewayError, detail: string) => void
   /** The client has gone away. */
   readonly gone: () => void
+  readonly settled: Promise<void>
 }
 
 /** An upstream's error is read whole up to here, to take out what is not for the agent. */
@@ -55,7 +56,8 @@ const mayHaveRun: ReadonlySet<LlmOutcome> = new Set(["client_aborted", "upstream
 
 export const make = (run: GatewayRun, exchange: Exchange, passing: Passing): CallAnswer => {
   const { requestId, response } = exchange
-  const tally = makeTally(run, exchange, passing)
+  const { promise: settled, resolve } = Promise.withResolvers<void>()
+  const tally = makeTally(run, exchange, passing, resolve)
   const { settle } = tally
 
   const own = (outcome: LlmOutcome, error: GatewayAnswers.GatewayError, detail: string) => {
@@ -145,7 +147,8 @@ export const make = (run: GatewayRun, exchange: Exchange, passing: Passing): Cal
       settle(
         run.closing ? "run_ended" : "client_aborted",
         response.headersSent ? response.statusCode : statusGone
-      )
+      ),
+    settled
   }
 }
 
@@ -154,7 +157,7 @@ export const make = (run: GatewayRun, exchange: Exchange, passing: Passing): Cal
 // -----------------------------------------------------------------------------
 
 /** What is counted of an answer, and where it goes in the end. */
-const makeTally = (run: GatewayRun, exchange: Exchange, passing: Passing) => {
+const makeTally = (run: GatewayRun, exchange: Exchange, passing: Passing, onSettled: () => void) => {
   const digest = createHash("sha256")
   const kept: Array<Uint8Array> = []
   let keptBytes = 0
@@ -170,6 +173,7 @@ const makeTally = (run: GatewayRun, exchange: Exchange, passing: Passing) => {
   const settle = (outcome: LlmOutcome, status: number, detail?: string) => {
     if (settled) return
     settled = true
+    onSettled()
     const ended = readEnd()
     const usage = withCost(ended?.usage, costUsd)
     const isOk = upstreamStatus !== undefined && upstreamStatus < 300

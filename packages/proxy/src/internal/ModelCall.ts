@@ -123,6 +123,8 @@ const pass = async (run: GatewayRun, exchange: Exchange, inspected: Inspected): 
     call.gone()
     breakOff()
   })
+  // What the call holds in memory is let go of only then.
+  await call.settled
 }
 
 const headersOf = (

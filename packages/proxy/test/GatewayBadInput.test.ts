@@ -1,0 +1,283 @@
+/**
+ * What an agent, or an upstream, can send to break a gateway, byte for byte: each has a typed outcome, none reaches
+ * another run, and the gateway is as it was afterwards.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as net from "node:net"
+import * as AuditLog from "../src/AuditLog.ts"
+import * as Gateway from "./GatewaySocket.ts"
+
+const body = JSON.stringify(Gateway.chat())
+
+/** A request head by hand, and what follows it. */
+const raw = (head: ReadonlyArray<string>, payload: string | Buffer = body): Buffer =>
+  Buffer.concat([
+    Buffer.from(`${head.join("\r\n")}\r\n\r\n`, "latin1"),
+    typeof payload === "string" ? Buffer.from(payload, "utf8") : payload
+  ])
+
+const post = "POST /v1/chat/completions HTTP/1.1"
+const host = "Host: localhost"
+const json = "Content-Type: application/json"
+const length = (payload: string | Buffer = body) => `Content-Length: ${Buffer.byteLength(payload)}`
+const plain = (...headers: ReadonlyArray<string>) => raw([post, host, json, length(), ...headers])
+const withBody = (payload: string | Buffer) => raw([post, host, json, length(payload)], payload)
+
+type Row = readonly [
+  name: string,
+  bytes: Buffer,
+  statuses: ReadonlyArray<number | undefined>,
+  reaches?: "reaches"
+]
+
+const deep = (levels: number) => `${"[".repeat(levels)}${"]".repeat(levels)}`
+
+const rows: ReadonlyArray<Row> = [
+  // JSON that is none, or more than it should be.
+  ["nothing at all", withBody(""), [400]],
+  ["half of JSON", withBody(body.slice(0, -3)), [400]],
+  ["something after the JSON", withBody(`${body}{}`), [400]],
+  ["not an object", withBody("[1]"), [400]],
+  ["NaN", withBody('{"model":"contract-model","messages":[],"temperature":NaN}'), [400]],
+  ["a number beyond numbers", withBody('{"messages":[],"temperature":1e999}'), [400]],
+  ["a byte order mark", withBody(`\ufeff${body}`), [400]],
+  ["UTF-16", withBody(Buffer.from(body, "utf16le")), [400]],
+  ["bytes that are no UTF-8", withBody(Buffer.from('{"messages":[],"x":"\xff\xfe"}', "latin1")), [400]],
+  ["nesting beyond reason", withBody(`{"messages":[],"x":${deep(200_000)}}`), [400]],
+  ["brackets that never close", withBody("[".repeat(100_000)), [400]],
+  ["keys twice", withBody(`{"user":"a","user":"b",${body.slice(1)}`), [200], "reaches"],
+  ["__proto__", withBody(`{"__proto__":{"user":"evil"},${body.slice(1)}`), [200], "reaches"],
+  [
+    "NUL and half a surrogate",
+    withBody('{"messages":[{"role":"user","content":"\\u0000 \\ud83d"}]}'),
+    [200],
+    "reaches"
+  ],
+  // What is said of the body.
+  ["no content type", raw([post, host, length()]), [415]],
+  ["a form", raw([post, host, "Content-Type: application/x-www-form-urlencoded", length()]), [415]],
+  ["JSON by name only", raw([post, host, "Content-Type: application/jsonp", length()]), [415]],
+  ["compressed", plain("Content-Encoding: gzip"), [415]],
+  ["a charset", raw([post, host, `${json}; charset=utf-8`, length()]), [200], "reaches"],
+  ["100 MiB by its own word", raw([post, host, json, "Content-Length: 104857600"], "{"), [413, 400, 408]],
+  // Smuggling.
+  ["length and chunks", raw([post, host, json, length(), "Transfer-Encoding: chunked"], "0\r\n\r\n"), [400]],
+  ["two lengths", plain("Content-Length: 0"), [400]],
+  ["a length with a sign", raw([post, host, json, "Content-Length: +5"], "{}   "), [400]],
+  ["chunked twice", raw([post, host, json, "Transfer-Encoding: chunked, chunked"], "0\r\n\r\n"), [400]],
+  ["an encoding nobody knows", raw([post, host, json, "Transfer-Encoding: cow"], "0\r\n\r\n"), [400, 501]],
+  ["chunk sizes that are none", raw([post, host, json, "Transfer-Encoding: chunked"], "zz\r\n\r\n"), [400]],
+  ["folded headers", plain("X-A: 1", " Authorization: evil"), [400, 200]],
+  ["a space before the colon", plain("Authorization : evil"), [400]],
+  ["a bare CR", plain("X-A: 1\rAuthorization: evil"), [400]],
+  ["NUL in a header", plain("X-A: \0"), [400]],
+  ["bytes beyond ASCII in a name", plain("X-\xe9: 1"), [400]],
+  ["no colon", plain("evil"), [400]],
+  ["bare line feeds", Buffer.from(`${post}\n${host}\n${json}\n${length()}\n\n${body}`), [400, 200]],
+  [
+    "200 headers",
+    plain(...Array.from({ length: 200 }, (_, index) => `X-${index}: evil`)),
+    [200, 431],
+    "reaches"
+  ],
+  ["a header of 20 kB", plain(`X-A: ${"a".repeat(20_000)}`), [431]],
+  ["a target of 20 kB", raw([`POST /${"a".repeat(20_000)} HTTP/1.1`, host, length()]), [431, 400]],
+  ["no host", raw([post, json, length()]), [400]],
+  // Requests that are none of these.
+  ["HTTP/1.0", raw(["POST /v1/chat/completions HTTP/1.0", host, json, length()]), [200], "reaches"],
+  ["HTTP/0.9", Buffer.from("GET /key/info\r\n\r\n"), [400, 403]],
+  ["HTTP/2's opening", Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), [400]],
+  ["TLS", Buffer.from([0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0]), [400]],
+  ["CONNECT", Buffer.from("CONNECT evil:443 HTTP/1.1\r\nHost: evil\r\n\r\n"), [405]],
+  ["a proxy's target", raw(["POST http://evil/v1/chat/completions HTTP/1.1", host, json, length()]), [403]],
+  ["an upgrade", plain("Connection: Upgrade", "Upgrade: websocket"), [200, 403, 426], "reaches"],
+  ["another method", raw(["DELETE /v1/chat/completions HTTP/1.1", host]), [405]],
+  ["a method nobody knows", raw(["EVIL /v1/chat/completions HTTP/1.1", host]), [400]],
+  ["a side door", raw(["POST /key/generate HTTP/1.1", host, json, length()]), [403]]
+]
+
+/** Whole, and nothing of it is somebody else's or the host's. */
+const sound = Effect.fnUntraced(function* (gateway: Effect.Success<ReturnType<typeof Gateway.make>>) {
+  const traffic = yield* gateway.endpoint.finish
+  const log = yield* gateway.audit
+  const verdict = AuditLog.verify(Buffer.from(log), {
+    runId: gateway.runId,
+    head: traffic.auditHead,
+    ended: true
+  })
+  assert.strictEqual(verdict._tag, "Whole", JSON.stringify(verdict))
+  assert.notInclude(log, Gateway.key.slice(-8))
+  return { traffic, log }
+})
+
+/** Connect and do something with the connection; what it said until it was closed. */
+const speak = (socketPath: string, act: (socket: net.Socket) => void) =>
+  Effect.callback<string>((resume) => {
+    let text = ""
+    const socket = net.connect({ path: socketPath, allowHalfOpen: true }, () => act(socket))
+    socket.on("data", (data) => {
+      text += data.toString("latin1")
+    })
+    socket.on("error", () => undefined)
+    socket.on("end", () => socket.end())
+    socket.on("close", () => resume(Effect.succeed(text)))
+  })
+
+describe("GatewayLlmProxy, badly spoken to", () => {
+  it.live("every row has its answer, and the next request is heard as if nothing had been", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ requestSecondsMax: 3, headerSecondsMax: 3 })
+      const problems: Array<string> = []
+      for (const [name, bytes, statuses, reaches] of rows) {
+        const before = (yield* gateway.upstream.received).length
+        const answer = yield* gateway.send(bytes, 40)
+        const after = (yield* gateway.upstream.received).length
+        const arrived = after - before
+        if (!statuses.includes(answer.status)) problems.push(`${name}: ${answer.status ?? "nothing"}`)
+        if (answer.status === 200 ? arrived !== 1 : arrived !== 0)
+          problems.push(`${name}: ${arrived} arrived`)
+        if (reaches === undefined && answer.status === 200 && !statuses.includes(200))
+          problems.push(`${name}: passed`)
+      }
+      assert.deepStrictEqual(problems, [])
+      for (const { headers } of yield* gateway.upstream.received) {
+        const sent = JSON.stringify(headers)
+        assert.notInclude(sent, "evil")
+        assert.strictEqual(headers.filter(([name]) => name.toLowerCase() === "authorization").length, 1)
+      }
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+      const { log } = yield* sound(gateway)
+      assert.include(log, '"type":"request.refused"')
+    })
+  )
+
+  it.live("requests one after the other on one connection are answered in their order", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make()
+      const one = Gateway.http(Gateway.chat())
+      const models = Gateway.http("", { method: "GET", path: "/v1/models" })
+      const answer = yield* gateway.send(Buffer.concat([one, models, one, models]), 200)
+      const statuses = [...answer.text.matchAll(/HTTP\/1\.1 (\d{3})/gu)].map(([, status]) => status)
+      assert.deepStrictEqual(statuses, ["200", "200", "200", "200"])
+      assert.isBelow(answer.text.indexOf('{"ok":true}'), answer.text.indexOf('"object":"list"'))
+      yield* sound(gateway)
+    })
+  )
+
+  it.live("whoever says a request slowly, or never to its end, is told and hung up on", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ requestSecondsMax: 1, headerSecondsMax: 1 })
+      const [header, part] = yield* Effect.all(
+        [
+          speak(gateway.socketPath, (socket) => socket.write(`${post}\r\nHost: x\r\nX-A:`)),
+          speak(gateway.socketPath, (socket) => socket.write(plain().subarray(0, -5)))
+        ],
+        { concurrency: "unbounded" }
+      )
+      assert.match(header, /^HTTP\/1\.1 408 /u)
+      assert.match(part, /^HTTP\/1\.1 408 /u)
+      assert.deepStrictEqual(yield* gateway.upstream.received, [])
+      yield* sound(gateway)
+    })
+  )
+
+  it.live("500 connections at once, most of them silent, keep nobody from being served", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ connectionsMax: 512 })
+      const silent: Array<net.Socket> = []
+      yield* Effect.callback<void>((resume) => {
+        let open = 0
+        for (let index = 0; index < 450; index++) {
+          const socket = net.connect(gateway.socketPath, () => {
+            open += 1
+            if (open === 450) resume(Effect.void)
+          })
+          socket.on("error", () => undefined)
+          silent.push(socket)
+        }
+      })
+      const answers = yield* Effect.forEach(
+        Array.from({ length: 50 }),
+        () => gateway.send(Gateway.http(Gateway.chat())),
+        { concurrency: "unbounded" }
+      )
+      assert.deepStrictEqual(
+        answers.map(({ status }) => status),
+        answers.map(() => 200)
+      )
+      const other = yield* Gateway.openRun(gateway.proxy)
+      assert.strictEqual((yield* other.send(Gateway.http(Gateway.chat()))).status, 200)
+      for (const socket of silent) socket.destroy()
+      yield* sound(gateway)
+    })
+  )
+
+  it.live("a client that closes its half is gone: the call ends, and is told as that", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ script: [{ _tag: "Hang" }] })
+      yield* speak(gateway.socketPath, (socket) => socket.end(plain()))
+      const { traffic } = yield* sound(gateway)
+      assert.include(["client_aborted", "run_ended"], traffic.calls[0]?.outcome)
+    })
+  )
+
+  it.live("garbage instead of events passes as it came, and counts as a call without usage", () =>
+    Effect.gen(function* () {
+      const garbage = "data: {not json\n\nevent: x\ndata\n\n\0\xff data: [DONE"
+      const gateway = yield* Gateway.make({
+        script: [{ _tag: "Answer", headers: { "content-type": "text/event-stream" }, body: garbage }]
+      })
+      const answer = yield* gateway.send(
+        Gateway.http(Gateway.chat({ stream: true, stream_options: { include_usage: true } }))
+      )
+      assert.strictEqual(answer.status, 200)
+      assert.include(Buffer.from(answer.text, "latin1").toString("utf8"), "{not json")
+      const { traffic } = yield* sound(gateway)
+      assert.strictEqual(traffic.usage?.callsWithoutUsage, 1)
+      assert.strictEqual(traffic.usage?.inputTokens, 0)
+    })
+  )
+
+  it.live("an upstream that promises more than it sends is cut, not waited for", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        script: [{ _tag: "Answer", headers: { "content-length": "500" }, body: '{"ok":true}' }]
+      })
+      const answer = yield* gateway.send(Gateway.http(Gateway.chat()))
+      assert.include([200, 502, undefined], answer.status)
+      const { traffic } = yield* sound(gateway)
+      assert.include(["upstream_cut", "client_aborted"], traffic.calls[0]?.outcome)
+      assert.isFalse(traffic.calls[0]?.completed)
+    })
+  )
+
+  it.live("too many requests upstream are the agent's to wait for: status and Retry-After pass", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ script: [{ _tag: "Error", status: 429 }] })
+      const answer = yield* gateway.send(Gateway.http(Gateway.chat()))
+      assert.strictEqual(answer.status, 429)
+      assert.strictEqual(JSON.parse(answer.body).error.message, "scripted")
+      const { traffic } = yield* sound(gateway)
+      assert.strictEqual(traffic.usage?.callsWithoutUsage, 0)
+    })
+  )
+
+  it.live("what all requests hold in memory together is bounded", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ heldBytesMax: 1_000_000, script: [{ _tag: "Hang" }] })
+      const large = Gateway.http(Gateway.chat({ messages: [{ role: "user", content: "x".repeat(600_000) }] }))
+      const sockets = [net.connect(gateway.socketPath), net.connect(gateway.socketPath)]
+      for (const socket of sockets) socket.on("error", () => undefined)
+      sockets[0]!.write(large)
+      yield* Effect.eventually(
+        Effect.filterOrFail(gateway.upstream.received, (received) => received.length === 1)
+      ).pipe(Effect.timeout("5 seconds"))
+      const answer = yield* gateway.send(large, 3000)
+      assert.strictEqual(answer.status, 503, answer.text.slice(0, 300))
+      assert.strictEqual(answer.headers.get("retry-after"), "1")
+      for (const socket of sockets) socket.destroy()
+      yield* sound(gateway)
+    })
+  )
+})
