@@ -211,7 +211,8 @@ const start = Effect.fnUntraced(function* ({
   yield* container.exit.pipe(
     Effect.matchEffect({
       onSuccess: ({ exitCode }) => Effect.fail(failed(`ended with exit code ${exitCode}${errors()}`)),
-      onFailure: (error) => Effect.fail(error)
+      onFailure: (error) =>
+        Effect.fail(error._tag === "ContainerFailed" ? failed(`ended under way: ${error.detail}`) : error)
     }),
     Effect.onExit((exit) => {
       carrier.isGone = true
