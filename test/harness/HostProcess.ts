@@ -11,6 +11,7 @@ import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRu
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import { NodeRuntime } from "@effect/platform-node"
 import { Effect, Layer, Redacted, Schedule, type Scope, Stream } from "effect"
@@ -28,6 +29,8 @@ export interface Asked {
   readonly spec: SandboxSpecInput
   /** With a way out, to the demo upstream. */
   readonly proxyImage?: string
+  /** Likewise, through a gateway whose sockets are in a container. */
+  readonly gatewayImage?: string
   /** Give up root for this, before anything else. */
   readonly become?: {
     readonly userId: number
@@ -147,16 +150,23 @@ const become = ({ groupId, groups, userId }: NonNullable<Asked["become"]>) => {
   process.setuid!(userId)
 }
 
-const proxyOf = ({ proxyImage }: Asked) =>
-  proxyImage === undefined
+const proxyOf = ({ gatewayImage, proxyImage }: Asked) =>
+  proxyImage === undefined && gatewayImage === undefined
     ? LlmProxy.layerNoop
     : Layer.unwrap(
         Effect.map(DemoUpstream.acquire(), ({ url }) =>
-          NginxLlmProxy.layer({
-            image: proxyImage,
-            upstream: { type: "host", url: url! },
-            key: Redacted.make(key)
-          })
+          proxyImage === undefined
+            ? GatewayLlmProxy.layer({
+                url: url!,
+                key: Redacted.make(key),
+                carrier: "container",
+                image: gatewayImage
+              })
+            : NginxLlmProxy.layer({
+                image: proxyImage,
+                upstream: { type: "host", url: url! },
+                key: Redacted.make(key)
+              })
         )
       )
 

@@ -275,6 +275,38 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process that is ki
   )
 })
 
+describe.skipIf(PrivateEngine.obstacle !== undefined)(
+  "a host process with a gateway's container, killed",
+  () => {
+    it.live(
+      "leaves nothing that is not removed: container, sockets, sandbox",
+      () =>
+        Effect.gen(function* () {
+          const engine = yield* PrivateEngine.acquire(Images.runtime)
+          yield* engine.load(Images.gateway)
+          const directory = yield* RunHarness.Directory
+          const host = yield* HostProcess.start({
+            directory,
+            host: engine.host,
+            gatewayImage: Images.gateway,
+            spec: withModel({ ...sleeper(engine.image, 60), runId: "run-killed-carried" })
+          })
+          yield* host.told("Output")
+          assert.deepStrictEqual((yield* reapAt(engine.host)).removed, [])
+          yield* host.kill
+          const report = yield* reapAt(engine.host)
+          assert.deepStrictEqual(report.failed, [])
+          assert.strictEqual(report.removed.filter((name) => name.endsWith("-gateway")).length, 1)
+          assert.strictEqual(report.removed.filter((name) => /-socket-\d+$/u.test(name)).length, 16)
+          assert.include(report.removed, "cogni-run-killed-carried-agent")
+          yield* FileRunStore.make({ directory }).reap
+          yield* assertNothingLeft(engine.host, directory)
+        }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true })),
+      90_000
+    )
+  }
+)
+
 // -----------------------------------------------------------------------------
 // every port, at every point
 // -----------------------------------------------------------------------------
