@@ -33,7 +33,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "DockerDoctor.ts": ["node:fs", "node:fs/promises"],
       "FileRunStore.ts": ["node:fs/promises", "node:os"],
       "HostTree.ts": ["node:child_process", "node:fs/promises"],
-      "HostOwner.ts": ["node:fs"],
+      "HostOwner.ts": ["node:fs", "node:os"],
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
       "KernelFacts.ts": ["node:fs"],
       "internal/EngineConnection.ts": ["dockerode", "node:http"]

@@ -38,7 +38,12 @@ export const doctor = Effect.fnUntraced(function* (input: { readonly output: Out
   const machine = DockerDoctor.examine({
     images: [
       { name: "runtime", image: settings.runtimeImage },
-      { name: "proxy", image: settings.proxyImage }
+      { name: "proxy", image: settings.proxyImage, onlyFor: "--proxy nginx" },
+      {
+        name: "gateway",
+        image: settings.gatewayImage,
+        onlyFor: "an engine that shares no files with this host"
+      }
     ],
     stateDirectory: settings.stateDirectory
   }).pipe(

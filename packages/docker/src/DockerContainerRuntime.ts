@@ -22,7 +22,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, PostureMismatch, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { Deferred, type Duration, Effect, Fiber, Layer, Schedule, Scope, Semaphore } from "effect"
-import { availableParallelism, hostname, release } from "node:os"
+import { availableParallelism } from "node:os"
 import * as ContainerEvents from "./ContainerEvents.ts"
 import * as DockerApi from "./DockerApi.ts"
 import * as Hardening from "./Hardening.ts"
@@ -190,12 +190,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       return name
     }),
     sharesHost: yield* Effect.cached(
-      Effect.map(
-        api.info,
-        ({ KernelVersion, Name }) =>
-          // An engine in a virtual machine has a kernel of its own; this process in a container, a name of its own.
-          api.address.type === "unix" && Name === hostname() && KernelVersion === release()
-      )
+      Effect.map(api.info, (info) => HostOwner.isSharedWith(api.address, info))
     ),
     leftovers: (runId) =>
       Effect.map(api.labelled(`${ResourceLabels.label.run}=${runId}`), (found) =>

@@ -8,6 +8,7 @@ import { Effect, Exit } from "effect"
 import { constants } from "node:fs"
 import { access, mkdir, stat, statfs } from "node:fs/promises"
 import * as DockerApi from "./DockerApi.ts"
+import * as HostOwner from "./HostOwner.ts"
 import { type DockerAddress, format } from "./DockerSocket.ts"
 
 /** The oldest Engine API that has everything a run needs (Engine 20.10). @category constants */
@@ -28,7 +29,12 @@ export interface Finding {
 /** @category models */
 export interface DoctorOptions {
   /** Images that runs will need. */
-  readonly images: ReadonlyArray<{ readonly name: string; readonly image: string }>
+  readonly images: ReadonlyArray<{
+    readonly name: string
+    readonly image: string
+    /** What cannot be had without it, where the rest can. */
+    readonly onlyFor?: string | undefined
+  }>
   /** Where records will be kept. */
   readonly stateDirectory: string
 }
@@ -159,12 +165,16 @@ const stateFinding = (directory: string): Effect.Effect<Finding> =>
 
 const imageFinding = (
   api: DockerApi.DockerApi["Service"],
-  { image, name }: DoctorOptions["images"][number]
+  { image, name, onlyFor }: DoctorOptions["images"][number]
 ) =>
   Effect.map(Effect.exit(api.imageSize(image)), (found) =>
     Exit.isSuccess(found) && found.value !== undefined
       ? ok(`image ${name}`, `${image}, ${mebibytes(found.value)}`)
-      : fail(`image ${name}`, `${image} is not on this engine`, "Build it: ./dev images")
+      : (onlyFor === undefined ? fail : warn)(
+          `image ${name}`,
+          `${image} is not on this engine${onlyFor === undefined ? "" : `; needed for ${onlyFor}`}`,
+          "Build it: ./dev images"
+        )
   )
 
 /** @category constructors */
@@ -187,6 +197,13 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
   return [
     ok("engine", `${format(api.address)}, ${info.OperatingSystem}`),
     ...engineFindings(info, apiVersion),
+    HostOwner.isSharedWith(api.address, info)
+      ? ok("files", "shared with this host: sockets of runs are mounted")
+      : warn(
+          "files",
+          "not shared with this host: sockets of runs go into a container of their own",
+          "Run on the engine's own host for the shortest way to the model"
+        ),
     ...(yield* Effect.forEach(options.images, (image) => imageFinding(api, image), { concurrency: 4 })),
     yield* diskFinding("disk for images", info.DockerRootDir),
     ...around

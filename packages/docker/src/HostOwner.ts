@@ -6,6 +6,8 @@
  */
 import { type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { readFileSync, readlinkSync } from "node:fs"
+import { hostname, release } from "node:os"
+import type { DockerAddress } from "./DockerSocket.ts"
 
 const read = (path: string): string | undefined => {
   try {
@@ -56,3 +58,15 @@ export const isLeftover = (owner: string | undefined, expiresAt: string | undefi
   const expiry = Date.parse(expiresAt ?? "")
   return Number.isFinite(expiry) && expiry < now.getTime()
 }
+
+/**
+ * Whether an engine mounts directories of this host, and sockets in them: it is spoken to over a socket, and runs under
+ * the same kernel and name. One in a virtual machine has a kernel of its own; this process in a container, a name of
+ * its own.
+ *
+ * @category predicates
+ */
+export const isSharedWith = (
+  address: DockerAddress,
+  engine: { readonly Name?: string | undefined; readonly KernelVersion?: string | undefined }
+): boolean => address.type === "unix" && engine.Name === hostname() && engine.KernelVersion === release()
