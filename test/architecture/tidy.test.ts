@@ -327,7 +327,13 @@ describe("form", () => {
 })
 
 /** Test files about what several modules do together. */
-const behaviours: ReadonlySet<string> = new Set(["packages/proxy/test/GatewayBadInput.test.ts"])
+const behaviours: ReadonlySet<string> = new Set([
+  "packages/proxy/test/GatewayBadInput.test.ts",
+  "packages/proxy/test/RequestBodyAgents.test.ts",
+  "packages/proxy/test/RequestBodyAllowlist.test.ts",
+  "packages/proxy/test/RequestBodyAttacks.test.ts",
+  "packages/proxy/test/RequestBodyProperties.test.ts"
+])
 
 // -----------------------------------------------------------------------------
 // prose

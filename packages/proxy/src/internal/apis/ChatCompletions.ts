@@ -4,14 +4,15 @@
 import { Schema } from "effect"
 import {
   Amount,
+  Base64,
   cached,
   Count,
   DataUri,
   Effort,
   Flag,
-  Format,
   Free,
   maybe,
+  MediaType,
   Text,
   Thinking
 } from "./Shapes.ts"
@@ -30,7 +31,7 @@ const ImagePart = Schema.Struct({
 
 const AudioPart = Schema.Struct({
   type: Schema.Literal("input_audio"),
-  input_audio: Schema.Struct({ data: Text, format: Text })
+  input_audio: Schema.Struct({ data: Base64, format: MediaType })
 })
 
 const FilePart = Schema.Struct({
@@ -66,8 +67,25 @@ const Content = Schema.Union([Text, Schema.Array(Parts)])
 // messages
 // -----------------------------------------------------------------------------
 
-/** Gemini's, through LiteLLM: without it, the model does not know its own call again. */
-const signed = { provider_specific_fields: maybe(Schema.Struct({ thought_signature: maybe(Text) })) }
+const Signature = Schema.Struct({ thought_signature: maybe(Text) })
+
+/** Gemini's, through LiteLLM and from itself: without it, the model does not know its own call again. */
+const signed = {
+  provider_specific_fields: maybe(Signature),
+  extra_content: maybe(Schema.Struct({ google: maybe(Signature) }))
+}
+
+/** How a model came to its answer, as OpenRouter has it; the provider reads it again. */
+const ReasoningDetail = Schema.Struct({
+  type: Text,
+  id: maybe(Text),
+  format: maybe(Text),
+  index: maybe(Count),
+  summary: maybe(Text),
+  text: maybe(Text),
+  data: maybe(Text),
+  signature: maybe(Text)
+})
 
 const ToolCall = Schema.Union([
   Schema.Struct({
@@ -101,7 +119,7 @@ const Message = Schema.Union([
     reasoning_content: maybe(Text),
     reasoning: maybe(Text),
     reasoning_text: maybe(Text),
-    reasoning_details: maybe(Schema.Array(Free)),
+    reasoning_details: maybe(Schema.Array(ReasoningDetail)),
     thinking_blocks: maybe(Schema.Array(Schema.Union([ThinkingPart, RedactedPart]))),
     ...cached
   }),
@@ -118,6 +136,11 @@ const Message = Schema.Union([
 // -----------------------------------------------------------------------------
 // tools
 // -----------------------------------------------------------------------------
+
+const Format = Schema.Struct({
+  type: Schema.Literals(["text", "grammar"]),
+  grammar: maybe(Schema.Struct({ syntax: Text, definition: Text }))
+})
 
 const Tool = Schema.Union([
   Schema.Struct({

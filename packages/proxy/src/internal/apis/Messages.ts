@@ -2,28 +2,50 @@
  * `POST /v1/messages` and its `count_tokens`: what of a request may pass.
  */
 import { Schema } from "effect"
-import { Amount, cached, Count, Flag, Free, maybe, Text, Thinking } from "./Shapes.ts"
+import { Amount, Base64, cached, Count, Flag, Free, maybe, MediaType, Text, Thinking } from "./Shapes.ts"
 
 // -----------------------------------------------------------------------------
 // content
 // -----------------------------------------------------------------------------
 
+/** Where in what was sent a text has its words from. */
+const Citation = Schema.Struct({
+  type: Schema.Literals([
+    "char_location",
+    "page_location",
+    "content_block_location",
+    "search_result_location"
+  ]),
+  cited_text: maybe(Text),
+  document_index: maybe(Count),
+  document_title: maybe(Text),
+  start_char_index: maybe(Count),
+  end_char_index: maybe(Count),
+  start_page_number: maybe(Count),
+  end_page_number: maybe(Count),
+  start_block_index: maybe(Count),
+  end_block_index: maybe(Count),
+  search_result_index: maybe(Count),
+  source: maybe(Text),
+  title: maybe(Text)
+})
+
 const TextBlock = Schema.Struct({
   type: Schema.Literal("text"),
   text: Text,
-  citations: maybe(Schema.Array(Free)),
+  citations: maybe(Schema.Array(Citation)),
   ...cached
 })
 
-const Base64 = Schema.Struct({ type: Schema.Literal("base64"), media_type: Text, data: Text })
+const Inline = Schema.Struct({ type: Schema.Literal("base64"), media_type: MediaType, data: Base64 })
 
-const ImageBlock = Schema.Struct({ type: Schema.Literal("image"), source: Base64, ...cached })
+const ImageBlock = Schema.Struct({ type: Schema.Literal("image"), source: Inline, ...cached })
 
 const DocumentBlock = Schema.Struct({
   type: Schema.Literal("document"),
   source: Schema.Union([
-    Base64,
-    Schema.Struct({ type: Schema.Literal("text"), media_type: Text, data: Text }),
+    Inline,
+    Schema.Struct({ type: Schema.Literal("text"), media_type: MediaType, data: Text }),
     Schema.Struct({
       type: Schema.Literal("content"),
       content: Schema.Union([Text, Schema.Array(Schema.Union([TextBlock, ImageBlock]))])
@@ -107,14 +129,16 @@ const ToolChoice = Schema.Struct({
 // body
 // -----------------------------------------------------------------------------
 
+const Amounts = Schema.Struct({ type: Text, value: maybe(Count) })
+
 const JsonFormat = Schema.Struct({ type: Schema.Literal("json_schema"), schema: Free })
 
 /** Which old turns the provider leaves out of what the model reads. */
 const Edit = Schema.Struct({
   type: Schema.Literals(["clear_tool_uses_20250919", "clear_thinking_20251015"]),
-  trigger: maybe(Free),
-  keep: maybe(Free),
-  clear_at_least: maybe(Free),
+  trigger: maybe(Amounts),
+  keep: maybe(Schema.Union([Schema.Literal("all"), Amounts])),
+  clear_at_least: maybe(Amounts),
   exclude_tools: maybe(Schema.Array(Text)),
   clear_tool_inputs: maybe(Schema.Union([Flag, Schema.Array(Text)]))
 })
@@ -128,7 +152,8 @@ const counted = {
   tools: maybe(Schema.Array(Tool)),
   context_management: maybe(Schema.Struct({ edits: maybe(Schema.Array(Edit)) })),
   output_config: maybe(Schema.Struct({ effort: maybe(Text), format: maybe(JsonFormat) })),
-  output_format: maybe(JsonFormat)
+  output_format: maybe(JsonFormat),
+  ...cached
 }
 
 /** @category models */

@@ -5,27 +5,49 @@
  * the account's, and so every run's. An agent that sends its whole conversation needs none of it.
  */
 import { Schema } from "effect"
-import { Amount, Count, DataUri, Effort, Flag, Format, Free, maybe, Text } from "./Shapes.ts"
+import { Amount, Count, DataUri, Effort, Flag, Free, Logprob, maybe, Text } from "./Shapes.ts"
 
 // -----------------------------------------------------------------------------
 // content
 // -----------------------------------------------------------------------------
 
-const Parts = Schema.Union([
-  Schema.Struct({ type: Schema.Literal("input_text"), text: Text }),
-  Schema.Struct({
-    type: Schema.Literal("output_text"),
-    text: Text,
-    annotations: maybe(Schema.Array(Free)),
-    logprobs: maybe(Schema.Array(Free))
-  }),
-  Schema.Struct({ type: Schema.Literal("input_image"), image_url: DataUri, detail: maybe(Text) }),
-  Schema.Struct({ type: Schema.Literal("input_file"), file_data: DataUri, filename: maybe(Text) }),
-  Schema.Struct({ type: Schema.Literals(["summary_text", "reasoning_text", "text"]), text: Text }),
-  Schema.Struct({ type: Schema.Literal("refusal"), refusal: Text })
+/** What a text is said to rest on. That of a file would name what the provider keeps. */
+const Annotation = Schema.Struct({
+  type: Schema.Literal("url_citation"),
+  url: Text,
+  title: maybe(Text),
+  start_index: maybe(Count),
+  end_index: maybe(Count)
+})
+
+const InputText = Schema.Struct({ type: Schema.Literal("input_text"), text: Text })
+const InputImage = Schema.Struct({
+  type: Schema.Literal("input_image"),
+  image_url: DataUri,
+  detail: maybe(Text)
+})
+const InputFile = Schema.Struct({
+  type: Schema.Literal("input_file"),
+  file_data: DataUri,
+  filename: maybe(Text)
+})
+
+const OutputText = Schema.Struct({
+  type: Schema.Literal("output_text"),
+  text: Text,
+  annotations: maybe(Schema.Array(Annotation)),
+  logprobs: maybe(Schema.Array(Logprob))
+})
+
+const Refusal = Schema.Struct({ type: Schema.Literal("refusal"), refusal: Text })
+
+const Content = Schema.Union([
+  Text,
+  Schema.Array(Schema.Union([InputText, InputImage, InputFile, OutputText, Refusal]))
 ])
 
-const Content = Schema.Union([Text, Schema.Array(Parts)])
+/** What a tool found. */
+const Output = Schema.Union([Text, Schema.Array(Schema.Union([InputText, InputImage, InputFile]))])
 
 // -----------------------------------------------------------------------------
 // items
@@ -33,13 +55,26 @@ const Content = Schema.Union([Text, Schema.Array(Parts)])
 
 const own = { id: maybe(Text), status: maybe(Text) }
 
+const thought = {
+  summary: Schema.Array(Schema.Struct({ type: Schema.Literal("summary_text"), text: Text })),
+  content: maybe(
+    Schema.Array(Schema.Struct({ type: Schema.Literals(["reasoning_text", "text"]), text: Text }))
+  ),
+  status: maybe(Text)
+}
+
 const Item = Schema.Union([
   Schema.Struct({
     type: Schema.Literal("reasoning"),
-    ...own,
-    summary: Schema.Array(Parts),
-    content: maybe(Schema.Array(Parts)),
-    encrypted_content: maybe(Text)
+    id: maybe(Text),
+    ...thought,
+    encrypted_content: Text
+  }),
+  // Without its content, an id is a question for what the provider has kept.
+  Schema.Struct({
+    type: Schema.Literal("reasoning"),
+    ...thought,
+    encrypted_content: Schema.optionalKey(Schema.Null)
   }),
   Schema.Struct({
     type: Schema.Literal("function_call"),
@@ -49,7 +84,7 @@ const Item = Schema.Union([
     namespace: maybe(Text),
     arguments: Text
   }),
-  Schema.Struct({ type: Schema.Literal("function_call_output"), ...own, call_id: Text, output: Content }),
+  Schema.Struct({ type: Schema.Literal("function_call_output"), ...own, call_id: Text, output: Output }),
   Schema.Struct({
     type: Schema.Literal("custom_tool_call"),
     ...own,
@@ -57,12 +92,9 @@ const Item = Schema.Union([
     name: Text,
     input: Text
   }),
-  Schema.Struct({ type: Schema.Literal("custom_tool_call_output"), ...own, call_id: Text, output: Content }),
-  Schema.Struct({
-    type: Schema.Literals(["compaction", "compaction_summary"]),
-    ...own,
-    encrypted_content: Text
-  }),
+  Schema.Struct({ type: Schema.Literal("custom_tool_call_output"), ...own, call_id: Text, output: Output }),
+  Schema.Struct({ type: Schema.Literal("compaction"), ...own, encrypted_content: Text }),
+  Schema.Struct({ type: Schema.Literal("compaction_summary"), ...own, encrypted_content: Text }),
   Schema.Struct({
     type: Schema.optionalKey(Schema.Literal("message")),
     ...own,
@@ -75,6 +107,12 @@ const Item = Schema.Union([
 // -----------------------------------------------------------------------------
 // tools
 // -----------------------------------------------------------------------------
+
+const Format = Schema.Struct({
+  type: Schema.Literals(["text", "grammar"]),
+  syntax: maybe(Text),
+  definition: maybe(Text)
+})
 
 const Tool = Schema.Union([
   Schema.Struct({
@@ -100,6 +138,9 @@ const ToolChoice = Schema.Union([
   Schema.Struct({ type: Schema.Literal("allowed_tools"), mode: Text, tools: Schema.Array(NamedTool) })
 ])
 
+/** What an answer may hold besides; the rest is about tools that do not pass. @category constants */
+export const includes = ["reasoning.encrypted_content", "message.output_text.logprobs"] as const
+
 const TextFormat = Schema.Union([
   Schema.Struct({ type: Schema.Literals(["text", "json_object"]) }),
   Schema.Struct({
@@ -120,9 +161,7 @@ export const Body = Schema.Struct({
   model: maybe(Text),
   input: Schema.Union([Text, Schema.Array(Item)]),
   instructions: maybe(Text),
-  include: maybe(
-    Schema.Array(Schema.Literals(["reasoning.encrypted_content", "message.output_text.logprobs"]))
-  ),
+  include: maybe(Schema.Array(Schema.Literals(includes))),
   max_output_tokens: maybe(Count),
   max_tool_calls: maybe(Count),
   parallel_tool_calls: maybe(Flag),

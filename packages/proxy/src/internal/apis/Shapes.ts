@@ -24,15 +24,27 @@ export const Count = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1e
 /** May be left out, or said to be nothing. @category combinators */
 export const maybe = <S extends Schema.Top>(schema: S) => Schema.optionalKey(Schema.NullOr(schema))
 
-/** How the refusal of an address begins; the gateway tells the agent by it. @category constants */
-export const remoteExpected = "a data: URI, for the sandbox's proxy has no model fetch anything"
-
 /**
- * What a provider need not fetch. The scheme is compared as those do who read it: in any case, with nothing before it.
+ * What a provider need not fetch: all of it is here, and none of it can be read as an address. Who looks for `https://`
+ * anywhere in it, as some do, finds nothing.
  *
- * @category models
+ * @category constants
  */
-export const DataUri = Schema.String.check(Schema.isPattern(/^data:/iu, { expected: remoteExpected }))
+export const dataUri =
+  /^[Dd][Aa][Tt][Aa]:[A-Za-z0-9!#$&^_.+/;=-]{0,200};[Bb][Aa][Ss][Ee]64,[A-Za-z0-9+/=_-]*$/u
+
+/** @category models */
+export const DataUri = Schema.String.check(Schema.isPattern(dataUri, { expected: "a data: URI in base64" }))
+
+/** @category models */
+export const Base64 = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z0-9+/=_\r\n-]*$/u, { expected: "base64" })
+)
+
+/** What is put into a URI by those who translate between APIs. @category models */
+export const MediaType = Schema.String.check(
+  Schema.isPattern(/^[A-Za-z0-9!#$&^_.+/-]{1,100}$/u, { expected: "a media type" })
+)
 
 /** @category models */
 export const CacheControl = Schema.Struct({
@@ -42,6 +54,18 @@ export const CacheControl = Schema.Struct({
 
 /** @category models */
 export const cached = { cache_control: maybe(CacheControl) }
+
+/** How likely a token was, and what else it could have been. @category models */
+export const Logprob = Schema.Struct({
+  token: maybe(Text),
+  logprob: maybe(Amount),
+  bytes: maybe(Schema.Array(Count)),
+  top_logprobs: maybe(
+    Schema.Array(
+      Schema.Struct({ token: maybe(Text), logprob: maybe(Amount), bytes: maybe(Schema.Array(Count)) })
+    )
+  )
+})
 
 /** What a model may be asked to answer in. @category models */
 export const Effort = Schema.Struct({
@@ -58,12 +82,4 @@ export const Thinking = Schema.Struct({
   type: Schema.Literals(["enabled", "disabled", "adaptive"]),
   budget_tokens: maybe(Count),
   display: maybe(Text)
-})
-
-/** @category models */
-export const Format = Schema.Struct({
-  type: Schema.Literals(["text", "grammar"]),
-  grammar: maybe(Schema.Struct({ syntax: Text, definition: Text })),
-  syntax: maybe(Text),
-  definition: maybe(Text)
 })

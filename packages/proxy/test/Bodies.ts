@@ -1,0 +1,77 @@
+/**
+ * Request bodies for tests: what real agents sent, and what holds for them.
+ *
+ * The fixtures of agents were recorded from the programs themselves, with long texts cut short and whatever says
+ * something of a machine taken out; those `by hand` hold every shape that may pass.
+ */
+import { assert } from "@effect/vitest"
+import { Result } from "effect"
+import { readdirSync, readFileSync } from "node:fs"
+import * as RequestBody from "../src/RequestBody.ts"
+
+export type Json = Record<string, any>
+
+export interface Fixture {
+  readonly name: string
+  readonly agent: string
+  readonly api: RequestBody.Api
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: Json
+  /** What may stand in it instead. */
+  readonly also?: ReadonlyArray<Json>
+}
+
+const folder = new URL("fixtures/", import.meta.url)
+
+export const fixtures: ReadonlyArray<Fixture> = readdirSync(folder)
+  .filter((file) => file.endsWith(".json"))
+  .toSorted()
+  .map((file) => ({
+    name: file.replace(/\.json$/u, ""),
+    ...(JSON.parse(readFileSync(new URL(file, folder), "utf8")) as Omit<Fixture, "name">)
+  }))
+
+export const fixture = (name: string): Fixture => fixtures.find((one) => one.name === name)!
+
+export const account = "acct"
+
+export const policyOf = (
+  api: RequestBody.Api,
+  policy: Partial<RequestBody.BodyPolicy> = {}
+): RequestBody.BodyPolicy => ({
+  api,
+  model: "m",
+  models: { m: "m", other: "vendor/other" },
+  billingAccountId: account,
+  unknownFields: "drop",
+  ...policy
+})
+
+/** As the run of this agent would have it. */
+export const policyFor = ({ api, body, headers }: Fixture, policy: Partial<RequestBody.BodyPolicy> = {}) =>
+  policyOf(api, {
+    model: body["model"],
+    models: { [body["model"]]: body["model"] },
+    betas: (headers["anthropic-beta"] ?? "").split(",").filter((beta) => beta !== ""),
+    ...policy
+  })
+
+const encoder = new TextEncoder()
+
+export const bytesOf = (body: unknown): Uint8Array =>
+  body instanceof Uint8Array ? body : encoder.encode(typeof body === "string" ? body : JSON.stringify(body))
+
+export const rebuild = (body: unknown, policy: RequestBody.BodyPolicy) =>
+  RequestBody.rebuild(bytesOf(body), policy)
+
+export const passed = (body: unknown, policy: RequestBody.BodyPolicy) => {
+  const result = rebuild(body, policy)
+  if (Result.isFailure(result)) return assert.fail(`refused: ${JSON.stringify(result.failure)}`)
+  return { ...result.success, sent: JSON.parse(result.success.body) as Json }
+}
+
+export const refused = (body: unknown, policy: RequestBody.BodyPolicy): RequestBody.BodyRefused => {
+  const result = rebuild(body, policy)
+  if (Result.isSuccess(result)) return assert.fail(`passed: ${result.success.body.slice(0, 200)}`)
+  return result.failure
+}

@@ -1,0 +1,322 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Result } from "effect"
+import * as RequestBody from "../src/RequestBody.ts"
+import { account, bytesOf, fixture, type Json, passed, policyFor, policyOf, refused } from "./Bodies.ts"
+
+const chat = policyOf("chat_completions")
+const responses = policyOf("responses")
+const messages = policyOf("messages")
+
+const hi = { messages: [{ role: "user", content: "hi" }] }
+const input = { input: "hi" }
+
+const weather = { type: "function", function: { name: "weather", parameters: {} } }
+
+// -----------------------------------------------------------------------------
+// who pays, and which model
+// -----------------------------------------------------------------------------
+
+describe("the identity", () => {
+  it("is the run's, in the field that its API has for it", () => {
+    assert.deepStrictEqual(passed(hi, chat).sent, { ...hi, model: "m", user: account })
+    assert.deepStrictEqual(passed(input, responses).sent, {
+      ...input,
+      model: "m",
+      user: account,
+      store: false
+    })
+    assert.deepStrictEqual(passed(hi, messages).sent, { ...hi, model: "m", metadata: { user_id: account } })
+    assert.deepStrictEqual(passed(hi, policyOf("count_tokens")).sent, { ...hi, model: "m" })
+  })
+
+  it("is noted where the agent says another, and not where it says the same", () => {
+    assert.deepStrictEqual(passed({ ...hi, user: "evil", store: true }, chat).dropped, ["user", "store"])
+    assert.deepStrictEqual(passed({ ...hi, user: account }, chat).dropped, [])
+    assert.deepStrictEqual(passed({ ...hi, metadata: { user_id: "evil", tags: [] } }, messages).dropped, [
+      "metadata.user_id",
+      "metadata.tags"
+    ])
+    assert.deepStrictEqual(passed({ ...hi, metadata: { user_id: account } }, messages).dropped, [])
+    assert.deepStrictEqual(passed({ ...hi, metadata: "evil" }, messages).dropped, ["metadata"])
+  })
+})
+
+describe("the model", () => {
+  it("is the run's own where none is named, and what the upstream calls the one that is", () => {
+    assert.strictEqual(passed({ ...hi, model: null }, chat).sent["model"], "m")
+    const { model, modelRequested, sent } = passed({ ...hi, model: "other" }, chat)
+    assert.deepStrictEqual([model, modelRequested, sent["model"]], ["vendor/other", "other", "vendor/other"])
+    assert.isUndefined(passed(hi, chat).modelRequested)
+  })
+
+  for (const model of ["gpt-x", "https://evil.example/v1", "vendor/other", "__proto__", "toString", ""])
+    it(`${JSON.stringify(model)} is not the run's: the answer names those that are`, () => {
+      const { code, message, param, status } = refused({ ...hi, model }, chat)
+      assert.deepStrictEqual([status, code, param], [404, "model_not_found", "model"])
+      assert.include(message, "m, other")
+    })
+})
+
+// -----------------------------------------------------------------------------
+// bounds
+// -----------------------------------------------------------------------------
+
+describe("an answer's length", () => {
+  const capped = (body: Json, api: RequestBody.Api, outputTokensMax: number) =>
+    passed({ ...(api === "responses" ? input : hi), ...body }, policyOf(api, { outputTokensMax }))
+
+  it("is bounded where the agent bounds it not, or too little", () => {
+    assert.strictEqual(capped({}, "chat_completions", 50).sent["max_completion_tokens"], 50)
+    assert.strictEqual(capped({}, "responses", 50).sent["max_output_tokens"], 50)
+    assert.strictEqual(capped({ max_tokens: 60 }, "messages", 50).sent["max_tokens"], 50)
+    assert.strictEqual(capped({ max_tokens: null }, "messages", 50).sent["max_tokens"], 50)
+  })
+
+  it("is the agent's own where that is less, and both fields of chat are bounded", () => {
+    const { outputTokensMax, sent } = capped(
+      { max_tokens: 40, max_completion_tokens: 60 },
+      "chat_completions",
+      50
+    )
+    assert.deepStrictEqual([sent["max_tokens"], sent["max_completion_tokens"]], [40, 50])
+    assert.strictEqual(outputTokensMax, 50, "whichever of the two counts")
+    assert.strictEqual(capped({ max_tokens: 40 }, "messages", 50).outputTokensMax, 40)
+  })
+
+  it("is not counted tokens' affair, nor anybody's without a bound", () => {
+    assert.deepStrictEqual(capped({}, "count_tokens", 50).sent, { ...hi, model: "m" })
+    assert.isUndefined(passed({ ...hi, max_tokens: 9 }, messages).outputTokensMax)
+  })
+
+  it("holds what is thought besides, or there is no thinking", () => {
+    const thinking = { type: "enabled", budget_tokens: 31_999 }
+    const less = capped({ max_tokens: 32_000, thinking }, "messages", 8000)
+    assert.deepStrictEqual(less.sent["thinking"], { type: "enabled", budget_tokens: 7999 })
+    const none = capped({ max_tokens: 32_000, thinking }, "messages", 1024)
+    assert.notProperty(none.sent, "thinking")
+    assert.deepStrictEqual(none.dropped, ["thinking"])
+  })
+
+  it("is that of one answer", () => {
+    const { dropped, sent } = passed({ ...hi, n: 5 }, chat)
+    assert.notProperty(sent, "n")
+    assert.deepStrictEqual(dropped, ["n"])
+    assert.strictEqual(passed({ ...hi, n: 1 }, chat).sent["n"], 1)
+  })
+})
+
+describe("a stream of chat", () => {
+  it("is asked for its usage, and that we did so is told", () => {
+    const added = passed({ ...hi, stream: true, stream_options: { include_obfuscation: false } }, chat)
+    assert.isTrue(added.usageAdded)
+    assert.deepStrictEqual(added.sent["stream_options"], { include_obfuscation: false, include_usage: true })
+    assert.isTrue(passed({ ...hi, stream: true, stream_options: { include_usage: false } }, chat).usageAdded)
+    assert.isFalse(passed({ ...hi, stream: true, stream_options: { include_usage: true } }, chat).usageAdded)
+    assert.isFalse(passed(hi, chat).usageAdded)
+    assert.isFalse(passed({ ...input, stream: true }, responses).usageAdded)
+  })
+})
+
+// -----------------------------------------------------------------------------
+// tools
+// -----------------------------------------------------------------------------
+
+describe("tools", () => {
+  it("that the provider runs are left out, with the choice that names one", () => {
+    const search = { type: "web_search", filters: {} }
+    const { dropped, sent } = passed(
+      {
+        ...input,
+        tools: [search, { type: "function", name: "f" }, search],
+        tool_choice: { type: "web_search" }
+      },
+      responses
+    )
+    assert.deepStrictEqual(sent["tools"], [{ type: "function", name: "f" }])
+    assert.notProperty(sent, "tool_choice")
+    assert.deepStrictEqual(dropped, ["tools[0]", "tools[2]", "tool_choice"])
+  })
+
+  it("leave a choice that still means something", () => {
+    const tools = [{ type: "mcp", server_url: "https://evil.example" }, weather]
+    for (const choice of ["auto", "required", { type: "function", function: { name: "weather" } }])
+      assert.deepStrictEqual(passed({ ...hi, tools, tool_choice: choice }, chat).sent["tool_choice"], choice)
+    for (const choice of [{ type: "function", function: { name: "mcp" } }])
+      assert.notProperty(passed({ ...hi, tools, tool_choice: choice }, chat).sent, "tool_choice")
+  })
+
+  it("of which none is left leave no list and no choice", () => {
+    const { dropped, sent } = passed(
+      { ...hi, tools: [{ type: "web_search_20250305", name: "web_search" }], tool_choice: { type: "any" } },
+      messages
+    )
+    assert.deepStrictEqual(sent, { ...hi, model: "m", metadata: { user_id: account } })
+    assert.deepStrictEqual(dropped, ["tools[0]", "tool_choice"])
+  })
+
+  it("keep their places in what is told of them", () => {
+    const { dropped } = passed({ ...hi, tools: [{ type: "x" }, { ...weather, api_base: "evil" }] }, chat)
+    assert.deepStrictEqual(dropped, ["tools[0]", "tools[1].api_base"])
+    const { param } = refused({ ...hi, tools: [{ type: "x" }, { type: "function", function: {} }] }, chat)
+    assert.strictEqual(param, "tools[1].function.name")
+  })
+
+  it("take schemas, arguments and results as they are", () => {
+    const free = {
+      user: "x",
+      metadata: { user_id: "x" },
+      api_base: "https://x",
+      deep: [[{ mock_response: null }]]
+    }
+    const body = {
+      messages: [
+        { role: "assistant", content: [{ type: "tool_use", id: "t", name: "f", input: free }] },
+        { role: "user", content: [{ type: "tool_result", tool_use_id: "t", content: JSON.stringify(free) }] }
+      ],
+      tools: [{ name: "f", input_schema: free }]
+    }
+    const { dropped, sent } = passed(body, messages)
+    assert.deepStrictEqual(sent, { ...body, model: "m", metadata: { user_id: account } })
+    assert.deepStrictEqual(dropped, [])
+  })
+
+  it("take whole numbers that JavaScript cannot hold, digit by digit", () => {
+    const text = "[12345678901234567890,-9007199254740993,9007199254740991,0.1,1e2,123456789.123456789]"
+    const { body } = passed(
+      `{"messages":[],"tools":[{"name":"f","input_schema":{"enum":${text}}}]}`,
+      messages
+    )
+    assert.include(
+      body,
+      "[12345678901234567890,-9007199254740993,9007199254740991,0.1,100,123456789.12345679]"
+    )
+  })
+})
+
+describe("betas of Anthropic", () => {
+  const one = fixture("claude-code-adaptive")
+
+  it("take their fields with them where they do not go out", () => {
+    const { dropped, sent } = passed(one.body, policyFor(one, { betas: [] }))
+    const deferred = (one.body["tools"] as ReadonlyArray<Json>).findIndex(
+      (tool) => tool["defer_loading"] === true
+    )
+    assert.deepStrictEqual(dropped.toSorted(), [
+      "context_management",
+      "metadata.user_id",
+      "thinking.display",
+      `tools[${deferred}].defer_loading`
+    ])
+    assert.deepStrictEqual(sent["thinking"], { type: "adaptive" })
+  })
+
+  it("are not asked about a display that needs none", () => {
+    const thinking = { type: "adaptive", display: "omitted" }
+    assert.deepStrictEqual(passed({ ...hi, thinking }, messages).sent["thinking"], thinking)
+  })
+})
+
+describe("what an answer is to include", () => {
+  it("is left out where it is of tools that do not pass", () => {
+    const { dropped, sent } = passed(
+      { ...input, include: ["web_search_call.action.sources", "reasoning.encrypted_content"] },
+      responses
+    )
+    assert.deepStrictEqual(sent["include"], ["reasoning.encrypted_content"])
+    assert.deepStrictEqual(dropped, ["include[0]"])
+  })
+})
+
+// -----------------------------------------------------------------------------
+// what is left out
+// -----------------------------------------------------------------------------
+
+describe("what is left out", () => {
+  const evil = { tags: ["x"], messages: [{ role: "user", content: "hi", metadata: {}, user: "x" }] }
+
+  it("is named by its path", () => {
+    assert.deepStrictEqual(passed(evil, chat).dropped, ["tags", "messages[0].metadata", "messages[0].user"])
+  })
+
+  it("is refused instead where that is asked for, all of it named", () => {
+    const { code, message, param, status } = refused(
+      evil,
+      policyOf("chat_completions", { unknownFields: "refuse" })
+    )
+    assert.deepStrictEqual([status, code, param], [400, "unknown_fields", "tags"])
+    assert.include(message, "tags, messages[0].metadata, messages[0].user")
+  })
+
+  it("is refused for tools, for betas and for more than one answer too", () => {
+    const strict = (api: RequestBody.Api, body: Json) =>
+      refused(body, policyOf(api, { unknownFields: "refuse" })).param
+    assert.strictEqual(strict("chat_completions", { ...hi, tools: [{ type: "x" }] }), "tools[0]")
+    assert.strictEqual(strict("chat_completions", { ...hi, n: 2 }), "n")
+    assert.strictEqual(strict("messages", { ...hi, context_management: {} }), "context_management")
+  })
+
+  it("is no mistake where every client says it and the run's word stands: who pays, what is kept", () => {
+    const strict = { unknownFields: "refuse" } as const
+    assert.deepStrictEqual(
+      passed({ ...hi, metadata: { user_id: "device" } }, policyOf("messages", strict)).dropped,
+      ["metadata.user_id"]
+    )
+    passed({ ...hi, user: "x", store: false }, policyOf("chat_completions", strict))
+    passed({ ...input, user: "x", store: true }, policyOf("responses", strict))
+  })
+
+  it("is counted, and the first of it kept, spelled harmlessly and short", () => {
+    const many = Object.fromEntries(Array.from({ length: 1000 }, (_, index) => [`x${index}`, 0]))
+    const { dropped, droppedTotal } = passed({ ...hi, ...many }, chat)
+    assert.deepStrictEqual([dropped.length, droppedTotal, dropped[99]], [100, 1000, "x99"])
+    const odd = passed({ ...hi, ["a\n\0\ud800b"]: 1, ["y".repeat(1_000_000)]: 1 }, chat)
+    assert.deepStrictEqual(odd.dropped, ["a\ufffd\ufffd\ufffdb", "y".repeat(100)])
+  })
+})
+
+// -----------------------------------------------------------------------------
+// what is said of a refusal
+// -----------------------------------------------------------------------------
+
+describe("a refusal", () => {
+  it("never repeats what stands in the request", () => {
+    const secret = "sk-SECRETSECRET"
+    const bodies: ReadonlyArray<unknown> = [
+      `{"messages":[${secret}]}`,
+      `${secret}`,
+      { messages: secret },
+      { messages: [{ role: secret, content: "hi" }] },
+      { messages: [{ role: "user", content: [{ type: `a ${secret}` }] }] },
+      {
+        messages: [
+          { role: "user", content: [{ type: "image_url", image_url: { url: `https://${secret}` } }] }
+        ]
+      },
+      { ...hi, temperature: secret },
+      { ...hi, tool_choice: secret }
+    ]
+    for (const body of bodies) assert.notInclude(JSON.stringify(refused(body, chat)), secret)
+  })
+
+  it("is data that another thread can send", () => {
+    const refusal = refused({ messages: 1 }, chat)
+    assert.deepStrictEqual(structuredClone(refusal), refusal)
+    assert.strictEqual(refusal._tag, "BodyRefused")
+    const result = RequestBody.rebuild(bytesOf(hi), chat)
+    if (Result.isSuccess(result)) assert.deepStrictEqual(structuredClone(result.success), result.success)
+  })
+})
+
+describe("lists", () => {
+  it("are bounded before anything in them is read", () => {
+    const many = Array.from({ length: RequestBody.entriesMax + 1 }, () => 0)
+    for (const [field, body] of [
+      ["messages", { messages: many }],
+      ["tools", { ...hi, tools: many }],
+      ["functions", { ...hi, functions: many }]
+    ] as const) {
+      const { code, param } = refused(body, chat)
+      assert.deepStrictEqual([code, param], ["too_many_entries", field])
+    }
+  })
+})

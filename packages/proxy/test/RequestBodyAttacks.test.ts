@@ -1,0 +1,499 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Result } from "effect"
+import type * as RequestBody from "../src/RequestBody.ts"
+import { violations } from "./AllowedBody.ts"
+import { account, bytesOf, type Json, passed, policyOf, rebuild, refused } from "./Bodies.ts"
+
+interface Attack {
+  readonly name: string
+  readonly api: RequestBody.Api
+  readonly body: unknown
+  /** The code of the refusal; what is absent passes, cleaned. */
+  readonly refused?: string
+  readonly param?: string
+  /** All of what goes out, besides the run's own fields. */
+  readonly sent?: Json
+}
+
+const hi = { messages: [{ role: "user", content: "hi" }] }
+const hiText = '"messages":[{"role":"user","content":"hi"}]'
+
+const chat = (name: string, body: unknown, outcome: Omit<Attack, "name" | "api" | "body"> = {}): Attack => ({
+  name,
+  api: "chat_completions",
+  body,
+  ...outcome
+})
+
+/** Passes, without whatever it has besides a greeting. */
+const only = (name: string, fields: object): Attack => chat(name, { ...hi, ...fields }, { sent: hi })
+
+const content = (...parts: ReadonlyArray<unknown>) => ({ messages: [{ role: "user", content: parts }] })
+const image = (url: unknown) => content({ type: "image_url", image_url: { url } })
+const item = (...items: ReadonlyArray<unknown>) => ({ input: items })
+
+const nested = (depth: number, open: string, close: string) => `${open.repeat(depth)}1${close.repeat(depth)}`
+
+// -----------------------------------------------------------------------------
+// who pays, where it goes, what it does
+// -----------------------------------------------------------------------------
+
+const fields: ReadonlyArray<Attack> = [
+  only("user", { user: "evil" }),
+  only("User", { User: "evil" }),
+  only("USER and  user", { USER: "evil", " user": "evil", "user ": "evil", "user\0": "evil" }),
+  only("user as an object", { user: { user_id: "evil" } }),
+  only("metadata", { metadata: { user_id: "evil" } }),
+  only("metadata as a text", { metadata: '{"user_id":"evil"}' }),
+  only("litellm_metadata", { litellm_metadata: { user: "evil", tags: ["evil"] } }),
+  only("safety_identifier", { safety_identifier: "evil" }),
+  only("extra_body", { extra_body: { user: "evil" } }),
+  only("extra_headers and headers", { extra_headers: { "x-litellm-customer-id": "evil" }, headers: {} }),
+  only("proxy_server_request", { proxy_server_request: { body: { user: "evil" } } }),
+  only("where it goes", {
+    api_base: "https://evil",
+    base_url: "https://evil",
+    api_key: "sk",
+    user_config: {}
+  }),
+  only("who answers", { model_list: [], fallbacks: ["evil"], mock_response: "evil", mock_tool_calls: [] }),
+  only("what is done with it", {
+    guardrails: [],
+    disable_global_guardrails: true,
+    cache: {},
+    "no-log": true
+  }),
+  only("what it costs", { num_retries: 9, timeout: 9, service_tier: "priority", web_search_options: {} }),
+  only("credentials", {
+    aws_access_key_id: "evil",
+    vertex_credentials: "evil",
+    langfuse_host: "https://evil"
+  }),
+  only("calls and sessions", {
+    litellm_call_id: "evil",
+    litellm_session_id: "evil",
+    litellm_trace_id: "evil"
+  }),
+  only("cache_control_injection_points", { cache_control_injection_points: [{ location: "message" }] }),
+  only("prompt templates", { prompt_id: "evil", prompt_variables: {}, prompt_label: "x" }),
+  only("store", { store: true }),
+  only("audio", { audio: { voice: "x", format: "wav" } }),
+  chat("a key with escapes", `{"us\\u0065r":"evil","met\\u0061data":{},${hiText}}`, { sent: hi }),
+  chat("a key twice", `{"user":"evil","model":"m","user":"evil","model":"evil",${hiText}}`, {
+    refused: "model_not_found"
+  }),
+  chat("messages twice: the last", `{"messages":[{"role":"user","content":"evil","user":1}],${hiText}}`, {
+    sent: hi
+  }),
+  chat("__proto__", `{"__proto__":{"user":"evil","n":9,"stream":true},${hiText}}`, { sent: hi }),
+  chat("constructor", `{"constructor":{"prototype":{"user":"evil"}},"toString":1,${hiText}}`, { sent: hi }),
+  chat(
+    "__proto__ in a message",
+    `{"messages":[{"role":"user","content":"hi","__proto__":{"name":"evil"}}]}`,
+    {
+      sent: hi
+    }
+  ),
+  chat("__proto__ for a message", `{"messages":[{"__proto__":{"role":"user","content":"evil"}}]}`, {
+    refused: "invalid_request_body"
+  }),
+  chat("__proto__ in a map", `{${hiText},"logit_bias":{"__proto__":1,"constructor":2,"5":3}}`, {}),
+  chat(
+    "__proto__ in a schema is a name like others",
+    `{${hiText},"tools":[{"type":"function","function":{"name":"f","parameters":{"__proto__":{"a":1}}}}]}`,
+    {
+      sent: JSON.parse(
+        `{${hiText},"tools":[{"type":"function","function":{"name":"f","parameters":{"__proto__":{"a":1}}}}]}`
+      )
+    }
+  ),
+  chat(
+    "fields in a message, a part, a call and a tool",
+    {
+      messages: [
+        { role: "user", content: [{ type: "text", text: "hi", user: "evil", api_base: "x" }], metadata: {} },
+        {
+          role: "assistant",
+          content: null,
+          tool_calls: [
+            { id: "c", type: "function", function: { name: "f", arguments: "{}", user: 1 }, api_base: 1 }
+          ],
+          provider_specific_fields: {}
+        }
+      ],
+      tools: [
+        { type: "function", api_base: "https://evil", function: { name: "f", user: "evil", headers: {} } }
+      ]
+    },
+    {
+      sent: {
+        messages: [
+          { role: "user", content: [{ type: "text", text: "hi" }] },
+          {
+            role: "assistant",
+            content: null,
+            tool_calls: [{ id: "c", type: "function", function: { name: "f", arguments: "{}" } }]
+          }
+        ],
+        tools: [{ type: "function", function: { name: "f" } }]
+      }
+    }
+  ),
+  chat(
+    "JSON in a text is a text",
+    { messages: [{ role: "user", content: '{"user":"evil","metadata":{"user_id":"\\u0000"}}' }] },
+    { sent: { messages: [{ role: "user", content: '{"user":"evil","metadata":{"user_id":"\\u0000"}}' }] } }
+  ),
+  chat("another model", { ...hi, model: "vendor/other" }, { refused: "model_not_found", param: "model" }),
+  chat("a model that is an address", { ...hi, model: "openai/https://evil" }, { refused: "model_not_found" }),
+  chat("a model that is a list", { ...hi, model: ["m", "evil"] }, { refused: "invalid_request_body" }),
+  {
+    name: "identity and tools of messages",
+    api: "messages",
+    body: {
+      ...hi,
+      metadata: { user_id: "evil", tags: [] },
+      mcp_servers: [{ url: "https://evil" }],
+      user: "evil",
+      service_tier: "auto"
+    },
+    sent: hi
+  },
+  {
+    name: "identity of responses",
+    api: "responses",
+    body: {
+      input: "hi",
+      user: "evil",
+      store: true,
+      metadata: { user_id: "evil" },
+      safety_identifier: "evil"
+    },
+    sent: { input: "hi" }
+  },
+  {
+    name: "count_tokens takes nothing of an answer",
+    api: "count_tokens",
+    body: { ...hi, max_tokens: 9, stream: true, metadata: { user_id: "evil" }, temperature: 1 },
+    sent: hi
+  }
+]
+
+// -----------------------------------------------------------------------------
+// what others have kept
+// -----------------------------------------------------------------------------
+
+const kept = { refused: "state_not_allowed" }
+
+const states: ReadonlyArray<Attack> = [
+  {
+    name: "previous_response_id",
+    api: "responses",
+    body: { input: "hi", previous_response_id: "resp_x" },
+    ...kept
+  },
+  { name: "conversation", api: "responses", body: { input: "hi", conversation: { id: "x" } }, ...kept },
+  { name: "a stored prompt", api: "responses", body: { input: "hi", prompt: { id: "pmpt_x" } }, ...kept },
+  { name: "background", api: "responses", body: { input: "hi", background: true }, ...kept },
+  { name: "container", api: "messages", body: { ...hi, container: "x" }, ...kept },
+  {
+    name: "item_reference",
+    api: "responses",
+    body: item({ type: "item_reference", id: "x" }),
+    param: "input[0]",
+    ...kept
+  },
+  {
+    name: "an image by id",
+    api: "responses",
+    body: item({ role: "user", content: [{ type: "input_image", file_id: "file-x" }] }),
+    param: "input[0].content[0]",
+    ...kept
+  },
+  {
+    name: "a file by id in chat",
+    api: "chat_completions",
+    body: content({ type: "file", file: { file_id: "x" } }),
+    ...kept
+  },
+  {
+    name: "a document by id",
+    api: "messages",
+    body: content({ type: "document", source: { type: "file", file_id: "x" } }),
+    param: "messages[0].content[0].source",
+    ...kept
+  },
+  {
+    name: "container_upload",
+    api: "messages",
+    body: content({ type: "container_upload", file_id: "x" }),
+    ...kept
+  },
+  {
+    name: "reasoning that is only an id",
+    api: "responses",
+    body: item({ type: "reasoning", id: "rs_evil", summary: [] }),
+    sent: item({ type: "reasoning", summary: [] })
+  }
+]
+
+// -----------------------------------------------------------------------------
+// what a provider would fetch
+// -----------------------------------------------------------------------------
+
+const remote = { refused: "remote_url_not_allowed" }
+const part = "messages[0].content[0]"
+
+const addresses: ReadonlyArray<Attack> = [
+  ...[
+    "https://evil/x.png",
+    "HTTP://evil/x.png",
+    "gs://evil/x.png",
+    "s3://evil/x",
+    "file:///etc/passwd",
+    "//evil/x.png",
+    "/etc/passwd",
+    "",
+    " data:image/png;base64,AA==",
+    "\tdata:image/png;base64,AA==",
+    "\u0000https://evil/x.png",
+    "\ufeffdata:image/png;base64,AA==",
+    "data:image/png;base64,AA==\nhttps://evil",
+    "data:image/png;x=https://evil/x.png;base64,AA==",
+    "data:image/png;base64,https://evil/x.png",
+    "data:text/html,<img src='https://evil'>",
+    "data://evil/x.png",
+    "data:"
+  ].map((url) => chat(`image ${JSON.stringify(url)}`, image(url), { ...remote, param: `${part}.image_url` })),
+  chat("an image that is an address", content({ type: "image_url", image_url: "https://evil" }), {
+    ...remote,
+    param: part
+  }),
+  chat("a video", content({ type: "video_url", video_url: { url: "https://evil" } }), {
+    ...remote,
+    param: part
+  }),
+  chat("a file", content({ type: "file", file: { file_data: "https://evil" } }), remote),
+  chat(
+    "audio",
+    content({ type: "input_audio", input_audio: { data: "https://evil/a.wav", format: "wav" } }),
+    {
+      refused: "invalid_request_body"
+    }
+  ),
+  chat(
+    "a format of audio",
+    content({ type: "input_audio", input_audio: { data: "AA==", format: "x;https://evil" } }),
+    {
+      refused: "invalid_request_body"
+    }
+  ),
+  {
+    name: "an image of responses",
+    api: "responses",
+    body: item({ role: "user", content: [{ type: "input_image", image_url: "https://evil" }] }),
+    param: "input[0].content[0]",
+    ...remote
+  },
+  {
+    name: "a file of responses",
+    api: "responses",
+    body: item({ role: "user", content: [{ type: "input_file", file_url: "https://evil" }] }),
+    param: "input[0].content[0]",
+    ...remote
+  },
+  {
+    name: "an image in what a tool found",
+    api: "responses",
+    body: item({
+      type: "function_call_output",
+      call_id: "c",
+      output: [{ type: "input_image", image_url: "https://evil" }]
+    }),
+    param: "input[0].output[0]",
+    ...remote
+  },
+  {
+    name: "an image of messages",
+    api: "messages",
+    body: content({ type: "image", source: { type: "url", url: "https://evil" } }),
+    param: `${part}.source`,
+    ...remote
+  },
+  {
+    name: "a document in what a tool found",
+    api: "messages",
+    body: content({
+      type: "tool_result",
+      tool_use_id: "t",
+      content: [{ type: "document", source: { type: "url", url: "https://evil" } }]
+    }),
+    param: `${part}.content[0].source`,
+    ...remote
+  },
+  {
+    name: "base64 that is an address",
+    api: "messages",
+    body: content({
+      type: "image",
+      source: { type: "base64", media_type: "image/png", data: "https://evil/x" }
+    }),
+    refused: "invalid_request_body"
+  },
+  {
+    name: "tools that fetch",
+    api: "responses",
+    body: {
+      input: "hi",
+      tools: [{ type: "mcp", server_url: "https://evil" }, { type: "web_search" }, { type: "file_search" }]
+    },
+    sent: { input: "hi" }
+  },
+  chat("an image in any case of its scheme", image("DATA:image/png;BASE64,AA=="), {
+    sent: image("DATA:image/png;BASE64,AA==")
+  })
+]
+
+// -----------------------------------------------------------------------------
+// what is no JSON, or hardly any
+// -----------------------------------------------------------------------------
+
+const invalid = { refused: "invalid_json" }
+const utf16 = (text: string) => new Uint8Array(Buffer.from(text, "utf16le"))
+
+const texts: ReadonlyArray<Attack> = [
+  chat("nothing", "", invalid),
+  chat("a list", "[]", invalid),
+  chat("null", "null", invalid),
+  chat("a text", '"{}"', invalid),
+  chat("something after it", `{${hiText}}{"user":"evil"}`, invalid),
+  chat("a NUL after it", `{${hiText}}\0`, invalid),
+  chat("a byte order mark", `\ufeff{${hiText}}`, invalid),
+  chat("UTF-16", utf16(`{${hiText}}`), invalid),
+  chat("bytes that are no UTF-8", new Uint8Array([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]), invalid),
+  chat("NUL in overlong UTF-8", new Uint8Array([0x7b, 0x22, 0xc0, 0x80, 0x22, 0x3a, 0x31, 0x7d]), invalid),
+  chat("half a surrogate in UTF-8", new Uint8Array([0x22, 0xed, 0xa0, 0x80, 0x22]), invalid),
+  chat("NaN", `{"temperature":NaN,${hiText}}`, invalid),
+  chat("Infinity", `{"temperature":-Infinity,${hiText}}`, invalid),
+  chat("comments", `{/* */${hiText}}`, invalid),
+  chat("single quotes", "{'messages':[]}", invalid),
+  chat("a comma too many", `{${hiText},}`, invalid),
+  chat("a number beyond all bounds", `{"temperature":1e999,${hiText}}`, invalid),
+  chat(
+    "one in a tool",
+    `{${hiText},"tools":[{"type":"function","function":{"name":"f","parameters":[1e400]}}]}`,
+    invalid
+  ),
+  chat("one of 400 digits", `{"seed":${"9".repeat(400)},${hiText}}`, invalid),
+  chat("a seed that is rounded", `{"seed":12345678901234567890,${hiText}}`, {
+    refused: "invalid_request_body"
+  }),
+  chat("negative lengths", { ...hi, max_tokens: -1 }, { refused: "invalid_request_body" }),
+  chat("lengths with a fraction", { ...hi, max_tokens: 1.5 }, { refused: "invalid_request_body" }),
+  chat("lengths in a text", { ...hi, max_tokens: "9" }, { refused: "invalid_request_body" }),
+  chat("stream in a text", { ...hi, stream: "true" }, { refused: "invalid_request_body" }),
+  chat("lists 100,000 deep", `{"x":${nested(100_000, "[", "]")},${hiText}}`, invalid),
+  chat("objects 100,000 deep", `{"x":${nested(100_000, '{"a":', "}")},${hiText}}`, invalid),
+  chat("lists that are never closed", `{"x":${"[".repeat(1_000_000)}`, invalid),
+  chat("brackets in a text", { messages: [{ role: "user", content: "[".repeat(1000) }] }, {}),
+  chat("a key of 1 MB", { ...hi, ["user".repeat(250_000)]: 1 }, { sent: hi }),
+  chat(
+    "a role that is unknown",
+    { messages: [{ role: "evil", content: "hi" }] },
+    {
+      refused: "invalid_request_body",
+      param: "messages[0].role"
+    }
+  ),
+  chat("a part that is unknown", content({ type: "evil", text: "hi" }), {
+    refused: "invalid_request_body",
+    param: part
+  }),
+  chat(
+    "messages that are an object",
+    { messages: { 0: hi.messages[0], length: 1 } },
+    {
+      refused: "invalid_request_body",
+      param: "messages"
+    }
+  ),
+  chat("no messages", {}, { refused: "invalid_request_body", param: "messages" }),
+  chat(
+    "more than text to come",
+    { ...hi, modalities: ["text", "audio"] },
+    { refused: "invalid_request_body" }
+  ),
+  chat(
+    "NUL and half surrogates",
+    `{"messages":[{"role":"user","content":"a\\u0000\\ud800b\\udc00 \\ud83d\\ude00 \\\\u0000"}]}`,
+    {
+      sent: { messages: [{ role: "user", content: "a\ufffd\ufffdb\ufffd \u{1f600} \\u0000" }] }
+    }
+  ),
+  chat(
+    "names that are the same when mended",
+    `{${hiText},"tools":[{"type":"function","function":{"name":"f","parameters":{"\\u0000":1,"\\ud800":12345678901234567890}}}]}`,
+    {
+      sent: {
+        ...hi,
+        tools: [
+          { type: "function", function: { name: "f", parameters: { "\ufffd": 12_345_678_901_234_567_000 } } }
+        ]
+      }
+    }
+  ),
+  chat(
+    "NUL beside a million backslashes",
+    `{"messages":[{"role":"user","content":"\\u0000${"\\\\".repeat(1_000_000)}"}]}`,
+    {
+      sent: { messages: [{ role: "user", content: `\ufffd${"\\".repeat(1_000_000)}` }] }
+    }
+  )
+]
+
+const attacks = [...fields, ...states, ...addresses, ...texts]
+
+const ours: Readonly<Record<RequestBody.Api, Json>> = {
+  chat_completions: { model: "m", user: account },
+  responses: { model: "m", user: account, store: false },
+  messages: { model: "m", metadata: { user_id: account } },
+  count_tokens: { model: "m" }
+}
+
+describe("an attack", () => {
+  for (const attack of attacks)
+    it(`${attack.api}: ${attack.name} ${attack.refused === undefined ? "goes out clean" : "is refused"}`, () => {
+      const policy = policyOf(attack.api)
+      if (attack.refused !== undefined) {
+        const { code, param } = refused(attack.body, policy)
+        assert.strictEqual(code, attack.refused)
+        if (attack.param !== undefined) assert.strictEqual(param, attack.param)
+        return
+      }
+      const { body, sent } = passed(attack.body, policy)
+      assert.deepStrictEqual(violations(attack.api, sent, ["m"]), [])
+      if (attack.sent !== undefined) assert.deepStrictEqual(sent, { ...attack.sent, ...ours[attack.api] })
+      assert.strictEqual(
+        body.match(/"(?:user|user_id)":"acct"/gu)?.length ?? 0,
+        attack.api === "count_tokens" ? 0 : 1
+      )
+    })
+
+  it("has left nothing behind for whoever comes next", () => {
+    assert.deepStrictEqual(Object.keys(Object.prototype), [])
+    const { user, n } = {} as Json
+    assert.deepStrictEqual([user, n], [undefined, undefined])
+  })
+
+  it("of any bytes is an answer and not a crash, however it is cut", () => {
+    const whole = bytesOf(
+      `{"model":"m","tools":[{"a":[1.5e3,{"b":"\\ud83d\\ude00\\""}]}],${hiText},"é":null}`
+    )
+    for (let end = 0; end < whole.length; end++) {
+      assert.isTrue(Result.isFailure(rebuild(whole.slice(0, end), policyOf("chat_completions"))))
+      const flipped = whole.slice()
+      flipped[end] = flipped[end]! ^ 0x80
+      rebuild(flipped, policyOf("chat_completions"))
+    }
+  })
+})
