@@ -254,12 +254,43 @@ describe("GatewayLlmProxy, badly spoken to", () => {
 
   it.live("too many requests upstream are the agent's to wait for: status and Retry-After pass", () =>
     Effect.gen(function* () {
-      const gateway = yield* Gateway.make({ script: [{ _tag: "Error", status: 429 }] })
+      const gateway = yield* Gateway.make({
+        script: [
+          { _tag: "Error", status: 429, headers: { "retry-after": "7", "x-litellm-key-spend": "12" } },
+          { _tag: "Error", status: 503 },
+          { _tag: "Error", status: 429 }
+        ]
+      })
+      const waiting = yield* gateway.send(Gateway.http(Gateway.chat()))
+      assert.strictEqual(waiting.status, 429)
+      assert.strictEqual(waiting.headers.get("retry-after"), "7")
+      assert.isFalse(waiting.headers.has("x-litellm-key-spend"))
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 503)
       const answer = yield* gateway.send(Gateway.http(Gateway.chat()))
       assert.strictEqual(answer.status, 429)
+      assert.isFalse(answer.headers.has("retry-after"))
       assert.strictEqual(JSON.parse(answer.body).error.message, "scripted")
       const { traffic } = yield* sound(gateway)
       assert.strictEqual(traffic.usage?.callsWithoutUsage, 0)
+    })
+  )
+
+  it.live("a body that grows past what may be sent, without having said so, is not kept", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ requestBytesMax: 1_000_000 })
+      const piece = "x".repeat(65_536)
+      const chunk = `${piece.length.toString(16)}\r\n${piece}\r\n`
+      const before = process.memoryUsage().rss
+      const answer = yield* gateway.send(
+        raw([post, host, json, "Transfer-Encoding: chunked"], `${chunk.repeat(1600)}0\r\n\r\n`),
+        3000
+      )
+      assert.strictEqual(answer.status, 413, answer.text.slice(0, 200))
+      // 100 MiB were sent; this process holds them once, to send them.
+      assert.isBelow(process.memoryUsage().rss - before, 450e6)
+      assert.deepStrictEqual(yield* gateway.upstream.received, [])
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+      yield* sound(gateway)
     })
   )
 
