@@ -66,7 +66,14 @@ const flags: ReadonlyArray<readonly [field: string, flag: string]> = [
   ["workspace.path", "--workspace"],
   ["runId", "--run-id"],
   ["image", "--image"],
+  ["llm.budget.callsMax", "--max-calls"],
+  ["llm.budget.inputTokensMax", "--max-input-tokens"],
+  ["llm.budget.outputTokensMax", "--max-output-tokens"],
+  ["llm.budget.costUsdMax", "--max-cost"],
+  ["llm.unknownFields", "--strict"],
   ["llm.model", "--model"],
+  ["llm.budget", "the budget"],
+  ["tools.0", "--tool"],
   ["argv.0", "the command"]
 ]
 

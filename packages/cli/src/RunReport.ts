@@ -66,7 +66,8 @@ export const facts = (result: RunResult, demo: boolean) => ({
     phase,
     durationMs: Math.round(durationMs * 10) / 10
   })),
-  ...(result.llm === undefined ? {} : { llm: result.llm })
+  ...(result.llm === undefined ? {} : { llm: result.llm }),
+  ...(result.suspicions.length === 0 ? {} : { suspicions: result.suspicions })
 })
 
 /** @category converting */

@@ -395,6 +395,16 @@ const texts: ReadonlyArray<Attack> = [
   chat("lists 100,000 deep", `{"x":${nested(100_000, "[", "]")},${hiText}}`, invalid),
   chat("objects 100,000 deep", `{"x":${nested(100_000, '{"a":', "}")},${hiText}}`, invalid),
   chat("lists that are never closed", `{"x":${"[".repeat(1_000_000)}`, invalid),
+  chat(
+    "lists that are hidden behind a backslash",
+    `{"a":"\\\\","x":${nested(101, "[", "]")},${hiText}}`,
+    invalid
+  ),
+  chat(
+    "brackets behind a quote in a text",
+    { messages: [{ role: "user", content: `"${"[".repeat(1000)}` }] },
+    {}
+  ),
   chat("brackets in a text", { messages: [{ role: "user", content: "[".repeat(1000) }] }, {}),
   chat("a key of 1 MB", { ...hi, ["user".repeat(250_000)]: 1 }, { sent: hi }),
   chat(
@@ -417,6 +427,11 @@ const texts: ReadonlyArray<Attack> = [
       param: "messages"
     }
   ),
+  chat(
+    "a detail of an image that is itself there",
+    content({ type: "image_url", image_url: { url: "data:image/png;base64,AA==", detail: 5 } }),
+    { refused: "invalid_request_body", param: `${part}.image_url.detail` }
+  ),
   chat("no messages", {}, { refused: "invalid_request_body", param: "messages" }),
   chat(
     "more than text to come",
@@ -428,18 +443,6 @@ const texts: ReadonlyArray<Attack> = [
     `{"messages":[{"role":"user","content":"a\\u0000\\ud800b\\udc00 \\ud83d\\ude00 \\\\u0000"}]}`,
     {
       sent: { messages: [{ role: "user", content: "a\ufffd\ufffdb\ufffd \u{1f600} \\u0000" }] }
-    }
-  ),
-  chat(
-    "names that are the same when mended",
-    `{${hiText},"tools":[{"type":"function","function":{"name":"f","parameters":{"\\u0000":1,"\\ud800":12345678901234567890}}}]}`,
-    {
-      sent: {
-        ...hi,
-        tools: [
-          { type: "function", function: { name: "f", parameters: { "\ufffd": 12_345_678_901_234_567_000 } } }
-        ]
-      }
     }
   ),
   chat(
@@ -478,6 +481,15 @@ describe("an attack", () => {
         attack.api === "count_tokens" ? 0 : 1
       )
     })
+
+  it("with names that are the same when mended leaves the last of them", () => {
+    const schema = '{"\\u0000":1,"\\ud800":12345678901234567890}'
+    const { body } = passed(
+      `{"messages":[],"tools":[{"name":"f","input_schema":${schema}}]}`,
+      policyOf("messages")
+    )
+    assert.include(body, '"input_schema":{"\ufffd":12345678901234567890}')
+  })
 
   it("has left nothing behind for whoever comes next", () => {
     assert.deepStrictEqual(Object.keys(Object.prototype), [])

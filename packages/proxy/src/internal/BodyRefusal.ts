@@ -56,15 +56,8 @@ export const ofShape = (
   { issue }: Schema.SchemaError,
   positionOf: PositionOf
 ): BodyRefused => {
-  const issues = format(issue).issues.map(({ message, path = [] }) => ({
-    message,
-    path: path.map((key) => (typeof key === "object" ? key.key : key) as Key)
-  }))
-  // Of a choice all that failed is told; the one that went furthest is the one that was meant.
-  const { message, path } = issues.reduce(
-    (deepest, one) => (one.path.length > deepest.path.length ? one : deepest),
-    issues[0] ?? { message: "", path: [] }
-  )
+  const { message = "", path: keys = [] } = format(issue).issues[0] ?? {}
+  const path = keys.map((key) => (typeof key === "object" ? key.key : key) as Key)
   const [list, index] = path
   const passed = valuesAlong(
     body,
@@ -113,10 +106,7 @@ const isObject = (value: unknown): value is Readonly<Record<Key, unknown>> =>
 
 /** By an id, and not by its content. */
 const isStored = (value: unknown): boolean =>
-  isObject(value) &&
-  (typeof value["file_id"] === "string" ||
-    value["type"] === "item_reference" ||
-    value["type"] === "container_upload")
+  isObject(value) && (typeof value["file_id"] === "string" || value["type"] === "item_reference")
 
 const addressFields = ["url", "image_url", "file_url", "video_url", "audio_url", "file_data", "file_uri"]
 

@@ -59,7 +59,6 @@ const exponentFrom = (bytes: Uint8Array, at: number): number => {
 
 const isSafe = (bytes: Uint8Array, from: number, to: number): boolean => {
   if (to - from <= 15) return true
-  if (to - from > 16) return false
   let value = 0
   for (let at = from; at < to; at++) value = value * 10 + (bytes[at]! - 0x30)
   return value <= Number.MAX_SAFE_INTEGER
