@@ -62,6 +62,7 @@ export const requestBytesMax = 32 * 1024 * 1024
  * @category constants
  */
 export const betaNames: ReadonlyArray<string> = [
+  "advanced-tool-use-2025-11-20",
   "claude-code-20250219",
   "context-management-2025-06-27",
   "effort-2025-11-24",
@@ -69,6 +70,8 @@ export const betaNames: ReadonlyArray<string> = [
   "interleaved-thinking-2025-05-14",
   "prompt-caching-2024-07-31",
   "prompt-caching-scope-2026-01-05",
+  "structured-outputs-2025-11-13",
+  "thinking-display-updates-2026-08-18",
   "token-efficient-tools-2025-02-19"
 ]
 
