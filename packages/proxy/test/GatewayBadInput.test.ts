@@ -213,6 +213,38 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
+  it.live("whoever leaves before he is answered, however he asked, ends nothing but his own connection", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        script: [{ _tag: "SlowStream", events: 50, pauseMillis: 1 }],
+        requestsPerSecondMax: 100_000,
+        concurrentCallsMax: 10_000
+      })
+      const openings = [
+        Buffer.from("CONNECT evil:443 HTTP/1.1\r\nHost: evil\r\n\r\n"),
+        Buffer.from("\0\r\n\r\n"),
+        plain("Connection: Upgrade", "Upgrade: websocket"),
+        plain(),
+        Gateway.http(Gateway.chat({ stream: true }))
+      ]
+      yield* Effect.forEach(
+        Array.from({ length: 200 }, (_, index) => openings[index % openings.length]!),
+        (bytes) =>
+          Effect.callback<void>((resume) => {
+            const socket = net.connect(gateway.socketPath, () => {
+              for (let index = 0; index < 20; index++) socket.write(bytes)
+              socket.destroy()
+            })
+            socket.on("error", () => undefined)
+            socket.on("close", () => resume(Effect.void))
+          }),
+        { concurrency: 20 }
+      )
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()), 200)).status, 200)
+      yield* sound(gateway)
+    })
+  )
+
   it.live("a client that closes its half is gone: the call ends, and is told as that", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [{ _tag: "Hang" }] })

@@ -135,7 +135,7 @@ export const make = (run: GatewayRun, exchange: Exchange, passing: Passing): Cal
               GatewayAnswers.known("upstream_unreachable", 502),
               error?.message ?? "the answer broke off"
             )
-      answer.once("error", cut)
+      answer.on("error", cut)
       answer.once("close", () => {
         if (!answer.complete) cut()
       })

@@ -46,7 +46,7 @@ export const make = (options: GatewayServerOptions): http.Server => {
   const server = http.createServer(
     {
       maxHeaderSize: headerBytesMax,
-      headersTimeout: options.headerSecondsMax * 1000,
+      headersTimeout: Math.min(options.headerSecondsMax, options.requestSecondsMax) * 1000,
       requestTimeout: options.requestSecondsMax * 1000,
       keepAliveTimeout: 65_000,
       connectionsCheckingInterval: 1000,
@@ -69,6 +69,8 @@ export const make = (options: GatewayServerOptions): http.Server => {
   server.on("connect", (_request, socket: Socket) =>
     refuseRaw(run, socket, GatewayAnswers.known("method_not_allowed"))
   )
+  // While it listens: that no connection can be accepted is told by those that are not answered.
+  server.on("error", (error) => run.refuse({ status: 503, code: "not_accepted", detail: error.message }))
   server.on("drop", () =>
     run.refuse({
       status: 503,
@@ -232,6 +234,8 @@ const refuseRaw = (
   error: GatewayAnswers.GatewayError,
   detail?: string
 ): void => {
+  // Node has let go of this connection: an error that nobody hears would end the host process.
+  socket.on("error", ignore)
   const { body, headers, status } = GatewayAnswers.render(error, "openai")
   const lines = Object.entries({
     ...headers,

@@ -98,7 +98,13 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
           return
         }
         settled = true
-        onAnswer(answer)
+        try {
+          onAnswer(answer)
+        } catch (thrown) {
+          // Whatever an upstream sends, it must not end the host process.
+          answer.destroy()
+          onFailure("upstream_cut", thrown instanceof Error ? thrown.message : String(thrown))
+        }
       })
       outgoing.on("error", (error: NodeJS.ErrnoException) => {
         clearTimeout(late)
