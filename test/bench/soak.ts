@@ -141,8 +141,18 @@ const acts: ReadonlyArray<(socketPath: string) => Effect.Effect<void>> = [
   },
   (socketPath) => {
     counts.malformed += 1
-    const bytes = crypto.getRandomValues(new Uint8Array(200))
-    return speak(socketPath, Math.random() < 0.5 ? Buffer.from(bytes) : "POST / HTTP/1.1\r\nA\0\r\n\r\n", 500)
+    const malformed = [
+      Buffer.from(crypto.getRandomValues(new Uint8Array(200))),
+      "POST / HTTP/1.1\r\nA\0\r\n\r\n",
+      "CONNECT evil:443 HTTP/1.1\r\nHost: evil\r\n\r\n".repeat(20),
+      "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    ]
+    // Half of them leave before they are answered.
+    return speak(
+      socketPath,
+      malformed[Math.floor(Math.random() * malformed.length)]!,
+      Math.random() < 0.5 ? 0 : 500
+    )
   },
   (socketPath) => {
     counts.tools += 1

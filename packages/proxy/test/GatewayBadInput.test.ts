@@ -245,6 +245,20 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
+  it.live("a call of a tool that is nested beyond reason is refused, over HTTP and MCP", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make()
+      for (const path of ["/tool/exec", "/mcp"]) {
+        const answer = yield* gateway.send(
+          Gateway.http(`{"tool":"core__get_current_time","args":${deep(100_000)}}`, { path }),
+          300
+        )
+        assert.strictEqual(answer.status, 400, path)
+      }
+      yield* sound(gateway)
+    })
+  )
+
   it.live("a client that closes its half is gone: the call ends, and is told as that", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [{ _tag: "Hang" }] })

@@ -11,6 +11,7 @@ import * as GatewayAnswers from "../GatewayAnswers.ts"
 import * as ToolGateway from "../ToolGateway.ts"
 import * as GatewayRun from "./GatewayRun.ts"
 import type { ToolHandler } from "./GatewayServer.ts"
+import * as JsonText from "./JsonText.ts"
 import * as McpEndpoint from "./McpEndpoint.ts"
 
 const Exec = Schema.Struct({
@@ -18,6 +19,9 @@ const Exec = Schema.Struct({
   args: Schema.optionalKey(Schema.Unknown),
   runId: Schema.optionalKey(Schema.String)
 })
+
+/** Deeper than any arguments; what recurses over them must not run out of stack. */
+const depthMax = 64
 
 const decodeExec = Schema.decodeUnknownOption(Exec, { onExcessProperty: "error" })
 
@@ -87,6 +91,8 @@ export const make = Effect.fnUntraced(function* (options: {
   const described = ({ description, effect, name }: Tool) => ({ name, description, effect })
 
   return async ({ body, headers, method, path, query, requestId }) => {
+    if (JsonText.depthOf(body) > depthMax)
+      return failed("validation", `the request is nested more than ${depthMax} levels deep`)
     if (path === McpEndpoint.path) return await overMcp(mcp, { body, headers, method })
     switch (`${method} ${path}`) {
       case "POST /tool/exec":
