@@ -91,7 +91,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const described = ({ description, effect, name }: Tool) => ({ name, description, effect })
 
   return async ({ body, headers, method, path, query, requestId }) => {
-    if (JsonText.depthOf(body) > depthMax)
+    if (JsonText.survey(body).depth > depthMax)
       return failed("validation", `the request is nested more than ${depthMax} levels deep`)
     if (path === McpEndpoint.path) return await overMcp(mcp, { body, headers, method })
     switch (`${method} ${path}`) {
