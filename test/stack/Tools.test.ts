@@ -1,0 +1,90 @@
+/**
+ * Tools of the host, as a sealed agent calls them: with the image's own program, from inside.
+ */
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
+import { readFileSync } from "node:fs"
+import { join } from "node:path"
+import * as CliProcess from "../harness/CliProcess.ts"
+
+/** Answers as Prometheus does, whatever it is asked. */
+const prometheus = Effect.map(
+  Effect.acquireRelease(
+    Effect.callback<ReturnType<typeof createServer>>((resume) => {
+      const server = createServer((request, response) => {
+        request.resume()
+        request.on("end", () =>
+          response.end('{"status":"success","data":{"resultType":"scalar","result":[1,"42"]}}')
+        )
+      }).listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+    }),
+    (server) =>
+      Effect.callback<void>((resume) => {
+        server.close(() => resume(Effect.void))
+        server.closeAllConnections()
+      })
+  ),
+  (server) => `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+)
+
+const time = "core__get_current_time"
+const metrics = "core__metrics_query"
+
+layer(CliProcess.layer, { excludeTestServices: true, timeout: 90_000 })("cogni-tool, in a sandbox", (it) => {
+  it.effect("lists, describes and calls what the run may call, and each ending has its code", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const script = [
+        "cogni-tool list",
+        `cogni-tool schema ${time} | jq -c '.properties | keys'`,
+        `cogni-tool exec ${time} '{"timezone":"Asia/Tokyo"}' | jq -r .timezone`,
+        `echo '{"query":"up"}' | cogni-tool exec ${metrics} - | jq -c .result`,
+        `cogni-tool exec ${time} '{"timezone":"Nowhere/Else"}'; echo "failed $?"`,
+        `cogni-tool exec ${time} nonsense; echo "usage $?"`,
+        `cogni-tool; echo "usage $?"`,
+        `cogni-tool exec core__other '{}'; echo "denied $?"`
+      ].join("\n")
+      const ended = yield* cli.run(
+        ["run", "--demo", "--tool", time, "--tool", metrics, "--", "sh", "-c", script],
+        { env: { COGNI_PROMETHEUS_URL: yield* prometheus } }
+      )
+      assert.strictEqual(ended.code, 0, ended.stderr)
+      const said = ended.stdout.toString().split("\n")
+      assert.match(said[0]!, /^core__get_current_time\tread_only\t/u)
+      assert.match(said[1]!, /^core__metrics_query\tread_only\t/u)
+      assert.deepStrictEqual(said.slice(2, -1), [
+        '["timezone"]',
+        "Asia/Tokyo",
+        '[1,"42"]',
+        "failed 1",
+        "usage 2",
+        "usage 2",
+        "denied 3"
+      ])
+      assert.match(ended.stderr, /validation: .*Nowhere/u)
+      assert.match(ended.stderr, /policy_denied: /u)
+      const runId = /run-[0-9a-z]{12}/u.exec(ended.stderr)![0]
+      const log = readFileSync(join(cli.stateDirectory, "runs", runId, "audit", "audit.jsonl"), "utf8")
+      const called = log
+        .trimEnd()
+        .split("\n")
+        .map((line): Record<string, unknown> => JSON.parse(line))
+        .filter(({ type }) => type === "tool.called")
+      assert.deepStrictEqual(
+        called.map(({ outcome, tool }) => `${String(tool)} ${String(outcome)}`),
+        [`${time} ok`, `${metrics} ok`, `${time} validation`, "core__other policy_denied"]
+      )
+    })
+  )
+
+  it.effect("without a model there is no host to ask, and it says so", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const ended = yield* cli.run(["run", "--no-model", "--", "sh", "-c", "cogni-tool list; echo $?"])
+      assert.strictEqual(ended.stdout.toString(), "4\n")
+      assert.match(ended.stderr, /no host answers/u)
+    })
+  )
+})
