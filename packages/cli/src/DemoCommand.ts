@@ -1,7 +1,7 @@
 /**
  * `demo`: an agent in a sealed container, and what there is to see of it. Needs no key.
  *
- * It asks the embedded demo upstream, through the same nginx as any run. Where a real upstream is configured it asks
+ * It asks the embedded demo upstream, through the same gateway as any run. Where a real upstream is configured it asks
  * that one instead, and says so.
  */
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"

@@ -103,8 +103,8 @@ export class DiskFull extends Schema.TaggedError<DiskFull>()("DiskFull", {
   }
 }
 
-/** What a budget counts. */
-const budgetUnits: Readonly<Record<BudgetName, string>> = {
+/** What a budget counts, in words. @category constants */
+export const budgetUnits: Readonly<Record<BudgetName, string>> = {
   calls: "calls",
   input_tokens: "input tokens",
   output_tokens: "output tokens",

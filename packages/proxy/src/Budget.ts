@@ -7,6 +7,7 @@
  * reserved, so that many at once cannot overshoot together.
  */
 import type { BudgetName, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
+import { budgetUnits } from "@cogni/sandbox-core/SandboxError"
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import * as Prices from "./Prices.ts"
 
@@ -217,23 +218,13 @@ const makeRate = (perSecondMax: number) => {
 // refusals
 // -----------------------------------------------------------------------------
 
-const units: Readonly<Record<BudgetName, string>> = {
-  calls: "calls",
-  input_tokens: "input tokens",
-  output_tokens: "output tokens",
-  cost_usd: "US dollars",
-  bytes: "bytes",
-  concurrent_calls: "calls at one time",
-  requests_per_second: "requests in a second"
-}
-
 const noFurther = "No further call will pass: finish with what you have."
 
 const spent = (budget: BudgetName, limit: number, used: number): Refusal => ({
   exhaustion: { budget, limit, used },
   final: true,
   detail:
-    `The sandbox's budget of ${figure(limit)} ${units[budget]} is spent ` +
+    `The sandbox's budget of ${figure(limit)} ${budgetUnits[budget]} is spent ` +
     `(${budget === "bytes" ? `${figure(used)} with this request` : `${figure(used)} used`}). ${noFurther}`
 })
 
@@ -252,8 +243,8 @@ const waiting = (budget: BudgetName, limit: number, used: number, retryAfterSeco
   retryAfterSeconds,
   detail:
     budget === "concurrent_calls" || budget === "requests_per_second"
-      ? `The sandbox may have ${figure(limit)} ${units[budget]}. Wait a moment, then try again.`
-      : `Calls under way may come to the rest of the sandbox's budget of ${figure(limit)} ${units[budget]}. ` +
+      ? `The sandbox may have ${figure(limit)} ${budgetUnits[budget]}. Wait a moment, then try again.`
+      : `Calls under way may come to the rest of the sandbox's budget of ${figure(limit)} ${budgetUnits[budget]}. ` +
         "Wait until they are over, then try again."
 })
 

@@ -6,7 +6,6 @@
  * it does not (`x-should-retry` is heard by the clients of OpenAI and of Anthropic).
  */
 import * as ProxyAnswers from "./ProxyAnswers.ts"
-import * as RoutePolicy from "./RoutePolicy.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -189,19 +188,3 @@ const connectionHeaders = new Set([
   "alt-svc",
   "date"
 ])
-
-/** The API of a path that reaches a model. @category converting */
-export const apiOf = (path: string): Api | undefined => apis[path]
-
-/** @category models */
-export type Api = "chat_completions" | "responses" | "messages" | "count_tokens"
-
-const apis: Readonly<Record<string, Api>> = {
-  "/v1/chat/completions": "chat_completions",
-  "/v1/responses": "responses",
-  "/v1/messages": "messages",
-  "/v1/messages/count_tokens": "count_tokens"
-}
-
-/** Answered here, whatever the upstream has. @category constants */
-export const modelsPath = RoutePolicy.routes.find(({ method }) => method === "GET")!.path

@@ -11,13 +11,11 @@ import * as BodyRefusal from "./internal/BodyRefusal.ts"
 import * as BodyRules from "./internal/BodyRules.ts"
 import * as DroppedPaths from "./internal/DroppedPaths.ts"
 import * as JsonText from "./internal/JsonText.ts"
+import type { Api } from "./RoutePolicy.ts"
 
 // -----------------------------------------------------------------------------
 // models
 // -----------------------------------------------------------------------------
-
-/** @category models */
-export type Api = "chat_completions" | "responses" | "messages" | "count_tokens"
 
 /** What holds for a run's requests. Plain data: it may go to another thread. @category models */
 export interface BodyPolicy {

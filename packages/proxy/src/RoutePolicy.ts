@@ -10,10 +10,15 @@
 // models
 // -----------------------------------------------------------------------------
 
+/** Which of a model's APIs a body belongs to. @category models */
+export type Api = "chat_completions" | "responses" | "messages" | "count_tokens"
+
 /** @category models */
 export interface Route {
   readonly method: "GET" | "POST"
   readonly path: string
+  /** Absent where no model is asked. */
+  readonly api?: Api | undefined
   /** The queries that may pass, whole and exact; any other is dropped. */
   readonly queries: ReadonlyArray<string>
 }
@@ -42,10 +47,10 @@ export type Decision =
 
 /** All that reaches the upstream. @category constants */
 export const routes: ReadonlyArray<Route> = [
-  { method: "POST", path: "/v1/chat/completions", queries: [] },
-  { method: "POST", path: "/v1/responses", queries: [] },
-  { method: "POST", path: "/v1/messages", queries: ["beta=true"] },
-  { method: "POST", path: "/v1/messages/count_tokens", queries: ["beta=true"] },
+  { method: "POST", path: "/v1/chat/completions", api: "chat_completions", queries: [] },
+  { method: "POST", path: "/v1/responses", api: "responses", queries: [] },
+  { method: "POST", path: "/v1/messages", api: "messages", queries: ["beta=true"] },
+  { method: "POST", path: "/v1/messages/count_tokens", api: "count_tokens", queries: ["beta=true"] },
   { method: "GET", path: "/v1/models", queries: [] }
 ]
 

@@ -9,6 +9,7 @@
 import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
 import * as EventCutter from "./internal/EventCutter.ts"
 import * as JsonMember from "./internal/JsonMember.ts"
+import type { Api } from "./RoutePolicy.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -16,7 +17,7 @@ import * as JsonMember from "./internal/JsonMember.ts"
 
 /** @category models */
 export interface UsageReaderOptions {
-  readonly api: "chat_completions" | "responses" | "messages" | "count_tokens"
+  readonly api: Api
   readonly contentType: string
   /** The client did not ask for the chunk with usage and without choices: keep it from him. */
   readonly withholdUsage: boolean

@@ -4,7 +4,7 @@
  * It knows nothing of the schemas and nothing of types: only which names may stand at which place. A name that it does
  * not list is a violation, whatever it holds.
  */
-import type * as RequestBody from "../src/RequestBody.ts"
+import type * as RoutePolicy from "../src/RoutePolicy.ts"
 import { account, type Json } from "./Bodies.ts"
 
 /** What lies at a name: a place of its own, or one of these. */
@@ -218,7 +218,7 @@ const messages: Places = {
   metadata: plain("user_id")
 }
 
-const places: Readonly<Record<RequestBody.Api, Places>> = {
+const places: Readonly<Record<RoutePolicy.Api, Places>> = {
   chat_completions: chat,
   responses,
   messages,
@@ -231,7 +231,7 @@ const places: Readonly<Record<RequestBody.Api, Places>> = {
 
 /** Each thing that is in a body and may not be; none is what one hopes for. */
 export const violations = (
-  api: RequestBody.Api,
+  api: RoutePolicy.Api,
   sent: Json,
   models: ReadonlyArray<string>
 ): ReadonlyArray<string> => {

@@ -8,13 +8,14 @@ import { assert } from "@effect/vitest"
 import { Result } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
 import * as RequestBody from "../src/RequestBody.ts"
+import type * as RoutePolicy from "../src/RoutePolicy.ts"
 
 export type Json = Record<string, any>
 
 export interface Fixture {
   readonly name: string
   readonly agent: string
-  readonly api: RequestBody.Api
+  readonly api: RoutePolicy.Api
   readonly headers: Readonly<Record<string, string>>
   readonly body: Json
   /** What may stand in it instead. */
@@ -36,7 +37,7 @@ export const fixture = (name: string): Fixture => fixtures.find((one) => one.nam
 export const account = "acct"
 
 export const policyOf = (
-  api: RequestBody.Api,
+  api: RoutePolicy.Api,
   policy: Partial<RequestBody.BodyPolicy> = {}
 ): RequestBody.BodyPolicy => ({
   api,

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as RequestBody from "../src/RequestBody.ts"
+import type * as RoutePolicy from "../src/RoutePolicy.ts"
 import { account, bytesOf, fixture, type Json, passed, policyFor, policyOf, refused } from "./Bodies.ts"
 
 const chat = policyOf("chat_completions")
@@ -62,7 +63,7 @@ describe("the model", () => {
 // -----------------------------------------------------------------------------
 
 describe("an answer's length", () => {
-  const capped = (body: Json, api: RequestBody.Api, outputTokensMax: number) =>
+  const capped = (body: Json, api: RoutePolicy.Api, outputTokensMax: number) =>
     passed({ ...(api === "responses" ? input : hi), ...body }, policyOf(api, { outputTokensMax }))
 
   it("is bounded where the agent bounds it not, or too little", () => {
@@ -249,7 +250,7 @@ describe("what is left out", () => {
   })
 
   it("is refused for tools, for betas and for more than one answer too", () => {
-    const strict = (api: RequestBody.Api, body: Json) =>
+    const strict = (api: RoutePolicy.Api, body: Json) =>
       refused(body, policyOf(api, { unknownFields: "refuse" })).param
     assert.strictEqual(strict("chat_completions", { ...hi, tools: [{ type: "x" }] }), "tools[0]")
     assert.strictEqual(strict("chat_completions", { ...hi, n: 2 }), "n")

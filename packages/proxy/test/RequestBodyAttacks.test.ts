@@ -1,12 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
-import type * as RequestBody from "../src/RequestBody.ts"
+import type * as RoutePolicy from "../src/RoutePolicy.ts"
 import { violations } from "./AllowedBody.ts"
 import { account, bytesOf, type Json, passed, policyOf, rebuild, refused } from "./Bodies.ts"
 
 interface Attack {
   readonly name: string
-  readonly api: RequestBody.Api
+  readonly api: RoutePolicy.Api
   readonly body: unknown
   /** The code of the refusal; what is absent passes, cleaned. */
   readonly refused?: string
@@ -456,7 +456,7 @@ const texts: ReadonlyArray<Attack> = [
 
 const attacks = [...fields, ...states, ...addresses, ...texts]
 
-const ours: Readonly<Record<RequestBody.Api, Json>> = {
+const ours: Readonly<Record<RoutePolicy.Api, Json>> = {
   chat_completions: { model: "m", user: account },
   responses: { model: "m", user: account, store: false },
   messages: { model: "m", metadata: { user_id: account } },

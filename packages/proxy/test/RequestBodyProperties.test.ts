@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Result, Schema } from "effect"
 import type * as RequestBody from "../src/RequestBody.ts"
+import type * as RoutePolicy from "../src/RoutePolicy.ts"
 import { violations } from "./AllowedBody.ts"
 import { type Fixture, fixtures, type Json, policyFor, policyOf, rebuild } from "./Bodies.ts"
 
@@ -80,7 +81,7 @@ describe("a name that acts on a proxy, wherever it is put", () => {
 // anything at all
 // -----------------------------------------------------------------------------
 
-const apis: ReadonlyArray<RequestBody.Api> = ["chat_completions", "responses", "messages", "count_tokens"]
+const apis: ReadonlyArray<RoutePolicy.Api> = ["chat_completions", "responses", "messages", "count_tokens"]
 const natural = Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1_000_000 })))
 const json = Arbitrary.schema(Schema.Json)
 const name = Arbitrary.schema(
@@ -90,7 +91,7 @@ const name = Arbitrary.schema(
     Schema.Literals(["type", "role", "content", "text"])
   ])
 )
-const policyAt = (index: number, api: RequestBody.Api = apis[index % 4]!) =>
+const policyAt = (index: number, api: RoutePolicy.Api = apis[index % 4]!) =>
   policyOf(api, {
     unknownFields: index % 3 === 0 ? "refuse" : "drop",
     ...(index % 2 === 0 ? { outputTokensMax: 1 + (index % 5000) } : {})

@@ -4,7 +4,8 @@
  * Every rule takes a body and gives one; none changes it in place.
  */
 import { Result, Schema } from "effect"
-import type { Api, BodyPolicy } from "../RequestBody.ts"
+import type { BodyPolicy } from "../RequestBody.ts"
+import type { Api } from "../RoutePolicy.ts"
 import * as ChatCompletions from "./apis/ChatCompletions.ts"
 import * as Messages from "./apis/Messages.ts"
 import * as Responses from "./apis/Responses.ts"

@@ -11,14 +11,14 @@ import type * as Budget from "../Budget.ts"
 import * as GatewayAnswers from "../GatewayAnswers.ts"
 import * as KeyInjection from "../KeyInjection.ts"
 import type { Sent } from "../RequestInspection.ts"
-import type { Header } from "../RoutePolicy.ts"
+import type { Api, Header } from "../RoutePolicy.ts"
 import * as Usage from "../Usage.ts"
 import type { GatewayRun } from "./GatewayRun.ts"
 import type { Exchange } from "./ModelCall.ts"
 
 /** A call that has its place in the ledger and in the audit. */
 export interface Passing {
-  readonly api: GatewayAnswers.Api
+  readonly api: Api
   readonly callId: string
   readonly requestBytes: number
   readonly sent: Sent

@@ -8,9 +8,9 @@ import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import { randomUUID } from "node:crypto"
 import type { AuditEntry } from "../AuditEntry.ts"
 import type * as Budget from "../Budget.ts"
-import type * as GatewayAnswers from "../GatewayAnswers.ts"
 import type * as KeyInjection from "../KeyInjection.ts"
 import type { BodyPolicy } from "../RequestBody.ts"
+import type { Api } from "../RoutePolicy.ts"
 import type { Address } from "../Upstream.ts"
 import type { Inspector } from "./Inspector.ts"
 import type { Holding } from "./RequestReader.ts"
@@ -50,7 +50,7 @@ export interface Options {
 }
 
 export interface GatewayRun extends Options {
-  readonly policyOf: (api: GatewayAnswers.Api, betas: ReadonlyArray<string>) => BodyPolicy
+  readonly policyOf: (api: Api, betas: ReadonlyArray<string>) => BodyPolicy
   /** Names the agent may use. */
   readonly modelNames: ReadonlyArray<string>
   readonly calls: Array<LlmCall>

@@ -145,7 +145,7 @@ const onRequest = async (
     const code = decision.status === 405 ? "method_not_allowed" : "path_not_allowed"
     return ModelCall.refuseWith(run, { ...exchange, path: shortened(path) }, GatewayAnswers.known(code), 0)
   }
-  const api = GatewayAnswers.apiOf(path)
+  const { api } = decision.route
   if (api === undefined) return serveModels(run, exchange)
   return ModelCall.serve(run, { ...exchange, query: decision.query }, api)
 }

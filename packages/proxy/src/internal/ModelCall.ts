@@ -33,7 +33,7 @@ export interface Exchange {
 // before the upstream
 // -----------------------------------------------------------------------------
 
-export const serve = async (run: GatewayRun, exchange: Exchange, api: GatewayAnswers.Api): Promise<void> => {
+export const serve = async (run: GatewayRun, exchange: Exchange, api: RoutePolicy.Api): Promise<void> => {
   const { request } = exchange
   const refuse = (error: GatewayAnswers.GatewayError, requestBytes = 0) =>
     refuseWith(run, exchange, error, requestBytes)
@@ -72,7 +72,7 @@ export const serve = async (run: GatewayRun, exchange: Exchange, api: GatewayAns
 }
 
 interface Inspected {
-  readonly api: GatewayAnswers.Api
+  readonly api: RoutePolicy.Api
   readonly betas: ReadonlyArray<string>
   readonly requestBytes: number
   readonly requestDigest: string
