@@ -11,6 +11,7 @@ import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import { Context, Effect, Layer, Logger, Redacted, References, Stream } from "effect"
 import { execFile, spawn } from "node:child_process"
@@ -26,15 +27,32 @@ class Upstream extends Context.Service<Upstream, DemoUpstream.DemoUpstream>()("t
   static readonly layer = Layer.effect(Upstream, DemoUpstream.acquire({ raw: true }))
 }
 
-const proxy = Layer.unwrap(
-  Effect.map(Upstream, ({ url }) =>
-    NginxLlmProxy.layer({
-      image: Images.proxy,
-      upstream: { type: "host", url: url! },
-      key: Redacted.make(key)
-    })
+/** Each with the container that it adds, where it adds one. */
+const proxies = [
+  { name: "nginx", adds: "-proxy", carrier: undefined },
+  { name: "gateway, sockets in a directory", adds: undefined, carrier: "directory" },
+  { name: "gateway, sockets in a container", adds: "-gateway", carrier: "container" }
+] as const
+
+const proxyOf = ({ carrier }: { readonly carrier: "directory" | "container" | undefined }) =>
+  Layer.unwrap(
+    Effect.map(Upstream, ({ url }) =>
+      carrier === undefined
+        ? NginxLlmProxy.layer({
+            image: Images.proxy,
+            upstream: { type: "host", url: url! },
+            key: Redacted.make(key)
+          })
+        : GatewayLlmProxy.layer({
+            url: url!,
+            key: Redacted.make(key),
+            carrier,
+            image: Images.gateway,
+            // The most that is ever written down.
+            auditBodies: "full"
+          })
+    )
   )
-)
 
 const logged: Array<string> = []
 const logs = Layer.merge(
@@ -86,131 +104,160 @@ done
 [ -S /llm-sock/llm.sock ] && echo socket-stands
 `
 
-const whole = RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer), Layer.provideMerge(logs))
-
-layer(whole, { excludeTestServices: true, timeout: 120_000 })("a key in the proxy", (it) => {
-  it.effect(
-    "the agent gets its answer, and the upstream sees our key and identity, and nothing of the client's",
-    () =>
-      Effect.gen(function* () {
-        const runner = yield* SandboxRunner
-        const result = yield* runner.run(spec)
-        const envelope = JSON.parse(result.output.stdout.text)
-        assert.strictEqual(result.exitCode, 0)
-        assert.isNull(envelope.meta.error)
-        assert.include(envelope.payloads[0].text, "What is the capital of Peru?")
-
-        const [request] = (yield* (yield* Upstream).received).slice(-1)
-        const headers = new Map(request!.headers.map(([name, value]) => [name.toLowerCase(), value]))
-        assert.strictEqual(headers.get("authorization"), `Bearer ${key}`)
-        assert.strictEqual(headers.get("x-litellm-end-user-id"), identity.billingAccountId)
-        assert.strictEqual(headers.get("x-litellm-customer-id"), identity.billingAccountId)
-        assert.deepStrictEqual(JSON.parse(headers.get("x-litellm-spend-logs-metadata")!), {
-          run_id: result.runId,
-          attempt: 1,
-          user_id: "user-7",
-          graph_id: "sandbox:agent",
-          existing_trace_id: "trace-1",
-          session_id: "session-9",
-          trace_user_id: "tracer"
-        })
-        assert.strictEqual(result.llm?.calls.length, 1)
-        assert.strictEqual(result.llm?.calls[0]?.status, 200)
-        assert.isDefined(result.llm?.calls[0]?.callId)
-      })
+for (const proxy of proxies) {
+  const whole = RunHarness.layer(proxyOf(proxy)).pipe(
+    Layer.provideMerge(Upstream.layer),
+    Layer.provideMerge(logs)
   )
-
-  it.effect("is nowhere inside the sandbox, and its socket can be neither removed nor replaced", () =>
-    Effect.gen(function* () {
-      const runner = yield* SandboxRunner
-      const { output } = yield* runner.run({ ...spec, argv: ["bash", "-c", searchInside] })
-      const said = output.stdout.text + output.stderr.text
-      assert.notInclude(said, "planted-7f3c")
-      assert.notMatch(said, /^SOCKET-/mu)
-      assert.include(said, "socket-stands")
-      assert.include(said, "HTTP/1.1 403")
-    })
-  )
-
-  it.effect("is nothing the engine knows, in no record, no log and no file of the run", () =>
-    Effect.gen(function* () {
-      const runner = yield* SandboxRunner
-      const directory = yield* RunHarness.Directory
-      const seen = yield* runner.stream({ ...spec, argv: ["sleep", "1"] }).pipe(
-        Stream.mapEffect((event) =>
-          event._tag !== "PostureVerified"
-            ? Effect.succeed("")
-            : Effect.gen(function* () {
-                const ids = (yield* docker("ps", "-aq", "--filter", "label=dev.cogni.sandbox.run"))
-                  .trim()
-                  .split("\n")
-                const known = yield* docker("inspect", ...ids)
-                assert.include(known, "-proxy", "the proxy's container was looked at")
-                const volumes = yield* docker("volume", "ls", "-q", "--filter", "label=dev.cogni.sandbox.run")
-                const onDisk = yield* Effect.promise(() =>
-                  promisify(execFile)("grep", [
-                    "-rlsa",
-                    key,
-                    directory,
-                    "/var/lib/docker/containers",
-                    "/var/lib/docker/volumes"
-                  ]).then(
-                    ({ stdout }) => stdout,
-                    (thrown) => (thrown as { stdout: string }).stdout
-                  )
-                )
-                return known + volumes + onDisk
-              })
-        ),
-        Stream.runCollect
-      )
-      assert.notInclude(seen.join("\n"), "planted-7f3c")
-      assert.notInclude(logged.join("\n"), "planted-7f3c")
-      const records = yield* (yield* RunStore).list
-      assert.isAbove(records.length, 0)
-      assert.notInclude(JSON.stringify(records), "planted-7f3c")
-    })
-  )
-
-  it.effect("is in no image layer", () =>
-    Effect.gen(function* () {
-      const found = yield* Effect.promise(
+  layer(whole, { excludeTestServices: true, timeout: 120_000 })(
+    `a key in the proxy (${proxy.name})`,
+    (it) => {
+      it.effect(
+        "the agent gets its answer, and the upstream sees our key and identity, and nothing of the client's",
         () =>
-          new Promise<string>((resolve, reject) => {
-            const save = spawn("docker", ["save", Images.runtime, Images.proxy], {
-              stdio: ["ignore", "pipe", "inherit"]
+          Effect.gen(function* () {
+            const runner = yield* SandboxRunner
+            const result = yield* runner.run(spec)
+            const envelope = JSON.parse(result.output.stdout.text)
+            assert.strictEqual(result.exitCode, 0)
+            assert.isNull(envelope.meta.error)
+            assert.include(envelope.payloads[0].text, "What is the capital of Peru?")
+
+            const [request] = (yield* (yield* Upstream).received).slice(-1)
+            const headers = new Map(request!.headers.map(([name, value]) => [name.toLowerCase(), value]))
+            assert.strictEqual(headers.get("authorization"), `Bearer ${key}`)
+            assert.strictEqual(headers.get("x-litellm-end-user-id"), identity.billingAccountId)
+            assert.strictEqual(headers.get("x-litellm-customer-id"), identity.billingAccountId)
+            assert.deepStrictEqual(JSON.parse(headers.get("x-litellm-spend-logs-metadata")!), {
+              run_id: result.runId,
+              attempt: 1,
+              user_id: "user-7",
+              graph_id: "sandbox:agent",
+              existing_trace_id: "trace-1",
+              session_id: "session-9",
+              trace_user_id: "tracer"
             })
-            const grep = spawn("grep", ["-ac", "planted-7f3c"], { stdio: [save.stdout, "pipe", "inherit"] })
-            let counted = ""
-            grep.stdout.on("data", (piece) => (counted += piece))
-            grep.on("close", () => resolve(counted.trim()))
-            grep.on("error", reject)
+            assert.strictEqual(result.llm?.calls.length, 1)
+            assert.strictEqual(result.llm?.calls[0]?.status, 200)
+            assert.isDefined(result.llm?.calls[0]?.callId)
           })
       )
-      assert.strictEqual(found, "0")
-    })
-  )
 
-  it.effect("is in no error, whatever fails", () =>
-    Effect.gen(function* () {
-      const llm = yield* Effect.provide(
-        LlmProxy,
-        NginxLlmProxy.layer({
-          image: Images.absent,
-          upstream: { type: "host", url: "http://127.0.0.1:9" },
-          key: Redacted.make(`${key}\nforged: header`)
+      it.effect("is nowhere inside the sandbox, and its socket can be neither removed nor replaced", () =>
+        Effect.gen(function* () {
+          const runner = yield* SandboxRunner
+          const { output } = yield* runner.run({ ...spec, argv: ["bash", "-c", searchInside] })
+          const said = output.stdout.text + output.stderr.text
+          assert.notInclude(said, "planted-7f3c")
+          assert.notMatch(said, /^SOCKET-/mu)
+          assert.include(said, "socket-stands")
+          assert.include(said, "HTTP/1.1 403")
         })
       )
-      const least = LlmProxyContract.requestOf("run-000000000001" as never)
-      const runner = yield* SandboxRunner
-      const errors = yield* Effect.all([
-        Effect.flip(runner.run({ ...spec, image: Images.absent })),
-        Effect.flip(runner.run({ ...spec, limits: { runtimeSecondsMax: 1 }, argv: ["sleep", "30"] })),
-        Effect.flip(Effect.scoped(llm.acquire({ ...least, llm: { ...least.llm, identity } })))
-      ])
-      for (const error of errors) {
-        assert.notInclude(`${error} ${error.message} ${error.stack} ${JSON.stringify(error)}`, "planted-7f3c")
-      }
-    })
+
+      it.effect("is nothing the engine knows, in no record, no log and no file of the run", () =>
+        Effect.gen(function* () {
+          const runner = yield* SandboxRunner
+          const directory = yield* RunHarness.Directory
+          const seen = yield* runner.stream({ ...spec, argv: ["sleep", "1"] }).pipe(
+            Stream.mapEffect((event) =>
+              event._tag !== "PostureVerified"
+                ? Effect.succeed("")
+                : Effect.gen(function* () {
+                    const ids = (yield* docker("ps", "-aq", "--filter", "label=dev.cogni.sandbox.run"))
+                      .trim()
+                      .split("\n")
+                    const known = yield* docker("inspect", ...ids)
+                    if (proxy.adds !== undefined)
+                      assert.include(known, proxy.adds, "the proxy's container was looked at")
+                    const volumes = yield* docker(
+                      "volume",
+                      "ls",
+                      "-q",
+                      "--filter",
+                      "label=dev.cogni.sandbox.run"
+                    )
+                    const onDisk = yield* Effect.promise(() =>
+                      promisify(execFile)("grep", [
+                        "-rlsa",
+                        key,
+                        directory,
+                        "/var/lib/docker/containers",
+                        "/var/lib/docker/volumes"
+                      ]).then(
+                        ({ stdout }) => stdout,
+                        (thrown) => (thrown as { stdout: string }).stdout
+                      )
+                    )
+                    return known + volumes + onDisk
+                  })
+            ),
+            Stream.runCollect
+          )
+          assert.notInclude(seen.join("\n"), "planted-7f3c")
+          assert.notInclude(logged.join("\n"), "planted-7f3c")
+          const records = yield* (yield* RunStore).list
+          assert.isAbove(records.length, 0)
+          assert.notInclude(JSON.stringify(records), "planted-7f3c")
+        })
+      )
+
+      it.effect("is in no image layer", () =>
+        Effect.gen(function* () {
+          const found = yield* Effect.promise(
+            () =>
+              new Promise<string>((resolve, reject) => {
+                const save = spawn("docker", ["save", Images.runtime, Images.proxy, Images.gateway], {
+                  stdio: ["ignore", "pipe", "inherit"]
+                })
+                const grep = spawn("grep", ["-ac", "planted-7f3c"], {
+                  stdio: [save.stdout, "pipe", "inherit"]
+                })
+                let counted = ""
+                grep.stdout.on("data", (piece) => (counted += piece))
+                grep.on("close", () => resolve(counted.trim()))
+                grep.on("error", reject)
+              })
+          )
+          assert.strictEqual(found, "0")
+        })
+      )
+
+      it.effect("is in no error, whatever fails", () =>
+        Effect.gen(function* () {
+          const llm = yield* Effect.provide(
+            LlmProxy,
+            NginxLlmProxy.layer({
+              image: Images.absent,
+              upstream: { type: "host", url: "http://127.0.0.1:9" },
+              key: Redacted.make(`${key}\nforged: header`)
+            })
+          )
+          const least = LlmProxyContract.requestOf("run-000000000001" as never)
+          const runner = yield* SandboxRunner
+          const gateway = yield* Effect.provide(
+            LlmProxy,
+            GatewayLlmProxy.layer({
+              url: "http://127.0.0.1:9",
+              key: Redacted.make(`${key}\nforged: header`),
+              carrier: "container",
+              image: Images.absent
+            })
+          )
+          const errors = yield* Effect.all([
+            Effect.flip(Effect.scoped(gateway.acquire({ ...least, llm: { ...least.llm, identity } }))),
+            Effect.flip(runner.run({ ...spec, image: Images.absent })),
+            Effect.flip(runner.run({ ...spec, limits: { runtimeSecondsMax: 1 }, argv: ["sleep", "30"] })),
+            Effect.flip(Effect.scoped(llm.acquire({ ...least, llm: { ...least.llm, identity } })))
+          ])
+          for (const error of errors) {
+            assert.notInclude(
+              `${error} ${error.message} ${error.stack} ${JSON.stringify(error)}`,
+              "planted-7f3c"
+            )
+          }
+        })
+      )
+    }
   )
-})
+}
