@@ -4,6 +4,8 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
 import * as net from "node:net"
 import * as AuditLog from "../src/AuditLog.ts"
 import * as Gateway from "./GatewaySocket.ts"
@@ -124,6 +126,44 @@ const speak = (socketPath: string, act: (socket: net.Socket) => void) =>
     socket.on("close", () => resume(Effect.succeed(text)))
   })
 
+/** Sends for as long as anybody takes it; tells how much that was when nobody has for a while. */
+const endless = Effect.gen(function* () {
+  let bytes = 0
+  const piece = Buffer.alloc(256 * 1024, "x")
+  const server = yield* Effect.acquireRelease(
+    Effect.callback<ReturnType<typeof createServer>>((resume) => {
+      const made = createServer((request, response) => {
+        request.resume()
+        response.writeHead(200, { "content-type": "text/event-stream" })
+        const send = () => {
+          while (bytes < 200_000_000) {
+            bytes += piece.byteLength
+            if (!response.write(piece)) return
+          }
+        }
+        response.on("drain", send)
+        send()
+      }).listen(0, "127.0.0.1", () => resume(Effect.succeed(made)))
+    }),
+    (made) =>
+      Effect.callback<void>((resume) => {
+        made.close(() => resume(Effect.void))
+        made.closeAllConnections()
+      })
+  )
+  const stalled = Effect.callback<number>((resume) => {
+    let seen = -1
+    const timer = setInterval(() => {
+      if (bytes > 0 && bytes === seen) {
+        clearInterval(timer)
+        resume(Effect.succeed(bytes))
+      }
+      seen = bytes
+    }, 200)
+  })
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, stalled }
+})
+
 describe("GatewayLlmProxy, badly spoken to", () => {
   it.live("every row has its answer, and the next request is heard as if nothing had been", () =>
     Effect.gen(function* () {
@@ -241,6 +281,27 @@ describe("GatewayLlmProxy, badly spoken to", () => {
         { concurrency: 20 }
       )
       assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()), 200)).status, 200)
+      yield* sound(gateway)
+    })
+  )
+
+  it.live("an agent that does not read holds up its own upstream, and nothing piles up between", () =>
+    Effect.gen(function* () {
+      const upstream = yield* endless
+      const gateway = yield* Gateway.make({ url: upstream.url })
+      const socket = net.connect(gateway.socketPath)
+      socket.pause()
+      socket.write(Gateway.http(Gateway.chat({ stream: true })))
+      // It has sent what the buffers on the way hold, and waits.
+      const stalled = yield* upstream.stalled
+      assert.isAbove(stalled, 0)
+      assert.isBelow(stalled, 16_000_000)
+      const other = yield* Gateway.openRun(gateway.proxy)
+      assert.strictEqual(
+        (yield* other.send(Gateway.http("", { method: "GET", path: "/v1/models" }))).status,
+        200
+      )
+      socket.destroy()
       yield* sound(gateway)
     })
   )
