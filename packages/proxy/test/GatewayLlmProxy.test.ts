@@ -349,6 +349,26 @@ describe("GatewayLlmProxy", () => {
     })
   )
 
+  it.live("a call that cannot be written down does not happen, and the run hears of it", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ script: [answered], auditBytesMax: 20_000 })
+      let passed = 0
+      let last: Gateway.Answer | undefined
+      for (let index = 0; index < 40 && (last?.status ?? 200) === 200; index++) {
+        last = yield* gateway.send(Gateway.http(Gateway.chat()), 15)
+        if (last.status === 200) passed += 1
+      }
+      assert.isAbove(passed, 2)
+      assert.strictEqual(last?.status, 503)
+      assert.strictEqual((yield* gateway.upstream.received).length, passed)
+      const error = yield* Effect.flip(gateway.endpoint.failure).pipe(Effect.timeout("2 seconds"))
+      assert.strictEqual(error._tag, "ProxyFailed")
+      assert.match(error.message, /audit/u)
+      const { entries } = yield* sound(gateway)
+      assert.strictEqual(entries.filter(({ type }) => type === "call.started").length, passed)
+    })
+  )
+
   it.live("a large body is looked into on another thread, and is what a small one is", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ script: [answered] })
