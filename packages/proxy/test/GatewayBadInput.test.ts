@@ -359,6 +359,37 @@ describe("GatewayLlmProxy, badly spoken to", () => {
     })
   )
 
+  it.live("an error of the upstream's passes without its key and address; one that is endless is cut", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        script: [
+          {
+            _tag: "Error",
+            status: 400,
+            body: `{"error":"${JSON.stringify(Gateway.key).slice(1, -1)} at HERE"}`
+          },
+          { _tag: "Error", status: 500, body: "x".repeat(3_000_000) },
+          { _tag: "Answer" }
+        ]
+      })
+      const shown = yield* gateway.send(Gateway.http(Gateway.chat()))
+      assert.strictEqual(shown.status, 400)
+      assert.include(shown.body, "[key] at HERE")
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 502)
+      const counted = yield* gateway.send(
+        Gateway.http({ messages: [{ role: "user", content: "hi" }] }, { path: "/v1/messages/count_tokens" })
+      )
+      assert.strictEqual(counted.status, 200)
+      const { traffic } = yield* sound(gateway)
+      assert.deepStrictEqual(
+        traffic.calls.map(({ outcome }) => outcome),
+        ["completed", "upstream_cut", "completed"]
+      )
+      // Counting tokens runs no model: nothing is missing of it. What was cut off may have run one.
+      assert.strictEqual(traffic.usage?.callsWithoutUsage, 1)
+    })
+  )
+
   it.live("too many requests upstream are the agent's to wait for: status and Retry-After pass", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({
@@ -388,11 +419,12 @@ describe("GatewayLlmProxy, badly spoken to", () => {
       const piece = "x".repeat(65_536)
       const chunk = `${piece.length.toString(16)}\r\n${piece}\r\n`
       const before = process.memoryUsage().rss
-      const answer = yield* gateway.send(
-        raw([post, host, json, "Transfer-Encoding: chunked"], `${chunk.repeat(1600)}0\r\n\r\n`),
-        3000
-      )
+      const large = raw([post, host, json, "Transfer-Encoding: chunked"], `${chunk.repeat(1600)}0\r\n\r\n`)
+      // The rest is read and thrown away: what comes behind it on the connection is heard.
+      const next = Gateway.http("", { method: "GET", path: "/v1/models" })
+      const answer = yield* gateway.send(Buffer.concat([large, next]), 3000)
       assert.strictEqual(answer.status, 413, answer.text.slice(0, 200))
+      assert.match(answer.text, /HTTP\/1\.1 200 OK/u)
       // 100 MiB were sent; this process holds them once, to send them.
       assert.isBelow(process.memoryUsage().rss - before, 450e6)
       assert.deepStrictEqual(yield* gateway.upstream.received, [])

@@ -274,7 +274,11 @@ describe("GatewayLlmProxy", () => {
         [...secret].map((letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`).join("")
       )
       assert.strictEqual((yield* warned.send(Gateway.http(escaped))).status, 200)
+      // A conversation is sent again with every call: what is in it is told once.
+      assert.strictEqual((yield* warned.send(Gateway.http(escaped))).status, 200)
       assert.strictEqual(warned.observed.length, 1)
+      const told = (yield* sound(warned)).entries.filter(({ type }) => type === "exfiltration.suspected")
+      assert.strictEqual(told.length, 1)
       const stopped = yield* Gateway.make({
         script: [answered],
         request: { canaries: { policy: "stop", planted: planted.canaries } }
@@ -346,6 +350,29 @@ describe("GatewayLlmProxy", () => {
         entries.filter(({ type }) => type === "tool.called").map(({ outcome }) => outcome),
         ["ok", "policy_denied", "policy_denied", "validation"]
       )
+    })
+  )
+
+  it.live("a canary in the arguments of a tool does not leave, and is told", () =>
+    Effect.gen(function* () {
+      const planted = yield* Canary.plant
+      const gateway = yield* Gateway.make({
+        tools: [CurrentTime.tool],
+        request: {
+          tools: ["core__get_current_time"],
+          canaries: { policy: "stop", planted: planted.canaries }
+        }
+      })
+      const answer = yield* gateway.send(
+        Gateway.http(
+          { tool: "core__get_current_time", args: { timezone: planted.canaries[0]!.secret } },
+          { path: "/tool/exec" }
+        )
+      )
+      assert.strictEqual(errorOf(answer).code, "policy_denied")
+      const [observed] = gateway.observed
+      assert.strictEqual(observed?._tag === "ExfiltrationSuspected" && observed.evidence.channel, "tool_call")
+      yield* sound(gateway)
     })
   )
 

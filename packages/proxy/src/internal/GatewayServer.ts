@@ -31,7 +31,6 @@ export interface GatewayServerOptions {
 }
 
 const headerBytesMax = 16 * 1024
-const headersMax = 100
 
 /** Of a call of a tool; what is longer belongs into the workspace. */
 const toolBytesMax = 1024 * 1024
@@ -62,7 +61,6 @@ export const make = (options: GatewayServerOptions): http.Server => {
       })
     }
   )
-  server.maxHeadersCount = headersMax
   server.maxConnections = options.connectionsMax
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => onMalformed(run, error, socket))
   // Without a listener Node closes them without a word.
@@ -98,18 +96,17 @@ const onRequest = async (
   request.on("error", ignore)
   response.on("error", ignore)
 
-  const answer = ({ body, headers, status }: GatewayAnswers.Answer) =>
-    whenRead(request, (unread) => {
-      if (response.headersSent || response.destroyed) return
-      response.writeHead(status, {
-        ...headers,
-        "x-request-id": requestId,
-        "content-length": String(Buffer.byteLength(body)),
-        // What is still on its way would otherwise be read as the next request.
-        ...(unread ? { connection: "close" } : {})
-      })
-      response.end(body)
+  const answer = ({ body, headers, status }: GatewayAnswers.Answer) => {
+    if (response.headersSent || response.destroyed) return
+    response.writeHead(status, {
+      ...headers,
+      "x-request-id": requestId,
+      "content-length": String(Buffer.byteLength(body))
     })
+    response.end(body)
+    // What is still on its way is thrown away: a client that only sends would never read why.
+    request.resume()
+  }
   const exchange: ModelCall.Exchange = {
     requestId,
     request,
@@ -247,21 +244,6 @@ const refuseRaw = (
   )
   setTimeout(() => socket.destroy(), lingerMillisMax).unref()
   run.refuse({ status, code: error.code, detail: detail ?? error.message })
-}
-
-/** A client that is cut off while it sends never reads why: the rest is read first, for a moment, and thrown away. */
-const whenRead = (request: http.IncomingMessage, act: (unread: boolean) => void): void => {
-  const { headers } = request
-  const hasBody = headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0
-  if (!hasBody || request.complete) return act(false)
-  const done = () => {
-    clearTimeout(late)
-    request.off("end", done).off("close", done)
-    act(!request.complete)
-  }
-  const late = setTimeout(done, lingerMillisMax)
-  request.once("end", done).once("close", done)
-  request.resume()
 }
 
 const ignore = (): void => undefined

@@ -21,7 +21,12 @@ export type Step =
   /** A page for people, as load balancers send it. */
   | { readonly _tag: "Html"; readonly status: number }
   /** An error of the API itself. */
-  | { readonly _tag: "Error"; readonly status: number; readonly headers?: Readonly<Record<string, string>> }
+  | {
+      readonly _tag: "Error"
+      readonly status: number
+      readonly headers?: Readonly<Record<string, string>>
+      readonly body?: string
+    }
   /** Events with a pause between them. */
   | { readonly _tag: "SlowStream"; readonly events: number; readonly pauseMillis: number }
 
@@ -72,7 +77,7 @@ const play = (step: Step, response: ServerResponse): void => {
     case "Error":
       response
         .writeHead(step.status, { "content-type": "application/json", ...step.headers })
-        .end('{"error":{"message":"scripted","type":"server_error","code":null}}')
+        .end(step.body ?? '{"error":{"message":"scripted","type":"server_error","code":null}}')
       return
     case "SlowStream": {
       response.writeHead(200, { "content-type": "text/event-stream" })
