@@ -35,8 +35,10 @@ export interface LiteLlm {
   readonly url: string
   readonly masterKey: string
   readonly records: Effect.Effect<ReadonlyArray<Recorded>>
-  /** Wait until it has recorded so many calls: it does so a moment after it has answered. */
-  readonly recorded: (count: number) => Effect.Effect<ReadonlyArray<Recorded>>
+  /** Wait until all that is looked for is recorded: it is a moment after the answer, and not in order. */
+  readonly recorded: (
+    found: (rows: ReadonlyArray<Recorded>) => boolean
+  ) => Effect.Effect<ReadonlyArray<Recorded>>
 }
 
 /** Made up. */
@@ -142,9 +144,9 @@ export const acquire = Effect.gen(function* () {
     url,
     masterKey,
     records,
-    recorded: (count) =>
+    recorded: (found) =>
       records.pipe(
-        Effect.filterOrFail((all) => all.length >= count),
+        Effect.filterOrFail(found),
         Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 200 }),
         Effect.catch(() => records)
       )

@@ -193,7 +193,7 @@ const problemsOf = (issue: SchemaIssue.Issue): string =>
     .slice(0, 1000)
 
 const jsonSchemaOf = (schema: Schema.Top): Readonly<Record<string, unknown>> => {
-  const { definitions, schema: root } = Schema.toJsonSchemaDocument(schema)
+  const { definitions, schema: root } = Schema.toJsonSchemaDocument(schema, { onExcessProperty: "error" })
   return {
     type: "object",
     ...(root as Record<string, unknown>),

@@ -8,7 +8,7 @@ import { assert } from "@effect/vitest"
 import { Result } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
 import * as RequestBody from "../src/RequestBody.ts"
-import type * as RoutePolicy from "../src/RoutePolicy.ts"
+import * as RoutePolicy from "../src/RoutePolicy.ts"
 
 export type Json = Record<string, any>
 
@@ -48,12 +48,14 @@ export const policyOf = (
   ...policy
 })
 
+export const headersOf = ({ headers }: Fixture): ReadonlyArray<RoutePolicy.Header> => Object.entries(headers)
+
 /** As the run of this agent would have it. */
-export const policyFor = ({ api, body, headers }: Fixture, policy: Partial<RequestBody.BodyPolicy> = {}) =>
-  policyOf(api, {
-    model: body["model"],
-    models: { [body["model"]]: body["model"] },
-    betas: (headers["anthropic-beta"] ?? "").split(",").filter((beta) => beta !== ""),
+export const policyFor = (one: Fixture, policy: Partial<RequestBody.BodyPolicy> = {}) =>
+  policyOf(one.api, {
+    model: one.body["model"],
+    models: { [one.body["model"]]: one.body["model"] },
+    betas: RoutePolicy.betas(headersOf(one)),
     ...policy
   })
 

@@ -1,5 +1,15 @@
 import { assert, describe, it } from "@effect/vitest"
-import { account, type Fixture, fixtures, type Json, passed, policyFor } from "./Bodies.ts"
+import * as RoutePolicy from "../src/RoutePolicy.ts"
+import {
+  account,
+  type Fixture,
+  fixtures,
+  headersOf,
+  type Json,
+  passed,
+  policyFor,
+  refused
+} from "./Bodies.ts"
 
 /** What is not as the agent sent it, and why. */
 interface Differences {
@@ -11,18 +21,24 @@ interface Differences {
 const without = (body: Json, ...names: ReadonlyArray<string>): Json =>
   Object.fromEntries(Object.entries(body).filter(([name]) => !names.includes(name)))
 
+/** A namespace holds tools of several agents, and web_search is the provider's own: neither is a function. */
+const functionsOfCodex = ({ tools, ...body }: Json): Json => ({
+  ...without(body, "client_metadata"),
+  tools: (tools as ReadonlyArray<Json>).filter(({ type }) => type === "function")
+})
+
 const differences: Readonly<Record<string, Differences>> = {
-  codex: {
-    // A namespace holds tools of several agents, and web_search is the provider's own: neither is a function.
-    changed: ({ tools, ...body }) => ({
-      ...without(body, "client_metadata"),
-      tools: (tools as ReadonlyArray<Json>).filter(({ type }) => type === "function")
-    }),
-    dropped: ["tools[4]", "tools[8]", "client_metadata"]
-  },
+  codex: { changed: functionsOfCodex, dropped: ["tools[4]", "tools[8]", "client_metadata"] },
+  "codex-media": { changed: functionsOfCodex, dropped: ["tools[2]", "tools[3]", "client_metadata"] },
   // It names the machine; the run's account stands there instead.
   "claude-code": { dropped: ["metadata.user_id"] },
   "claude-code-adaptive": { dropped: ["metadata.user_id"] },
+  "claude-code-media": { dropped: ["metadata.user_id"] },
+  // Its search is a call whose only tool is the provider's.
+  "claude-code-search": {
+    changed: (body) => without(body, "tools", "tool_choice"),
+    dropped: ["tools[0]", "tool_choice", "metadata.user_id"]
+  },
   // What is kept for the account is not for a run to say.
   pi: { changed: (body) => without(body, "store"), dropped: ["store"] }
 }
@@ -60,7 +76,41 @@ describe("what agents send", () => {
       }
   })
 
+  it("passes in strict runs too, or is refused by the names of what would be left out", () => {
+    const names: Record<string, string | undefined> = {}
+    for (const one of fixtures) {
+      const policy = policyFor(one, { unknownFields: "refuse" })
+      const { dropped = [] } = differences[one.name] ?? {}
+      const heard = dropped.filter((path) => !/^(?:metadata\.|store$)/u.test(path))
+      if (heard.length === 0) passed(one.body, policy)
+      else {
+        const { code, message, param } = refused(one.body, policy)
+        assert.strictEqual(code, "unknown_fields")
+        assert.include(message, `: ${heard.join(", ")}.`)
+        names[one.name] = param
+      }
+    }
+    assert.deepStrictEqual(names, {
+      "claude-code-search": "tools[0]",
+      codex: "tools[4]",
+      "codex-media": "tools[2]"
+    })
+  })
+
+  it("asks for betas of which these do not go out", () => {
+    const unheard = fixtures.flatMap((one) => {
+      const heard = RoutePolicy.betas(headersOf(one))
+      return (one.headers["anthropic-beta"] ?? "").split(",").filter((beta) => !heard.includes(beta))
+    })
+    // Nothing that passes needs one: two count tokens, and no agent was seen to send what the third is for.
+    assert.deepStrictEqual([...new Set(unheard)].filter((beta) => beta !== "").toSorted(), [
+      "mid-conversation-tool-changes-2026-07-01",
+      "thinking-token-count-2026-05-13",
+      "token-counting-2024-11-01"
+    ])
+  })
+
   it("fits into a fixture", () => {
-    for (const { body, name } of fixtures) assert.isBelow(JSON.stringify(body).length, 40_000, name)
+    for (const { body, name } of fixtures) assert.isBelow(JSON.stringify(body).length, 30_000, name)
   })
 })

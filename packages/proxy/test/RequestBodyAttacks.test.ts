@@ -454,7 +454,148 @@ const texts: ReadonlyArray<Attack> = [
   )
 ]
 
-const attacks = [...fields, ...states, ...addresses, ...texts]
+// -----------------------------------------------------------------------------
+// what looks like something else
+// -----------------------------------------------------------------------------
+
+const here = "data:image/png;base64,AA=="
+
+const lookalikes: ReadonlyArray<Attack> = [
+  ...[
+    " https://evil/x.png",
+    "\thTTpS://evil/x.png",
+    "\r\nhttp://evil",
+    "https:evil",
+    "data:https://evil;base64,AA=="
+  ].map((url) => chat(`image ${JSON.stringify(url)}`, image(url), { ...remote, param: `${part}.image_url` })),
+  chat(
+    "an address beside an image",
+    content({
+      type: "image_url",
+      image_url: { url: here, format: "https://evil", file_id: "x" },
+      url: "https://evil",
+      video_url: { url: "https://evil" }
+    }),
+    { sent: image(here) }
+  ),
+  chat(
+    "an address in what is predicted",
+    { ...hi, prediction: { type: "content", content: image("https://evil").messages[0]!.content } },
+    {
+      ...remote,
+      param: "prediction.content[0].image_url"
+    }
+  ),
+  chat(
+    "a file by id beside its content",
+    content({ type: "file", file: { file_data: here, file_id: "x" } }),
+    {
+      sent: content({ type: "file", file: { file_data: here } })
+    }
+  ),
+  {
+    name: "a file by id and by address beside its content",
+    api: "responses",
+    body: item({
+      role: "user",
+      content: [{ type: "input_file", file_data: here, file_id: "x", file_url: "https://evil" }]
+    }),
+    sent: item({ role: "user", content: [{ type: "input_file", file_data: here }] })
+  },
+  {
+    name: "an address beside base64",
+    api: "messages",
+    body: content({
+      type: "image",
+      source: { type: "base64", media_type: "image/png", data: "AA==", url: "https://evil" }
+    }),
+    sent: content({ type: "image", source: { type: "base64", media_type: "image/png", data: "AA==" } })
+  },
+  {
+    name: "a source in capitals",
+    api: "messages",
+    body: content({ type: "image", source: { type: "URL", url: "https://evil" } }),
+    ...remote,
+    param: `${part}.source`
+  },
+  chat(
+    "a tool in capitals, and one whose type is a list",
+    {
+      ...hi,
+      tools: [
+        { type: "FUNCTION", function: { name: "f" } },
+        { type: ["function"], function: { name: "f" } }
+      ]
+    },
+    { sent: hi }
+  ),
+  chat(
+    "a tool that is nothing",
+    { ...hi, tools: [null] },
+    { refused: "invalid_request_body", param: "tools[0]" }
+  ),
+  chat(
+    "functions of old, with more in them",
+    {
+      ...hi,
+      functions: [{ name: "f", user: "evil", api_base: "x" }],
+      function_call: { name: "f", user: "evil" }
+    },
+    {
+      sent: { ...hi, functions: [{ name: "f" }], function_call: { name: "f" } }
+    }
+  ),
+  {
+    name: "a tool that other tools may call",
+    api: "messages",
+    body: {
+      ...hi,
+      tools: [
+        { type: "code_execution_20250522", name: "run" },
+        { name: "f", input_schema: {}, allowed_callers: ["code_execution_20250825"], type: null }
+      ],
+      tool_choice: { type: "tool", name: "run" }
+    },
+    sent: { ...hi, tools: [{ name: "f", input_schema: {}, type: null }] }
+  },
+  ...["server_tool_use", "mcp_tool_use", "web_search_tool_result", "tool_addition"].map((type): Attack => ({
+    name: `${type} in the conversation`,
+    api: "messages",
+    body: content({ type, id: "x", name: "x", input: {} }),
+    refused: "invalid_request_body",
+    param: part
+  })),
+  ...[
+    "mcp_call",
+    "web_search_call",
+    "image_generation_call",
+    "code_interpreter_call",
+    "local_shell_call"
+  ].map((type): Attack => ({
+    name: `${type} in the conversation`,
+    api: "responses",
+    body: item({ type, id: "x", status: "completed" }),
+    refused: "invalid_request_body",
+    param: "input[0].type"
+  })),
+  {
+    name: "state that is named and empty",
+    api: "responses",
+    body: { input: "hi", previous_response_id: "" },
+    ...kept,
+    param: "previous_response_id"
+  },
+  {
+    name: "state that is not there",
+    api: "responses",
+    body: { input: "hi", previous_response_id: null, conversation: null, prompt: null, background: false },
+    sent: { input: "hi" }
+  },
+  chat("five answers", { ...hi, n: 5 }, { sent: hi }),
+  chat("answers in a text", { ...hi, n: "5" }, { refused: "invalid_request_body", param: "n" })
+]
+
+const attacks = [...lookalikes, ...fields, ...states, ...addresses, ...texts]
 
 const ours: Readonly<Record<RoutePolicy.Api, Json>> = {
   chat_completions: { model: "m", user: account },

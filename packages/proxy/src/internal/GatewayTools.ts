@@ -57,10 +57,10 @@ export const make = Effect.fnUntraced(function* (options: {
     },
     called: (fact) => {
       run.counts.toolCallsTotal += 1
-      void run.append(fact)
+      void run.append({ ...fact, tool: Canary.redact(run.canaries.planted, fact.tool) })
     }
   })
-  const mcp = McpEndpoint.make(gateway, GatewayRun.newRequestId)
+  const mcp = McpEndpoint.make({ gateway, context, newRequestId: GatewayRun.newRequestId })
   const ended = new AbortController()
   yield* Effect.addFinalizer(() =>
     Effect.promise(() => {
@@ -142,14 +142,11 @@ const overMcp = async (
   // A stream from the server would have nothing to say: tools do not change while a run lives.
   if (method !== "POST") return GatewayAnswers.render(GatewayAnswers.known("method_not_allowed"), "openai")
   const response = await mcp.handle(
-    new Request(`http://localhost${McpEndpoint.path}`, {
-      method,
-      body: Buffer.from(body),
-      headers: heard.flatMap((name): Array<[string, string]> => {
-        const value = headers[name]
-        return typeof value === "string" ? [[name, value]] : []
-      })
-    })
+    heard.flatMap((name): Array<[string, string]> => {
+      const value = headers[name]
+      return typeof value === "string" ? [[name, value]] : []
+    }),
+    body
   )
   return {
     status: response.status,
