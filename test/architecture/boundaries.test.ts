@@ -56,7 +56,30 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/UpstreamClient.ts": ["node:http", "node:https", "node:tls"]
     }
   },
-  "git-relay": { packages: ["core"], libraries: ["effect"], world: {} },
+  "git-relay": {
+    packages: ["core"],
+    libraries: [
+      "@gitbeaker/rest",
+      "@octokit/auth-app",
+      "@octokit/plugin-retry",
+      "@octokit/plugin-throttling",
+      "@octokit/rest",
+      "@secretlint/core",
+      "@secretlint/secretlint-rule-preset-recommend",
+      "effect",
+      "picomatch"
+    ],
+    world: {
+      "SecretScan.ts": ["node:module"],
+      "internal/Collecting.ts": ["node:fs/promises"],
+      "internal/HostGit.ts": ["node:child_process"],
+      "internal/MirrorCache.ts": ["node:fs/promises"],
+      "internal/Origin.ts": ["node:fs/promises"],
+      "internal/RelayDirectory.ts": ["node:fs/promises"],
+      "internal/Repository.ts": ["node:fs", "node:fs/promises"],
+      "internal/TakingOut.ts": ["node:fs/promises"]
+    }
+  },
   "graph-provider": { packages: ["core"], libraries: ["effect"], world: {} },
   cli: {
     packages: ["core", "docker", "proxy", "git-relay", "graph-provider"],
@@ -174,13 +197,13 @@ describe("package boundaries", () => {
     )
   })
 
-  it("only KeyInjection unwraps an upstream key", () => {
+  it("only KeyInjection unwraps an upstream key, and only CredentialUse a git credential", () => {
     const users = SourceTree.files("packages/*/src/**/*.ts").filter((path) =>
       SourceTree.members(path).some(({ text }) => text === "Redacted.value")
     )
     assert.deepStrictEqual(
       users,
-      [fileOf("proxy", "KeyInjection.ts")],
+      [fileOf("git-relay", "CredentialUse.ts"), fileOf("proxy", "KeyInjection.ts")],
       "hand the Redacted on; see docs/threat-model.md"
     )
   })

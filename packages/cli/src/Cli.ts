@@ -58,6 +58,10 @@ const runCommand = (operands: Invocation.Invocation["operands"]) =>
         command: 'cogni-sandbox run "What does this project do?" -w .',
         description: "Ask an agent about a directory"
       },
+      {
+        command: "cogni-sandbox run --repo . -- sh -c 'npm test && npm run format'",
+        description: "Seal a command in a clone; what it changes becomes a branch"
+      },
       { command: "cogni-sandbox run --timeout 2m --memory 512m -- npm test", description: "Seal a command" }
     ])
   )
@@ -81,6 +85,8 @@ const psCommand = Command.make(
 const runArgument = Argument.String("run").pipe(
   Argument.withDescription("Its id, or an unmistakable beginning of it")
 )
+
+const relayArgument = Argument.String("run").pipe(Argument.withDescription("Its id"))
 
 const logsCommand = Command.make(
   "logs",
@@ -129,6 +135,23 @@ const pruneCommand = Command.make(
     Effect.promise(() => import("./PruneCommand.ts")).pipe(Effect.flatMap(({ prune }) => prune(flags)))
 ).pipe(Command.withDescription("Remove what runs of dead processes have left"))
 
+const relayListCommand = Command.make("list", { output: Flags.output }, (flags) =>
+  Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
+).pipe(Command.withDescription("Commits that are kept, because they are not where they should be"))
+
+const relayRetryCommand = Command.make("retry", { run: relayArgument, ...Flags.retry }, (flags) =>
+  Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ retry }) => retry(flags)))
+).pipe(Command.withDescription("Take up a run's commits where it stopped: collect, check, push"))
+
+const relayDropCommand = Command.make("drop", { run: relayArgument, output: Flags.output }, (flags) =>
+  Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ drop }) => drop(flags)))
+).pipe(Command.withDescription("Remove what is kept of a run's commits, for good"))
+
+const relayCommand = Command.make("relay").pipe(
+  Command.withDescription("Commits of runs that were refused, or could not be sent"),
+  Command.withSubcommands([relayListCommand, relayRetryCommand, relayDropCommand])
+)
+
 const root = (operands: Invocation.Invocation["operands"]) =>
   Command.make("cogni-sandbox").pipe(
     Command.withDescription(
@@ -142,6 +165,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       logsCommand,
       inspectCommand,
       auditCommand,
+      relayCommand,
       pruneCommand
     ])
   )

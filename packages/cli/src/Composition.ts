@@ -12,6 +12,11 @@ import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as Forge from "@cogni/sandbox-git-relay/Forge"
+import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
+import type { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
@@ -19,6 +24,7 @@ import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import * as MetricsQuery from "@cogni/sandbox-proxy/tools/MetricsQuery"
 import { Context, Effect, FileSystem, Layer, Redacted } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
+import type { Refusal } from "./Failure.ts"
 import type { RunPlan } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
@@ -29,11 +35,15 @@ export class DemoWitness extends Context.Service<
 >()("@cogni/sandbox-cli/DemoWitness") {}
 
 /** Of a plan, what decides about the way out. @category models */
-export type Plan = Pick<RunPlan, "wayOut" | "proxy" | "auditBodies">
+export type Plan = Pick<RunPlan, "wayOut" | "proxy" | "auditBodies"> & {
+  /** The one workspace that lies where none may: the relay's clone. */
+  readonly allowedWorkspace?: string | undefined
+}
 
 /** What running needs. @category models */
 export type Runner =
   | SandboxRunner.SandboxRunner
+  | ContainerRuntime
   | RunStore
   | DockerReaper.DockerReaper
   | DockerApi.DockerApi
@@ -81,16 +91,72 @@ export const runner = (
     Layer.provideMerge(
       Layer.mergeAll(
         DockerContainerRuntime.layerApi(),
-        Layer.unwrap(Effect.map(neverHeld(settings), (forbidden) => HostWorkspace.layer({ forbidden }))),
+        Layer.unwrap(
+          Effect.map(neverHeld(settings), (forbidden) =>
+            HostWorkspace.layer({
+              forbidden,
+              allowed: plan.allowedWorkspace === undefined ? [] : [plan.allowedWorkspace]
+            })
+          )
+        ),
         store(settings)
       )
     ),
     Layer.provideMerge(reaper(settings))
   )
 
+/** Where the relay keeps the clone that a run works in. @category constructors */
+export const cloneWorkspace = (
+  settings: Pick<Settings["Service"], "stateDirectory">,
+  runId: string
+): string => join(relaysOf(settings), runId, "workspace")
+
+/** Needs the runtime that a run has as well. @category layers */
+export const relay = (settings: Settings["Service"]): Layer.Layer<GitRelay, Refusal, ContainerRuntime> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(settings.git), (git) => {
+      const { upstream } = settings
+      return HostGitRelay.layer({
+        directory: relaysOf(settings),
+        image: settings.runtimeImage,
+        owners: HostOwner,
+        cache: { directory: join(settings.stateDirectory, "mirrors") },
+        network: git.network,
+        policies: git.policies,
+        secrets: [
+          ...(upstream._tag === "Configured" ? [{ name: "the key of the model", secret: upstream.key }] : []),
+          ...git.tokens.map(({ server, token }) => ({ name: `the token for ${server}`, secret: token }))
+        ]
+      }).pipe(
+        Layer.provide(
+          Forge.layer({
+            forges: { [git.gitLabServer]: "gitlab", [git.gitHubServer]: "github" },
+            gitHubApis: git.gitHubApi === undefined ? {} : { [git.gitHubServer]: git.gitHubApi }
+          })
+        ),
+        Layer.provide(GitCredentials.layerTokens(git.tokens))
+      )
+    })
+  )
+
+/** What is done of a relay's without a run. @category layers */
+export const relayAlone = (
+  settings: Settings["Service"]
+): Layer.Layer<
+  GitRelay | RunStore | DockerReaper.DockerReaper | DockerApi.DockerApi,
+  Refusal | RuntimeUnavailable
+> =>
+  relay(settings).pipe(
+    Layer.provide(DockerContainerRuntime.layerApi()),
+    Layer.provideMerge(Layer.merge(reaper(settings), store(settings)))
+  )
+
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+const relaysOf = ({ stateDirectory }: Pick<Settings["Service"], "stateDirectory">) =>
+  resolve(stateDirectory, "relays")
 
 /** Without links, as far as it is there already. */
 const real = (path: string): Effect.Effect<string, never, FileSystem.FileSystem> =>

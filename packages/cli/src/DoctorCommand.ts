@@ -2,6 +2,7 @@
  * `doctor`: what is wrong with this machine, and what to do about each thing. It changes nothing.
  */
 import * as DockerDoctor from "@cogni/sandbox-docker/DockerDoctor"
+import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
@@ -32,6 +33,24 @@ export const render = (findings: ReadonlyArray<DockerDoctor.Finding>): ReadonlyA
   ]
 }
 
+/** Only runs on a repository need one. @category converting */
+export const gitFinding = (version: string | undefined): DockerDoctor.Finding => {
+  const check = "git"
+  const { gitVersionMin } = HostGitRelay
+  if (version === undefined)
+    return { check, status: "warn", detail: "is not there", fix: "Install git: runs with --repo need it" }
+  const [major = 0, minor = 0] = version.split(".").map(Number)
+  const [leastMajor = 0, leastMinor = 0] = gitVersionMin.split(".").map(Number)
+  return major > leastMajor || (major === leastMajor && minor >= leastMinor)
+    ? { check, status: "ok", detail: version }
+    : {
+        check,
+        status: "warn",
+        detail: version,
+        fix: `Update git: runs with --repo need ${gitVersionMin} or later`
+      }
+}
+
 /** @category constructors */
 export const doctor = Effect.fnUntraced(function* (input: { readonly output: Output.OutputFormat }) {
   const settings = yield* Settings
@@ -54,8 +73,11 @@ export const doctor = Effect.fnUntraced(function* (input: { readonly output: Out
       ])
     )
   )
-  const [found, upstream] = yield* Effect.all([machine, UpstreamProbe.probe(settings)], { concurrency: 2 })
-  const findings = [...found, upstream]
+  const [found, git, upstream] = yield* Effect.all(
+    [machine, HostGitRelay.gitVersion, UpstreamProbe.probe(settings)],
+    { concurrency: 3 }
+  )
+  const findings = [...found, gitFinding(git), upstream]
   const ok = findings.every(({ status }) => status !== "fail")
   yield* Output.Output.use((output) => output.exitWith(ok ? exitCode.success : exitCode.findings))
   if (input.output === "json") return yield* Output.json({ ok, findings })

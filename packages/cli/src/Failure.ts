@@ -5,9 +5,11 @@
  * defect. Pure; nothing that came from a sandbox can add lines or control characters to what is said.
  */
 import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { Cause, Data, Predicate, Schema } from "effect"
 import { CliError } from "effect/cli"
 import { type ExitName, exitCode, ofReason } from "./ExitCode.ts"
+import * as RelayReport from "./RelayReport.ts"
 import { oneLine } from "./TerminalText.ts"
 
 /** What was asked cannot be done as it was asked. @category errors */
@@ -115,6 +117,12 @@ const ofError = (error: unknown): Failure => {
       error.message,
       error.runId === undefined ? {} : { runId: error.runId }
     )
+  }
+  if (error instanceof GitRelayError) {
+    return failure(RelayReport.exitOf(error), error.reason._tag, error.message, {
+      isRetryable: error.isRetryable,
+      ...(error.runId === undefined ? {} : { runId: error.runId })
+    })
   }
   if (error instanceof ReaderGone)
     return failure("readerGone", "ReaderGone", "nobody reads the output any more")

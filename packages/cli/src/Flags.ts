@@ -49,6 +49,36 @@ export const model = orUndefined(
   text("model", "NAME", "Which model the agent asks (COGNI_LLM_MODEL)").pipe(Flag.withAlias("m"))
 )
 
+const patchFile = orUndefined(
+  text("patch", "FILE", "Write the commits into a file instead of pushing them").pipe(
+    Flag.map((path) => resolve(path))
+  )
+)
+const pullRequest = toggle("pr", "Open a pull request for the branch, as a draft")
+const branch = orUndefined(
+  text("branch", "NAME", "Branch that gets the commits, below sandbox/ (the run's id)")
+)
+
+/** About a repository. @category flags */
+const repo = {
+  repo: orUndefined(
+    text("repo", "URL|PATH", "Work in a clone of this repository, and push what is committed to a branch")
+  ),
+  base: orUndefined(text("base", "BRANCH", "Branch to start from (the repository's HEAD)")),
+  branch,
+  depth: orUndefined(Flag.Int("depth").pipe(Flag.withDescription("Commits of history the agent sees (1)"))),
+  push: toggle("push", "Push the branch; so it is done unless --patch is there"),
+  pr: pullRequest,
+  patch: patchFile,
+  noCommit: toggle("no-commit", "Leave alone what the agent has not committed"),
+  commitMessage: orUndefined(
+    text("commit-message", "TEXT", "What the commit of that says, where it is committed")
+  )
+}
+
+/** Of `relay retry`. @category flags */
+export const retry = { branch, pr: pullRequest, patch: patchFile, output, quiet }
+
 /** Of `run` alone. @category flags */
 export const run = {
   agent: text("agent", "ID", "Who works on the prompt").pipe(Flag.withDefault("agent")),
@@ -58,6 +88,7 @@ export const run = {
       Flag.map((path) => resolve(path))
     )
   ),
+  ...repo,
   model,
   promptFile: orUndefined(text("prompt-file", "FILE", "Read the prompt from a file")),
   timeoutSeconds: quantity(

@@ -1,5 +1,5 @@
 /**
- * The upstream key from a file of the caller's.
+ * A secret from a file of the caller's: the upstream key, a token of a git server.
  *
  * What a process was started with stays readable for as long as it lives, by root and by everybody with its uid; a file
  * that only its owner reads does not show there. Nothing of the content is in what is refused.
@@ -13,32 +13,31 @@ export const keyFileBytesMax = 16 * 1024
 
 const othersMask = 0o077
 
-const refuse = (path: string, problem: string, remedy: string) =>
-  new Refusal({ exit: "configuration", detail: `COGNI_LLM_KEY_FILE ${path} ${problem}`, remedy })
-
 /** All of the file, but for one line end after it. @category constructors */
 export const read = Effect.fnUntraced(function* (
-  path: string
+  path: string,
+  variable = "COGNI_LLM_KEY_FILE"
 ): Effect.fn.Return<Redacted.Redacted<string>, Refusal, FileSystem.FileSystem> {
   const fs = yield* FileSystem.FileSystem
+  const refuse = (problem: string, remedy: string) =>
+    new Refusal({ exit: "configuration", detail: `${variable} ${path} ${problem}`, remedy })
   const unreadable = ({ message }: { readonly message: string }) =>
-    refuse(path, `cannot be read (${message})`, "Check its path and permissions")
+    refuse(`cannot be read (${message})`, "Check its path and permissions")
   // Looked at before it is opened: a pipe would be waited for.
   const { mode, size, type } = yield* Effect.mapError(fs.stat(path), unreadable)
-  if (type !== "File") return yield* refuse(path, "is not a file", "Name the file that holds the key alone")
+  if (type !== "File") return yield* refuse("is not a file", "Name the file that holds the key alone")
   if ((mode & othersMask) !== 0) {
     const octal = (mode & 0o7777).toString(8).padStart(4, "0")
-    return yield* refuse(path, `is open to others (mode ${octal})`, `Close it: chmod 600 ${path}`)
+    return yield* refuse(`is open to others (mode ${octal})`, `Close it: chmod 600 ${path}`)
   }
   if (size > keyFileBytesMax) {
     return yield* refuse(
-      path,
       `is larger than ${formatBytes(keyFileBytesMax)}`,
       "Name the file that holds the key alone"
     )
   }
   const key = (yield* Effect.mapError(fs.readFileString(path), unreadable)).replace(/\r?\n$/u, "")
   return key === ""
-    ? yield* refuse(path, "is empty", "Write the key into it, alone and on one line")
+    ? yield* refuse("is empty", "Write the key into it, alone and on one line")
     : Redacted.make(key)
 })

@@ -4,20 +4,26 @@
  * Output of a command streams through as it comes; of an agent, only its answer reaches standard output. What dead
  * owners have left is removed while the agent works, when the engine has nothing else to do.
  */
+import * as RunId from "@cogni/sandbox-core/RunId"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import { describeExhaustion } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
 import { AgentRegistry } from "@cogni/sandbox-graph-provider/AgentRegistry"
-import { Effect, Fiber, Latch, Stream } from "effect"
+import { Effect, Fiber, Latch, Layer, Schema, Stream } from "effect"
 import * as Composition from "./Composition.ts"
+import { exitCode } from "./ExitCode.ts"
 import { Refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
 import * as Prompt from "./Prompt.ts"
 import { formatMillis } from "./Quantity.ts"
+import * as RelayReport from "./RelayReport.ts"
+import * as RepoPlan from "./RepoPlan.ts"
+import * as RepoRun from "./RepoRun.ts"
 import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
@@ -27,7 +33,7 @@ import { makeDecoder, visible } from "./TerminalText.ts"
 export const reapSecondsMax = 5
 
 /** @category models */
-export interface RunInput extends RunPlan.RunFlags {
+export interface RunInput extends RunPlan.RunFlags, RepoPlan.RepoFlags {
   readonly agent: string
   readonly prompt?: Prompt.PromptSource | undefined
   /** What came after `--`. */
@@ -41,30 +47,88 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
   const settings = yield* Settings
   const subject = yield* subjectOf(input)
   const plan = yield* Effect.fromResult(RunPlan.make(subject, input, settings))
-  const result = yield* Effect.gen(function* () {
+  const runId = yield* runIdOf(input)
+  const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
+  const live = subject._tag === "Command" && input.output === "text"
+  const prepared = Effect.gen(function* () {
     const progress = yield* Progress.make({ quiet: input.quiet })
     if (plan.note !== undefined) yield* progress.note(plan.note)
-    const live = subject._tag === "Command" && input.output === "text"
-    return yield* follow(plan, progress, live)
-  }).pipe(Effect.provide(Composition.runner(settings, plan)), Effect.scoped)
+    return progress
+  })
+  if (repo === undefined) {
+    const result = yield* Effect.flatMap(prepared, (progress) => follow(plan, progress, live)).pipe(
+      Effect.provide(Composition.runner(settings, plan)),
+      Effect.scoped
+    )
+    return yield* tell(input, plan, subject, result)
+  }
+  const succeeded = (result: RunResult) =>
+    subject._tag === "Command" ? result.exitCode === 0 : RunReport.judge(subject.agent, result).exitCode === 0
+  const allowedWorkspace = Composition.cloneWorkspace(settings, runId)
+  const { delivery, result } = yield* Effect.gen(function* () {
+    const progress = yield* prepared
+    const both = yield* RepoRun.live(
+      plan,
+      repo,
+      progress,
+      (within, began) => follow(within, progress, live, began),
+      succeeded
+    )
+    yield* progress.rest
+    if (both.delivery._tag !== "Failed") yield* progress.note(RelayReport.describe(both.delivery, repo.patch))
+    return both
+  }).pipe(
+    Effect.provide(
+      Layer.provideMerge(
+        Composition.relay(settings),
+        Composition.runner(settings, { ...plan, allowedWorkspace })
+      )
+    ),
+    Effect.scoped
+  )
+  yield* tell(input, plan, subject, result, delivery)
+})
 
+/** What the run came to: its answer first, and whatever is wrong after it. */
+const tell = Effect.fnUntraced(function* (
+  input: RunInput,
+  plan: RunPlan.RunPlan,
+  subject: RunPlan.RunSubject,
+  result: RunResult,
+  delivery?: Delivery
+) {
   const demo = plan.wayOut._tag === "Demo"
   const output = yield* Output.Output
-  if (subject._tag === "Command") {
-    yield* output.exitWith(result.exitCode)
-    if (input.output === "json") yield* Output.json(RunReport.commandJson(result, demo))
-    return
+  const verdict = subject._tag === "Prompt" ? RunReport.judge(subject.agent, result) : undefined
+  const own = verdict?.exitCode ?? result.exitCode
+  const failed = delivery?._tag === "Failed" ? delivery.error : undefined
+  yield* output.exitWith(failed === undefined || own !== 0 ? own : exitCode[RelayReport.exitOf(failed)])
+  if (input.output === "json") {
+    const report =
+      subject._tag === "Prompt"
+        ? RunReport.agentJson(subject.agent, result, verdict!, demo)
+        : RunReport.commandJson(result, demo)
+    return yield* Output.json(delivery === undefined ? report : RelayReport.withDelivery(report, delivery))
   }
-  const verdict = RunReport.judge(subject.agent, result)
-  yield* output.exitWith(verdict.exitCode)
-  if (input.output === "json")
-    return yield* Output.json(RunReport.agentJson(subject.agent, result, verdict, demo))
-  if (verdict.answer !== undefined) {
+  if (verdict?.answer !== undefined) {
     const { text } = verdict.answer
-    return yield* output.stdout(`${output.stdoutIsTerminal ? visible(text) : text}\n`)
-  }
-  if (verdict.problem !== undefined)
+    yield* output.stdout(`${output.stdoutIsTerminal ? visible(text) : text}\n`)
+  } else if (verdict?.problem !== undefined) {
     yield* output.stderr(`cogni-sandbox: ${result.runId}: ${verdict.problem.message}\n`)
+  }
+  if (failed !== undefined)
+    yield* output.stderr(`cogni-sandbox: ${RelayReport.problem(failed, result.runId)}\n`)
+})
+
+const runIdOf = Effect.fnUntraced(function* ({ repo, runId }: RunInput) {
+  if (runId === undefined || repo === undefined) return yield* RunId.generate
+  return Schema.is(RunId.RunId)(runId)
+    ? runId
+    : yield* new Refusal({
+        exit: "input",
+        detail: `--run-id ${runId} is none`,
+        remedy: "Use lower-case letters, digits and hyphens, or leave it out"
+      })
 })
 
 const subjectOf = Effect.fnUntraced(function* (input: RunInput) {
@@ -112,7 +176,9 @@ const subjectOf = Effect.fnUntraced(function* (input: RunInput) {
 export const follow = Effect.fnUntraced(function* (
   plan: RunPlan.RunPlan,
   progress: Progress.Progress,
-  live: boolean
+  live: boolean,
+  /** Of whoever must know that an agent works now. */
+  began: Effect.Effect<void> = Effect.void
 ) {
   const runner = yield* SandboxRunner
   const tidy = yield* reapInBackground
@@ -132,7 +198,7 @@ export const follow = Effect.fnUntraced(function* (
             ? Effect.andThen(progress.rest, progress.note(`sealed in ${formatMillis(sealedMs)}`))
             : progress.now(`sealed in ${formatMillis(sealedMs)}; the agent works`)
       case "PostureVerified":
-        return tidy.begin
+        return Effect.andThen(began, tidy.begin)
       case "ExfiltrationSuspected":
         return progress.note(
           `warning: a planted secret was seen in the ${event.evidence.channel.replace("_", " ")}: ${event.evidence.canary} (${event.evidence.encoding})`

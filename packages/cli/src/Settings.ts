@@ -17,9 +17,11 @@ import {
   Layer,
   Option,
   Redacted,
+  type Result,
   Schema
 } from "effect"
 import { Refusal } from "./Failure.ts"
+import * as GitSettings from "./GitSettings.ts"
 import * as KeyFile from "./KeyFile.ts"
 
 // -----------------------------------------------------------------------------
@@ -60,11 +62,13 @@ export class Settings extends Context.Service<
     readonly upstream: UpstreamSetting
     readonly model: string | undefined
     readonly billingAccountId: string
+    /** Git servers; a configuration that will not do is an error where a repository is asked for. */
+    readonly git: Result.Result<GitSettings.GitSettings, Refusal>
   }
 >()("@cogni/sandbox-cli/Settings") {}
 
 /** Variables that hold a secret. @category constants */
-export const secretNames: ReadonlyArray<string> = ["COGNI_LLM_KEY"]
+export const secretNames: ReadonlyArray<string> = ["COGNI_LLM_KEY", "GITHUB_TOKEN", "GITLAB_TOKEN"]
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -113,6 +117,9 @@ const text = (name: string) =>
     Config.map((value) => Option.getOrUndefined(Option.filter(value, (found) => found !== "")))
   )
 
+const secret = (name: string) =>
+  text(name).pipe(Config.map((value) => (value === undefined ? undefined : Redacted.make(value))))
+
 const config = Config.all({
   stateDirectory: text("COGNI_STATE_DIR"),
   stateHome: text("XDG_STATE_HOME"),
@@ -124,12 +131,22 @@ const config = Config.all({
   prometheusUrl: text("COGNI_PROMETHEUS_URL"),
   keyHeader: optional(Config.schema(Schema.Literals(["authorization", "x-api-key"]), "COGNI_LLM_KEY_HEADER")),
   url: text("COGNI_LLM_URL"),
-  key: text("COGNI_LLM_KEY").pipe(
-    Config.map((value) => (value === undefined ? undefined : Redacted.make(value)))
-  ),
+  key: secret("COGNI_LLM_KEY"),
   keyFile: text("COGNI_LLM_KEY_FILE"),
   model: text("COGNI_LLM_MODEL"),
-  billingAccountId: text("COGNI_BILLING_ACCOUNT")
+  billingAccountId: text("COGNI_BILLING_ACCOUNT"),
+  git: Config.all({
+    gitHubToken: secret("GITHUB_TOKEN"),
+    gitHubTokenFile: text("GITHUB_TOKEN_FILE"),
+    gitHubServer: text("GITHUB_SERVER_URL"),
+    gitHubApi: text("GITHUB_API_URL"),
+    gitLabToken: secret("GITLAB_TOKEN"),
+    gitLabHost: text("GITLAB_HOST"),
+    caFile: text("GIT_SSL_CAINFO"),
+    proxyUrl: text("HTTPS_PROXY"),
+    noProxy: text("NO_PROXY"),
+    policyFile: text("COGNI_RELAY_POLICY_FILE")
+  })
 })
 
 /** @category constructors */
@@ -156,7 +173,8 @@ export const make = Effect.gen(function* () {
       Effect.catch((refusal) => Effect.succeed({ _tag: "Refused", refusal } as const))
     ),
     model: found.model,
-    billingAccountId: found.billingAccountId ?? "local"
+    billingAccountId: found.billingAccountId ?? "local",
+    git: yield* Effect.result(GitSettings.make(found.git))
   })
 })
 

@@ -6,6 +6,7 @@ import { Refusal } from "@cogni/sandbox-cli/Failure"
 import * as RunPlan from "@cogni/sandbox-cli/RunPlan"
 import type { Settings } from "@cogni/sandbox-cli/Settings"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { Effect, Redacted, Result } from "effect"
 
@@ -21,7 +22,15 @@ const absent: Settings["Service"] = {
   keyFile: undefined,
   upstream: { _tag: "Absent" },
   model: undefined,
-  billingAccountId: "acct"
+  billingAccountId: "acct",
+  git: Result.succeed({
+    tokens: [],
+    gitHubServer: "https://github.com",
+    gitHubApi: undefined,
+    gitLabServer: "https://gitlab.com",
+    network: { caFile: undefined, proxyUrl: undefined, noProxy: undefined },
+    policies: CommitPolicy.defaults
+  })
 }
 const key = Redacted.make("sk-planted")
 const configured: Settings["Service"] = {

@@ -1,10 +1,11 @@
 /**
  * What the environment says, and that the key is nowhere afterwards.
  */
+import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { assert, describe, it } from "@effect/vitest"
 import * as Settings from "@cogni/sandbox-cli/Settings"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Redacted, Result } from "effect"
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -57,7 +58,15 @@ describe("Settings", () => {
         keyFile: undefined,
         upstream: { _tag: "Absent" },
         model: undefined,
-        billingAccountId: "local"
+        billingAccountId: "local",
+        git: Result.succeed({
+          tokens: [],
+          gitHubServer: "https://github.com",
+          gitHubApi: undefined,
+          gitLabServer: "https://gitlab.com",
+          network: { caFile: undefined, proxyUrl: undefined, noProxy: undefined },
+          policies: CommitPolicy.defaults
+        })
       })
     })
   )

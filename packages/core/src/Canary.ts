@@ -5,7 +5,7 @@
  * credentials and a project's settings usually do; nothing in an honest task has a reason to send them anywhere. What
  * is found is evidence and no proof: an agent that was asked to read its home directory will send them too.
  */
-import { Effect } from "effect"
+import { Context, Effect } from "effect"
 import type { Input } from "./SandboxSpec.ts"
 import type { PlantedDirectory } from "./Workspace.ts"
 
@@ -86,6 +86,16 @@ export const plant: Effect.Effect<Planted> = Effect.sync(() => {
       }
     ]
   }
+})
+
+/**
+ * How a run comes by its canaries. Provided by whoever must know them too, such as a relay that looks for them in
+ * commits.
+ *
+ * @category services
+ */
+export const Planting = Context.Reference<Effect.Effect<Planted>>("@cogni/sandbox-core/Planting", {
+  defaultValue: () => plant
 })
 
 /** @category constructors */

@@ -50,7 +50,12 @@ export interface VolumeSpec {
 /** What a container is asked to be. Whatever is not here is not up for choice. @category models */
 export interface ContainerSpec {
   readonly runId: RunId
-  readonly role: "agent" | "proxy" | "gateway"
+  /**
+   * An `agent` is held until its posture is known, and starts with its image's entrypoint. A `relay` reads what an agent
+   * has left: it starts with its own argv, and fails when the engine does not hold it as asked. The others are images
+   * of ours.
+   */
+  readonly role: "agent" | "proxy" | "gateway" | "relay"
   readonly image: string
   readonly argv: ReadonlyArray<string>
   readonly env: Readonly<Record<string, string>>

@@ -13,7 +13,7 @@ export const prefix = "dev.cogni.sandbox"
 export const label = {
   /** The run that owns the resource. */
   run: `${prefix}.run`,
-  /** What the resource is for: `agent`, `proxy`, `gateway`, `socket`, `network`. */
+  /** What the resource is for: `agent`, `proxy`, `gateway`, `relay`, `socket`, `network`. */
   role: `${prefix}.role`,
   /** The host process that owns the run, as {@link formatOwner} writes it. */
   owner: `${prefix}.owner`,
@@ -24,7 +24,7 @@ export const label = {
 } as const
 
 /** What a resource is for. @category models */
-export type Role = "agent" | "proxy" | "gateway" | "socket" | "network"
+export type Role = "agent" | "proxy" | "gateway" | "relay" | "socket" | "network"
 
 /**
  * A host process, told apart from a later one that got the same process id by the time it started and by the boot

@@ -47,7 +47,9 @@ export const RunRecord = Schema.Struct({
   llm: Schema.optionalKey(LlmTraffic),
   /** Canaries that were seen on a way out, however it ended. */
   suspicions: Schema.optionalKey(Schema.Array(Evidence)),
-  timings: Schema.Array(Timing)
+  timings: Schema.Array(Timing),
+  /** What others have to say of the run, each under its own name: `relay` is what became of its commits. */
+  annotations: Schema.optionalKey(Schema.Record(Schema.String, Schema.Json))
 })
 
 /** @category models */
@@ -80,6 +82,12 @@ export const outputOf = ({ outcome }: RunRecord): Output | undefined =>
       ? outcome.output
       : undefined
 
+/** @category converting */
+export const annotated = (
+  record: RunRecord,
+  annotations: Readonly<Record<string, Schema.Json>>
+): RunRecord => ({ ...record, annotations: { ...record.annotations, ...annotations } })
+
 /** An open run: where its files may lie, and how its record is finished. @category models */
 export interface OpenRun {
   /** A directory of the host for this run only; absent where nothing is kept on disk. */
@@ -98,6 +106,14 @@ export class RunStore extends Context.Service<
       runId: RunId,
       spec: SandboxSpec
     ) => Effect.Effect<OpenRun, RunIdInUse | WorkspaceFailed, Scope.Scope>
+    /**
+     * Say more of a run that has ended; what was said under the same name before is replaced. Of a run that is not on
+     * record: nothing.
+     */
+    readonly annotate: (
+      runId: RunId,
+      annotations: Readonly<Record<string, Schema.Json>>
+    ) => Effect.Effect<void, WorkspaceFailed>
     readonly get: (runId: RunId) => Effect.Effect<RunRecord | undefined, WorkspaceFailed>
     /** The newest first, {@link withoutText}. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, WorkspaceFailed>
@@ -130,6 +146,11 @@ export const makeMemory = Effect.gen(function* () {
   })
   return RunStore.of({
     open,
+    annotate: (runId, annotations) =>
+      Ref.update(records, (all) => {
+        const record = all.get(runId)
+        return record === undefined ? all : new Map(all).set(runId, annotated(record, annotations))
+      }),
     get: (runId) => Effect.map(Ref.get(records), (all) => all.get(runId)),
     list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed().map(withoutText))
   })

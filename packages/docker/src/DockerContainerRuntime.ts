@@ -90,8 +90,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
         .create({
           name,
           image: spec.image,
-          ...(spec.role === "agent" ? { entrypoint: [entrypoint], workingDirectory: Workspace.target } : {}),
-          argv: spec.argv,
+          ...program(spec),
           env: environment(spec),
           user: `${spec.user.userId}:${spec.user.groupId}`,
           labels: labels(spec.runId, spec.role, spec.limits.runtimeSecondsMax),
@@ -152,7 +151,9 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
         Effect.onExit((exit) => Deferred.done(exited, exit)),
         Effect.forkScoped
       )
-      return held ? yield* posture(inspected, hostConfig, yield* attached.report) : undefined
+      if (held) return yield* posture(inspected, hostConfig, yield* attached.report)
+      if (spec.role === "relay") yield* heldAsAsked(inspected, hostConfig)
+      return undefined
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
 
     const stop = Effect.fn("Container.stop")(function* (grace: Duration.Duration) {
@@ -211,6 +212,18 @@ export const layer = (options?: Options): Layer.Layer<ContainerRuntime, RuntimeU
 // internal
 // -----------------------------------------------------------------------------
 
+const program = (spec: ContainerSpec) => {
+  switch (spec.role) {
+    case "agent":
+      return { entrypoint: [entrypoint], argv: spec.argv, workingDirectory: Workspace.target }
+    case "relay":
+      // Nothing that an agent has left decides where it starts.
+      return { entrypoint: spec.argv.slice(0, 1), argv: spec.argv.slice(1), workingDirectory: "/" }
+    default:
+      return { argv: spec.argv }
+  }
+}
+
 const environment = (spec: ContainerSpec): ReadonlyArray<string> =>
   Object.entries(
     spec.role === "agent" ? { HOME: "/home/agent", ...spec.env, COGNI_HOLD: "1" } : spec.env
@@ -219,6 +232,18 @@ const environment = (spec: ContainerSpec): ReadonlyArray<string> =>
 /** An engine that restarts takes a moment. What cannot be removed even so is the reaper's. */
 const removePatiently = (remove: Effect.Effect<void, ContainerError>) =>
   remove.pipe(Effect.retry({ schedule: Schedule.spaced("500 millis"), times: 10 }), Effect.orDie)
+
+/** What is no agent reports nothing: the engine's word is all there is. It can be over before it is looked at. */
+const heldAsAsked = (
+  inspected: DockerApi.Inspected | undefined,
+  hostConfig: Hardening.HostConfig
+): Effect.Effect<void, PostureMismatch> => {
+  const amiss =
+    inspected === undefined
+      ? ["the engine does not know the container"]
+      : engineMismatches(hostConfig, inspected.HostConfig)
+  return amiss.length > 0 ? Effect.fail(new PostureMismatch({ mismatches: amiss })) : Effect.void
+}
 
 /** What all witnesses say together. */
 const posture = (

@@ -6,6 +6,7 @@
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import {
+  annotated,
   mapOutput,
   type OpenRun,
   outputOf,
@@ -150,6 +151,14 @@ export const make = (options: { readonly directory: string }) => {
             return save(record)
           })
         return { directory, owner, save: finish } satisfies OpenRun
+      }),
+      annotate: Effect.fn("RunStore.annotate")(function* (runId, annotations) {
+        const directory = join(runs, runId)
+        const record = yield* attempt(directory, () => read(runId))
+        if (record === undefined) return
+        // Its text stays where it is: only the record is written anew.
+        const text = yield* Effect.orDie(encodeRecord(annotated(record, annotations)))
+        yield* attempt(directory, () => replace(join(directory, recordFile), `${text}\n`))
       }),
       get: (runId) => attempt(runs, () => get(runId)),
       list

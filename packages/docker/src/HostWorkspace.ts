@@ -50,8 +50,11 @@ const forbidden = [
 export const make = (options?: {
   /** Further paths that no workspace may be or hold, such as the directory of the records. */
   readonly forbidden?: ReadonlyArray<string> | undefined
+  /** Workspaces that the host has made itself, although they lie where none may: each its whole path. */
+  readonly allowed?: ReadonlyArray<string> | undefined
 }) => {
   const neverHeld = [...forbidden, ...(options?.forbidden ?? [])]
+  const allowed = new Set(options?.allowed)
 
   const fresh = Effect.fnUntraced(function* (base: string) {
     const user = ownUser() ?? defaultUser
@@ -68,7 +71,7 @@ export const make = (options?: {
   })
 
   const given = Effect.fnUntraced(function* (asked: string) {
-    const { path, user } = yield* attempt(asked, () => examine(asked, neverHeld))
+    const { path, user } = yield* attempt(asked, () => examine(asked, allowed.has(asked) ? [] : neverHeld))
     const control = join(path, ".cogni")
     // It stays: removing it would take it from under another run of the same workspace, inputs and all.
     yield* attempt(asked, () => controlDirectory(control, asked))

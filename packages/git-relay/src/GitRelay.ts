@@ -3,62 +3,55 @@
  *
  *     clone ─► (run) ─► collect ─► check ─► push ─► openPullRequest
  *
- * Git is no field of a sandbox's spec: a caller clones before its run and pushes after it. Whatever implements this
- * never runs git in a tree that the agent could write: what comes out is a bundle, and a bundle is a hostile stream.
- * Here is the port only; `layerNoop` refuses.
+ * Git is no field of a sandbox's spec: a caller clones before its run and pushes after it (`RelayRun` does both). No
+ * implementation runs git in a tree that the agent could write: what comes out is a bundle, and a bundle is a hostile
+ * stream. What was collected and not yet pushed survives the scope, the process and a refusal, until it is pushed or
+ * discarded.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Effect, Layer, Schema, type Scope } from "effect"
+import {
+  type GitRelayError,
+  GitRelayError as Failed,
+  type Operation,
+  RelayUnavailable
+} from "./GitRelayError.ts"
+import { BaseBranch, BranchName, CommitId, type ObjectFormat, OriginUrl } from "./Refs.ts"
+
+/** Where the repository lies in the sandbox. @category constants */
+export const repositoryTarget = "/workspace/repo"
+
+/** The deepest history that is fetched. @category constants */
+export const depthMax = 10_000
 
 // -----------------------------------------------------------------------------
 // models
 // -----------------------------------------------------------------------------
 
-/** @category models */
-export const CommitId = Schema.String.check(
-  Schema.isPattern(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/u, { expected: "a whole commit id, SHA-1 or SHA-256" })
-).pipe(Schema.brand("@cogni/sandbox-git-relay/CommitId"))
-
-/** @category models */
-export type CommitId = typeof CommitId.Type
-
-/**
- * A branch that runs may have: below `sandbox/`, of a small alphabet. `git check-ref-format` is not enough: it accepts
- * `$(id)` and `a;b`.
- *
- * @category models
- */
-export const BranchName = Schema.String.check(
-  Schema.isPattern(/^sandbox\/(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9][A-Za-z0-9._-]{0,62}[A-Za-z0-9_-]$/u, {
-    expected: "sandbox/ and 2 to 64 letters, digits, dots, underscores and hyphens"
-  })
-).pipe(Schema.brand("@cogni/sandbox-git-relay/BranchName"))
-
-/** @category models */
-export type BranchName = typeof BranchName.Type
-
-/** A branch of the origin that a run starts from, and never writes to. @category models */
-export const BaseBranch = Schema.String.check(
-  Schema.isPattern(
-    /^(?!.*(?:\.\.|\/\/|\.lock(?:\/|$)|\/\.|\.\/))[A-Za-z0-9][A-Za-z0-9._/-]{0,199}(?<![./])$/u,
-    {
-      expected: "a plain branch name, such as main or release/1.2"
-    }
-  )
-)
+/** A secret that must not be in what is pushed, by value. @category models */
+export const KnownSecret = Schema.Struct({ name: Schema.String, secret: Schema.String })
 
 /** @category models */
 export const CloneRequest = Schema.Struct({
   runId: RunId,
   /** Without a credential: those belong to the relay. */
-  url: Schema.String.check(
-    Schema.isPattern(/^https:\/\/[A-Za-z0-9.-]+(?::\d{1,5})?\/[A-Za-z0-9._~/-]+$/u, {
-      expected: "an https URL without a credential, a query or a fragment"
-    })
-  ),
-  baseBranch: BaseBranch,
+  url: OriginUrl,
+  /** Absent: the one that the origin's HEAD names. */
+  baseBranch: Schema.optionalKey(BaseBranch),
+  /** Start from this commit of the base branch. Absent: from where it stands. */
+  baseCommit: Schema.optionalKey(CommitId),
   /** Absent: `sandbox/<run id>`. */
-  branch: Schema.optionalKey(BranchName)
+  branch: Schema.optionalKey(BranchName),
+  /** Commits of history that the agent sees. Absent: 1. */
+  depth: Schema.optionalKey(
+    Schema.Int.check(
+      Schema.isBetween({ minimum: 1, maximum: depthMax }, { expected: `a depth from 1 to ${depthMax}` })
+    )
+  ),
+  /** A pull request is wanted when it is pushed; until then it is not settled. */
+  createPr: Schema.optionalKey(Schema.Boolean),
+  /** What was planted for the run; kept with it until it is pushed. They open nothing. */
+  canaries: Schema.optionalKey(Schema.Array(KnownSecret))
 })
 
 /** @category models */
@@ -67,10 +60,28 @@ export type CloneRequest = typeof CloneRequest.Type
 /** Facts the host made before the run; none is ever read from the workspace again. @category models */
 export interface Clone {
   readonly request: CloneRequest
+  readonly baseBranch: string
   readonly branch: BranchName
   readonly baseCommit: CommitId
-  /** The directory of the host to give a run as its workspace. */
+  readonly objectFormat: ObjectFormat
+  /** The directory of the host to give a run as its workspace; the repository is `repo` in it. */
   readonly workspacePath: string
+  /** Where all that belongs to it lies, and stays when it is not pushed. */
+  readonly directory: string
+}
+
+/** What may be wanted otherwise than it was at first. @category models */
+export interface ReopenOptions {
+  readonly branch?: BranchName | undefined
+  readonly createPr?: boolean | undefined
+}
+
+/** A bundle on the host's disk. @category models */
+export interface CollectedBundle {
+  readonly path: string
+  readonly bytes: number
+  /** SHA-256, in hexadecimal. */
+  readonly digest: string
 }
 
 /** What a run left, in a repository of the host's own. Nothing has been judged yet. @category models */
@@ -78,23 +89,27 @@ export interface Collected {
   readonly clone: Clone
   /** Absent: the agent committed nothing. */
   readonly tip: CommitId | undefined
-  readonly bundlePath: string | undefined
-  readonly bundleBytes: number
+  readonly bundle: CollectedBundle | undefined
 }
 
 /** What the policy let through; only this can be pushed. @category models */
 export interface Checked {
-  readonly collected: Collected
+  readonly clone: Clone
   readonly tip: CommitId
+  readonly bundle: CollectedBundle
   readonly commits: number
   readonly paths: number
+  /** SHA-256 of the policy that let it through, in hexadecimal. */
+  readonly policyDigest: string
 }
 
 /** @category models */
 export interface Pushed {
+  readonly checked: Checked
   readonly branch: BranchName
+  /** Where the branch stands now. */
   readonly tip: CommitId
-  /** The branch was there already, at this very commit. */
+  /** The branch was there already, with this very content. */
   readonly unchanged: boolean
 }
 
@@ -106,88 +121,42 @@ export interface PullRequest {
   readonly existing: boolean
 }
 
+/** Absent parts are made from the commits. @category models */
+export interface PullRequestText {
+  readonly title?: string | undefined
+  readonly body?: string | undefined
+  /** Absent: true. */
+  readonly draft?: boolean | undefined
+}
+
+/** What a relay holds for a run that is over. @category models */
+export interface Kept {
+  readonly runId: RunId
+  readonly url: string
+  readonly branch: BranchName
+  /** How far it came: `cloned`, `collected`, `checked`, `pushed`. */
+  readonly stage: string
+  readonly directory: string
+  readonly since: Date
+  /** Its owner lives: it is not to be touched. */
+  readonly inUse: boolean
+}
+
 // -----------------------------------------------------------------------------
-// errors
+// progress
 // -----------------------------------------------------------------------------
 
-/** The origin cannot be used as asked. @category errors */
-export class OriginUnavailable extends Schema.TaggedError<OriginUnavailable>()("OriginUnavailable", {
-  detail: Schema.String,
-  remedy: Schema.String,
-  isRetryable: Schema.Boolean
-}) {
-  override get message(): string {
-    return `the origin ${this.detail}. ${this.remedy}`
-  }
+/** What is being done, such as "receiving objects: 42%". @category models */
+export interface RelayProgress {
+  readonly operation: Operation
+  readonly text: string
 }
 
-/** What came out of the workspace is no bundle that may be opened. @category errors */
-export class BundleRefused extends Schema.TaggedError<BundleRefused>()("BundleRefused", {
-  detail: Schema.String,
-  keptAt: Schema.String
-}) {
-  readonly isRetryable = false
-  override get message(): string {
-    return `what the agent committed cannot be taken over: ${this.detail}. It is kept at ${this.keptAt}`
-  }
-}
-
-/** A rule forbids what was committed. @category errors */
-export class PolicyRefused extends Schema.TaggedError<PolicyRefused>()("PolicyRefused", {
-  rule: Schema.String,
-  commit: Schema.optionalKey(CommitId),
-  path: Schema.optionalKey(Schema.String),
-  remedy: Schema.String,
-  keptAt: Schema.String
-}) {
-  readonly isRetryable = false
-  override get message(): string {
-    const where = [this.path, this.commit?.slice(0, 12)].filter((part) => part !== undefined).join(" in ")
-    return `the policy "${this.rule}" refuses ${where === "" ? "the commits" : where}. ${this.remedy}. They are kept at ${this.keptAt}`
-  }
-}
-
-/** The origin did not take the branch, which is kept. @category errors */
-export class PushRefused extends Schema.TaggedError<PushRefused>()("PushRefused", {
-  branch: BranchName,
-  detail: Schema.String,
-  keptAt: Schema.String,
-  isRetryable: Schema.Boolean
-}) {
-  override get message(): string {
-    return `${this.branch} was not pushed: ${this.detail}. The commits are kept at ${this.keptAt}`
-  }
-}
-
-/** There is nothing behind the port. @category errors */
-export class RelayUnavailable extends Schema.TaggedError<RelayUnavailable>()("RelayUnavailable", {}) {
-  readonly isRetryable = false
-  override get message(): string {
-    return "no git relay is configured, so nothing is cloned and nothing leaves. Provide a GitRelay layer, or mount a directory as the workspace"
-  }
-}
-
-/** @category models */
-export const GitRelayReason = Schema.Union([
-  OriginUnavailable,
-  BundleRefused,
-  PolicyRefused,
-  PushRefused,
-  RelayUnavailable
-])
-
-/** The only error of `GitRelay`. No message of it holds a credential. @category errors */
-export class GitRelayError extends Schema.TaggedError<GitRelayError>()("GitRelayError", {
-  operation: Schema.Literals(["clone", "collect", "check", "push", "openPullRequest"]),
-  reason: GitRelayReason
-}) {
-  get isRetryable(): boolean {
-    return this.reason.isRetryable
-  }
-  override get message(): string {
-    return `${this.operation}: ${this.reason.message}`
-  }
-}
+/** Told of what takes long, while it happens. Nobody listens unless this is provided. @category services */
+export const RelayObserver = Context.Reference<(progress: RelayProgress) => Effect.Effect<void>>(
+  "@cogni/sandbox-git-relay/RelayObserver",
+  { defaultValue: () => () => Effect.void }
+)
 
 // -----------------------------------------------------------------------------
 // service
@@ -197,19 +166,45 @@ export class GitRelayError extends Schema.TaggedError<GitRelayError>()("GitRelay
 export class GitRelay extends Context.Service<
   GitRelay,
   {
-    /** A workspace at the tip of the base branch. It and the relay's own repository end with the scope. */
+    /**
+     * A workspace at the tip of the base branch. When the scope closes, all of it goes, unless an agent had it and its
+     * commits are neither pushed nor discarded.
+     */
     readonly clone: (request: CloneRequest) => Effect.Effect<Clone, GitRelayError, Scope.Scope>
-    /** Take what was committed out of the workspace, inside a container, as a bundle. */
-    readonly collect: (clone: Clone) => Effect.Effect<Collected, GitRelayError>
-    /** Hold every commit, against every parent, to the policy. */
+    /** Take up what an earlier process, or an earlier refusal, has left of a run. */
+    readonly reopen: (
+      runId: RunId,
+      changed?: ReopenOptions
+    ) => Effect.Effect<Clone, GitRelayError, Scope.Scope>
+    /**
+     * Take what was committed out of the workspace, inside a container, as a bundle. What is checked out in the end
+     * counts where the run's own branch has no commit. `commitLeftovers` commits, in a container, what was not: for an
+     * agent that was ended before it could.
+     */
+    readonly collect: (
+      clone: Clone,
+      options?: { readonly commitLeftovers?: string | undefined }
+    ) => Effect.Effect<Collected, GitRelayError>
+    /** Patches, as `git format-patch` writes them, onto the workspace: in a container, by the agent's user. */
+    readonly apply: (
+      clone: Clone,
+      patches: ReadonlyArray<string | Uint8Array>
+    ) => Effect.Effect<void, GitRelayError>
+    /** Hold every commit, against every parent, to the policy. What has no tip has nothing to check: see `discard`. */
     readonly check: (collected: Collected) => Effect.Effect<Checked, GitRelayError>
+    /** The commits as `git format-patch` writes them, in one mbox. */
+    readonly patch: (checked: Checked) => Effect.Effect<Uint8Array, GitRelayError>
     /** One commit id to one branch of one URL; never by force. Doing it again changes nothing. */
     readonly push: (checked: Checked) => Effect.Effect<Pushed, GitRelayError>
     /** As a draft. Where one is open already, it is that one. */
     readonly openPullRequest: (
       pushed: Pushed,
-      text: { readonly title: string; readonly body: string }
+      text?: PullRequestText
     ) => Effect.Effect<PullRequest, GitRelayError>
+    /** Nothing of it is wanted any more: it goes with the scope, or now where that is closed. */
+    readonly discard: (runId: RunId) => Effect.Effect<void, GitRelayError>
+    /** What is not pushed yet, oldest first. */
+    readonly kept: Effect.Effect<ReadonlyArray<Kept>, GitRelayError>
   }
 >()("@cogni/sandbox-git-relay/GitRelay") {}
 
@@ -217,14 +212,19 @@ export class GitRelay extends Context.Service<
 // layers
 // -----------------------------------------------------------------------------
 
-const refuse = (operation: GitRelayError["operation"]) =>
-  Effect.suspend(() => Effect.fail(new GitRelayError({ operation, reason: new RelayUnavailable({}) })))
+const refuse = (operation: Operation) =>
+  Effect.suspend(() => Effect.fail(new Failed({ operation, reason: new RelayUnavailable({}) })))
 
 /** Refuses every operation. @category layers */
 export const layerNoop: Layer.Layer<GitRelay> = Layer.succeed(GitRelay, {
   clone: () => refuse("clone"),
+  reopen: () => refuse("reopen"),
   collect: () => refuse("collect"),
+  apply: () => refuse("apply"),
   check: () => refuse("check"),
+  patch: () => refuse("patch"),
   push: () => refuse("push"),
-  openPullRequest: () => refuse("openPullRequest")
+  openPullRequest: () => refuse("openPullRequest"),
+  discard: () => refuse("discard"),
+  kept: refuse("kept")
 })

@@ -40,7 +40,7 @@ export const make = Effect.fnUntraced(function* (
   spec: SandboxSpec,
   emit: (event: RunEvent) => Effect.Effect<void>
 ): Effect.fn.Return<EgressWatch> {
-  const planted = spec.canaries === "off" ? Canary.none : yield* Canary.plant
+  const planted = spec.canaries === "off" ? Canary.none : yield* yield* Canary.Planting
   const violation = yield* Deferred.make<HostLimit>()
   const suspicions: Array<Evidence> = []
   const kinds = new Set<string>()

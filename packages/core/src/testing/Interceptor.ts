@@ -54,6 +54,7 @@ export interface RunStoreOperations {
   readonly "RunStore.open": RunIdInUse | WorkspaceFailed
   readonly "RunStore.release": never
   readonly "RunStore.save": never
+  readonly "RunStore.annotate": WorkspaceFailed
   readonly "RunStore.get": WorkspaceFailed
   readonly "RunStore.list": WorkspaceFailed
 }
@@ -178,6 +179,7 @@ const runStore =
           save: (record) => call("RunStore.save", open.save(record))
         }))
       ),
+    annotate: (runId, annotations) => call("RunStore.annotate", store.annotate(runId, annotations)),
     get: (runId) => call("RunStore.get", store.get(runId)),
     list: call("RunStore.list", store.list)
   })

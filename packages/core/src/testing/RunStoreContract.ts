@@ -57,6 +57,31 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
       })
     )
 
+    it.effect("more can be said of a run that has ended, and all else of it stays", () =>
+      Effect.gen(function* () {
+        const store = yield* RunStore
+        const runId = yield* RunId.generate
+        const before = finished(runId, { owner: "nobody/1/0", save: () => Effect.void }, yield* spec)
+        yield* Effect.scoped(
+          Effect.flatMap(store.open(runId, yield* spec), (open) =>
+            open.save({ ...before, owner: open.owner })
+          )
+        )
+        yield* store.annotate(runId, { relay: { branch: "sandbox/a" }, other: 1 })
+        yield* store.annotate(runId, { relay: { branch: "sandbox/b", tip: null } })
+        const record = yield* store.get(runId)
+        assert.deepStrictEqual(record?.annotations, {
+          relay: { branch: "sandbox/b", tip: null },
+          other: 1
+        })
+        assert.deepStrictEqual(record?.outcome, before.outcome)
+        // Of what is not on record there is nothing to say.
+        const unknown = yield* RunId.generate
+        yield* store.annotate(unknown, { relay: 1 })
+        assert.isUndefined(yield* store.get(unknown))
+      })
+    )
+
     it.effect("of many who want one id at once, one gets it", () =>
       Effect.gen(function* () {
         const store = yield* RunStore

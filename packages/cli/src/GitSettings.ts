@@ -1,0 +1,112 @@
+/**
+ * What the environment says of git servers. The names are those of GitHub Actions, of the servers' own command lines,
+ * and of git.
+ *
+ * A token belongs to one server and is never sent to another.
+ */
+import type { ServerToken } from "@cogni/sandbox-git-relay/GitCredentials"
+import type { GitNetwork } from "@cogni/sandbox-git-relay/GitEnvironment"
+import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
+import { Effect, FileSystem, type Redacted, Schema } from "effect"
+import { Refusal } from "./Failure.ts"
+import * as KeyFile from "./KeyFile.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** As the variables have it. @category models */
+export interface GitVariables {
+  readonly gitHubToken: Redacted.Redacted<string> | undefined
+  readonly gitHubTokenFile: string | undefined
+  readonly gitHubServer: string | undefined
+  readonly gitHubApi: string | undefined
+  readonly gitLabToken: Redacted.Redacted<string> | undefined
+  readonly gitLabHost: string | undefined
+  readonly caFile: string | undefined
+  readonly proxyUrl: string | undefined
+  readonly noProxy: string | undefined
+  readonly policyFile: string | undefined
+}
+
+/** @category models */
+export interface GitSettings {
+  readonly tokens: ReadonlyArray<ServerToken>
+  readonly gitHubServer: string
+  /** Where its API is, if not where the server itself says. */
+  readonly gitHubApi: string | undefined
+  readonly gitLabServer: string
+  readonly network: GitNetwork
+  readonly policies: CommitPolicy.Policies
+}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (found: GitVariables) {
+  const { gitHubTokenFile } = found
+  if (found.gitHubToken !== undefined && gitHubTokenFile !== undefined) {
+    return yield* new Refusal({
+      exit: "configuration",
+      detail: "GITHUB_TOKEN and GITHUB_TOKEN_FILE are both set",
+      remedy: "Unset GITHUB_TOKEN: other processes can read it for as long as this one lives"
+    })
+  }
+  const gitHubServer = yield* serverOf("GITHUB_SERVER_URL", found.gitHubServer ?? "https://github.com")
+  const host = found.gitLabHost ?? "gitlab.com"
+  const gitLabServer = yield* serverOf("GITLAB_HOST", host.includes("://") ? host : `https://${host}`)
+  const gitHubToken =
+    gitHubTokenFile === undefined
+      ? found.gitHubToken
+      : yield* KeyFile.read(gitHubTokenFile, "GITHUB_TOKEN_FILE")
+  return {
+    tokens: [
+      ...(gitHubToken === undefined
+        ? []
+        : [{ server: gitHubServer, username: "x-access-token", token: gitHubToken }]),
+      ...(found.gitLabToken === undefined
+        ? []
+        : [{ server: gitLabServer, username: "oauth2", token: found.gitLabToken }])
+    ],
+    gitHubServer,
+    gitHubApi: found.gitHubApi,
+    gitLabServer,
+    policies: found.policyFile === undefined ? CommitPolicy.defaults : yield* policiesOf(found.policyFile),
+    network: { caFile: found.caFile, proxyUrl: found.proxyUrl, noProxy: found.noProxy }
+  } satisfies GitSettings
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** What a file says may be pushed. */
+const policiesOf = Effect.fnUntraced(function* (path: string) {
+  const refuse = (detail: string, remedy: string) =>
+    new Refusal({ exit: "configuration", detail: `COGNI_RELAY_POLICY_FILE ${path} ${detail}`, remedy })
+  const fs = yield* FileSystem.FileSystem
+  const text = yield* fs
+    .readFileString(path)
+    .pipe(Effect.mapError(({ message }) => refuse(`cannot be read (${message})`, "Check its path")))
+  return yield* decodePolicies(text).pipe(
+    Effect.mapError(({ message }) => refuse(`is no policy: ${message}`, "See docs/guides/git-relay.md"))
+  )
+})
+
+const decodePolicies = Schema.decodeUnknownEffect(Schema.fromJsonString(CommitPolicy.Policies), {
+  errors: "all",
+  onExcessProperty: "error"
+})
+
+const serverOf = (name: string, url: string): Effect.Effect<string, Refusal> =>
+  URL.canParse(url) && /^https?:/u.test(url)
+    ? Effect.succeed(new URL(url).origin)
+    : Effect.fail(
+        new Refusal({
+          exit: "configuration",
+          detail: `${name} is no URL`,
+          remedy: "Write it as https://HOST, or unset it"
+        })
+      )

@@ -1,0 +1,107 @@
+/**
+ * `relay list`, `relay retry`, `relay drop`: commits of runs that are not where they should be.
+ */
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
+import { GitRelay, RelayObserver } from "@cogni/sandbox-git-relay/GitRelay"
+import type { BranchName } from "@cogni/sandbox-git-relay/Refs"
+import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import { Effect, Schema } from "effect"
+import * as Composition from "./Composition.ts"
+import { Refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
+import * as Progress from "./Progress.ts"
+import * as RelayReport from "./RelayReport.ts"
+import * as RepoPlan from "./RepoPlan.ts"
+import * as RepoRun from "./RepoRun.ts"
+import { Settings } from "./Settings.ts"
+
+/** What is kept, whoever looks. @category constructors */
+export const list = Effect.fnUntraced(function* (input: { readonly output: Output.OutputFormat }) {
+  const settings = yield* Settings
+  const kept = yield* Effect.flatMap(GitRelay, (relay) => relay.kept).pipe(
+    Effect.provide(Composition.relayAlone(settings))
+  )
+  if (input.output === "json") return yield* Output.json(kept.map(RelayReport.keptJson))
+  if (kept.length > 0) return yield* Output.lines(RelayReport.list(kept, new Date()))
+  yield* Output.Output.use((output) =>
+    output.stderr("· nothing is kept: all that was committed is delivered\n")
+  )
+})
+
+/** @category models */
+export interface RetryInput {
+  readonly run: string
+  readonly branch?: string | undefined
+  readonly pr: boolean
+  readonly patch?: string | undefined
+  readonly output: Output.OutputFormat
+  readonly quiet: boolean
+}
+
+/** From where it stopped: collect, check, push. @category constructors */
+export const retry = Effect.fnUntraced(function* (input: RetryInput) {
+  const settings = yield* Settings
+  const output = yield* Output.Output
+  const runId = yield* runIdOf(input.run)
+  if (input.patch !== undefined && (input.pr || input.branch !== undefined)) {
+    return yield* new Refusal({
+      exit: "usage",
+      detail: "--patch excludes --pr and --branch",
+      remedy: "Leave one of them out"
+    })
+  }
+  const branch: BranchName | undefined =
+    input.branch === undefined ? undefined : yield* Effect.fromResult(RepoPlan.branchOf(input.branch))
+  const delivery = yield* Effect.gen(function* () {
+    const progress = yield* Progress.make({ quiet: input.quiet })
+    // What a dead process has left may still work in the workspace.
+    yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reap)
+    const relay = yield* GitRelay
+    const delivered = yield* Effect.gen(function* () {
+      const clone = yield* relay.reopen(runId, { branch, ...(input.pr ? { createPr: true } : {}) })
+      const record = yield* Effect.flatMap(RunStore, (store) => store.get(runId))
+      return yield* RelayRun.deliver(
+        clone,
+        { deliver: input.patch === undefined ? "push" : "patch" },
+        record?.llm?.auditHead
+      )
+    }).pipe(Effect.scoped, Effect.provideService(RelayObserver, RepoRun.observe(progress)))
+    yield* progress.rest
+    yield* RepoRun.settle(delivered, input.patch)
+    return delivered
+  }).pipe(Effect.provide(Composition.relayAlone(settings)), Effect.scoped)
+  if (input.output === "json")
+    return yield* Output.json({ ok: true, runId, relay: RelayReport.toJson(delivery) })
+  yield* output.stdout(`${RelayReport.describe(delivery, input.patch)}\n`)
+})
+
+/** Gone for good. @category constructors */
+export const drop = Effect.fnUntraced(function* (input: {
+  readonly run: string
+  readonly output: Output.OutputFormat
+}) {
+  const settings = yield* Settings
+  const runId = yield* runIdOf(input.run)
+  yield* Effect.gen(function* () {
+    yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reap)
+    yield* Effect.flatMap(GitRelay, (relay) => relay.discard(runId))
+  }).pipe(Effect.provide(Composition.relayAlone(settings)))
+  if (input.output === "json") return yield* Output.json({ ok: true, runId })
+  yield* Output.lines([`dropped ${runId}`])
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** By its id, or by a beginning that only one of those kept has. */
+const runIdOf = Effect.fnUntraced(function* (run: string) {
+  if (Schema.is(RunId.RunId)(run)) return run
+  return yield* new Refusal({
+    exit: "notFound",
+    detail: `${run} is no id of a run`,
+    remedy: "See: cogni-sandbox relay list"
+  })
+})

@@ -1,0 +1,114 @@
+/**
+ * What became of a run's commits, as lines, as JSON and as a number. Pure.
+ */
+import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
+import type { Kept } from "@cogni/sandbox-git-relay/GitRelay"
+import { type Delivery, DeliveryRecord, recordOf } from "@cogni/sandbox-git-relay/RelayRun"
+import { Schema } from "effect"
+import type { ExitName } from "./ExitCode.ts"
+import { formatMillis } from "./Quantity.ts"
+import { columns, oneLine } from "./TerminalText.ts"
+
+const encode = Schema.encodeSync(Schema.toCodecJson(DeliveryRecord))
+
+/** @category converting */
+export const toJson = (delivery: Delivery): Schema.Json => encode(recordOf(delivery)) as Schema.Json
+
+const plural = (count: number, word: string): string => `${count} ${word}${count === 1 ? "" : "s"}`
+
+/** The report of a run with what became of its commits; one that failed makes it no success. @category converting */
+export const withDelivery = (report: object, delivery: Delivery): object => {
+  const relay = { relay: toJson(delivery) }
+  if (delivery._tag !== "Failed") return { ...report, ...relay }
+  const { error } = delivery
+  return {
+    ...report,
+    ok: false,
+    ...("error" in report
+      ? {}
+      : {
+          error: {
+            code: exitOf(error),
+            reason: error.reason._tag,
+            message: error.message,
+            isRetryable: error.isRetryable
+          }
+        }),
+    ...relay
+  }
+}
+
+/** One line for people. @category converting */
+export const describe = (delivery: Delivery, patch: string | undefined): string => {
+  switch (delivery._tag) {
+    case "Skipped":
+      return "nothing was committed, so nothing was pushed"
+    case "Pushed": {
+      const { checked, pullRequest, unchanged } = delivery
+      const what = unchanged
+        ? `${checked.clone.branch} was there already, with this very content`
+        : `pushed ${checked.clone.branch} (${plural(checked.commits, "commit")}, ${plural(checked.paths, "path")})`
+      return pullRequest === undefined
+        ? what
+        : `${what}; pull request ${pullRequest.existing ? "was open already" : "opened"}: ${pullRequest.url}`
+    }
+    case "Patched":
+      return `wrote ${plural(delivery.checked.commits, "commit")} to ${patch}`
+    case "Kept":
+      return `the run did not succeed: its commits are kept, and not pushed. See: cogni-sandbox relay retry ${delivery.clone.request.runId}`
+    case "Failed":
+      return problem(delivery.error, delivery.clone.request.runId)
+  }
+}
+
+/** @category converting */
+export const problem = (error: GitRelayError, runId: string): string =>
+  oneLine(
+    `${runId}: ${error.message.replace(/\.$/u, "")}. Then: cogni-sandbox relay retry ${runId}, or relay drop`
+  )
+
+/** Of an error of the relay's, as a number. @category converting */
+export const exitOf = ({ operation, reason }: GitRelayError): ExitName => {
+  switch (reason._tag) {
+    case "PolicyRefused":
+    case "BundleRefused":
+    case "PatchRefused":
+      return "refused"
+    case "NotKept":
+      return "notFound"
+    case "CredentialsUnavailable":
+      return "configuration"
+    case "OriginUnavailable":
+      return reason.isRetryable ? "unavailable" : "input"
+    case "RelayUnavailable":
+    case "RelayFailed":
+      return operation === "clone" ? "fault" : "undelivered"
+    case "PushRefused":
+    case "PullRequestFailed":
+      return "undelivered"
+  }
+}
+
+/** @category converting */
+export const keptJson = (kept: Kept): object => ({
+  runId: kept.runId,
+  origin: kept.url,
+  branch: kept.branch,
+  stage: kept.stage,
+  since: kept.since.toISOString(),
+  inUse: kept.inUse,
+  keptAt: kept.directory
+})
+
+/** @category converting */
+export const list = (kept: ReadonlyArray<Kept>, now: Date): ReadonlyArray<string> =>
+  columns([
+    ["RUN", "STAGE", "SINCE", "BRANCH", "ORIGIN"],
+    ...kept.map((one) => [
+      one.runId,
+      one.inUse ? `${one.stage} (in use)` : one.stage,
+      `${formatMillis(now.getTime() - one.since.getTime())} ago`,
+      one.branch,
+      oneLine(one.url)
+    ])
+  ])

@@ -1,0 +1,283 @@
+/**
+ * What may leave: the rules for an agent's commits, as data.
+ *
+ * Every field has a default that is meant to be kept. A repository may have its own values, by a glob over
+ * `host/owner/name`. The rules themselves are held against every commit and each of its parents, never against the
+ * difference of the two ends alone: what was added and taken away again is in the history all the same.
+ */
+import { createHash } from "node:crypto"
+import { Effect, Schema, Struct } from "effect"
+import picomatch from "picomatch"
+import type { Violation } from "./GitRelayError.ts"
+import { BranchName, isLocal } from "./Refs.ts"
+
+// -----------------------------------------------------------------------------
+// rules
+// -----------------------------------------------------------------------------
+
+/** What a `Violation` names as its rule. @category models */
+export const Rule = Schema.Literals([
+  "branch",
+  "base-ancestor",
+  "root-commit",
+  "object",
+  "commits",
+  "paths",
+  "trees",
+  "tree-bytes",
+  "depth",
+  "path-bytes",
+  "blob-bytes",
+  "total-bytes",
+  "message-bytes",
+  "message",
+  "author",
+  "mode",
+  "dot-git",
+  "control-character",
+  "protected-path",
+  "submodule",
+  "lfs-config",
+  "symlink",
+  "lfs-pointer",
+  "secret",
+  "known-secret"
+])
+
+/** @category models */
+export type Rule = typeof Rule.Type
+
+// -----------------------------------------------------------------------------
+// parts
+// -----------------------------------------------------------------------------
+
+const KiB = 1024
+const MiB = 1024 * KiB
+const GiB = 1024 * MiB
+
+const limit = (maximum: number, description: string) =>
+  Schema.Int.check(
+    Schema.isBetween({ minimum: 1, maximum }, { expected: `a value from 1 to ${maximum} (${description})` })
+  ).annotate({ description })
+
+/** A pattern that could not match, or that would match all but what it names, protects nothing. */
+const glob = (what: string) =>
+  Schema.String.check(
+    Schema.isPattern(/^(?![!/])[^\0\r\n]{0,499}[^\0\r\n/]$/u, {
+      expected: `${what}: a glob of 1 to 500 characters that neither starts with ! or / nor ends with /`
+    })
+  )
+
+/** Whether what is otherwise refused passes. @category models */
+export const Choice = Schema.Literals(["refuse", "allow"])
+
+/** `Name <email>`, as git writes it. @category models */
+export const Identity = Schema.String.check(
+  Schema.isPattern(/^[^\0-\x1f<>]{1,200} <[^\0-\x1f<> ]{1,200}>$/u, { expected: "Name <email>" })
+)
+
+const parts = {
+  commitsMax: limit(10_000, "commits that the base does not have"),
+  pathsMax: limit(100_000, "different paths that are changed, over all commits"),
+  treesMax: limit(1_000_000, "directories that are compared, over all commits"),
+  treeBytesMax: limit(64 * MiB, "of one directory's listing"),
+  treesBytesMax: limit(16 * GiB, "of all listings that are read"),
+  depthMax: limit(512, "components of a changed path"),
+  blobBytesMax: limit(GiB, "of one new file"),
+  totalBytesMax: limit(16 * GiB, "of all new files"),
+  messageBytesMax: limit(MiB, "of one commit's message"),
+  protectedPaths: Schema.Array(glob("a path")).annotate({ description: "never changed, in any spelling" }),
+  protectedBranches: Schema.Array(glob("a branch")).annotate({ description: "never pushed to" }),
+  submodules: Choice.annotate({ description: "a changed submodule, or a changed .gitmodules" }),
+  lfsPointers: Choice.annotate({ description: "a Git LFS pointer that the base does not have" }),
+  symlinks: Choice.annotate({ description: "a symbolic link that leaves the repository" }),
+  secrets: Choice.annotate({ description: "what looks like a credential; the run's own never pass" }),
+  authors: Schema.Union([Schema.Literal("any"), Schema.NonEmptyArray(Identity)]).annotate({
+    description: "whose names a commit's author and committer may be"
+  })
+}
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** What runs code with the rights of the repository's owner, or says who has to approve. @category constants */
+export const protectedPathsDefault: ReadonlyArray<string> = [
+  ".github/workflows/**",
+  ".github/actions/**",
+  "CODEOWNERS",
+  "{.github,.gitlab,.gitea,docs}/CODEOWNERS",
+  ".gitlab-ci.{yml,yaml}",
+  ".gitlab/ci/**",
+  ".forgejo/**",
+  ".gitea/workflows/**",
+  ".gitea/actions/**",
+  ".circleci/**",
+  "**/Jenkinsfile",
+  "**/Jenkinsfile.*",
+  "{,.}azure-pipelines.{yml,yaml}",
+  ".azure-pipelines/**",
+  ".travis.{yml,yaml}",
+  "bitbucket-pipelines.{yml,yaml}",
+  ".drone.*",
+  ".woodpecker*",
+  ".woodpecker/**",
+  ".buildkite/**",
+  "{,.}appveyor.{yml,yaml}",
+  ".cirrus.*",
+  ".semaphore/**",
+  ".teamcity/**",
+  ".tekton/**",
+  ".build.{yml,yaml}",
+  ".builds/**",
+  "buildspec.{yml,yaml}",
+  "cloudbuild.{yml,yaml,json}"
+]
+
+/** Runs have `sandbox/` alone; this says it a second time. @category constants */
+export const protectedBranchesDefault: ReadonlyArray<string> = [
+  "main",
+  "master",
+  "trunk",
+  "develop",
+  "production",
+  "release/**"
+]
+
+const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
+  schema.pipe(Schema.withDecodingDefaultKey(Effect.succeed(value)))
+
+/** @category models */
+export const Policy = Schema.Struct({
+  commitsMax: withDefault(parts.commitsMax, 500),
+  pathsMax: withDefault(parts.pathsMax, 3000),
+  treesMax: withDefault(parts.treesMax, 40_000),
+  treeBytesMax: withDefault(parts.treeBytesMax, 16 * MiB),
+  treesBytesMax: withDefault(parts.treesBytesMax, GiB),
+  depthMax: withDefault(parts.depthMax, 64),
+  blobBytesMax: withDefault(parts.blobBytesMax, 50_000_000),
+  totalBytesMax: withDefault(parts.totalBytesMax, 200_000_000),
+  messageBytesMax: withDefault(parts.messageBytesMax, 64 * KiB),
+  protectedPaths: withDefault(parts.protectedPaths, protectedPathsDefault),
+  protectedBranches: withDefault(parts.protectedBranches, protectedBranchesDefault),
+  submodules: withDefault(parts.submodules, "refuse"),
+  lfsPointers: withDefault(parts.lfsPointers, "refuse"),
+  symlinks: withDefault(parts.symlinks, "refuse"),
+  secrets: withDefault(parts.secrets, "refuse"),
+  authors: withDefault(parts.authors, "any")
+})
+
+/** @category models */
+export type Policy = typeof Policy.Type
+
+/** What a repository has otherwise. A list takes the place of the whole list. @category models */
+export const PolicyChanges = Schema.Struct(parts).mapFields(Struct.map(Schema.optionalKey))
+
+/** @category models */
+export type PolicyChanges = typeof PolicyChanges.Type
+
+/** @category models */
+export const Policies = Schema.Struct({
+  default: withDefault(Policy, {}),
+  /**
+   * By a glob over `host/owner/name`, or over the absolute path of a repository of this host, in either case of
+   * letters. All that match apply, in the order written.
+   */
+  repositories: withDefault(
+    Schema.Record(
+      Schema.String.check(
+        Schema.isPattern(/^(?!!)[^\0\r\n]{1,500}$/u, { expected: "a glob over host/owner/name" })
+      ),
+      PolicyChanges
+    ),
+    {}
+  )
+})
+
+/** @category models */
+export type Policies = typeof Policies.Type
+
+/** What a caller writes: only what is otherwise than by default. @category models */
+export type PoliciesInput = typeof Policies.Encoded
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** A field that does not exist is an error: what was meant to forbid something must not be passed over. */
+const strict = { errors: "all", onExcessProperty: "error" } as const
+
+/** @category constructors */
+export const decode = Schema.decodeUnknownEffect(Policies, strict)
+
+/** @category constructors */
+export const decodePolicy = Schema.decodeUnknownEffect(Policy, strict)
+
+/** Everything as documented. @category constants */
+export const defaultPolicy: Policy = Schema.decodeUnknownSync(Policy)({})
+
+/** The same for every repository. @category constants */
+export const defaults: Policies = { default: defaultPolicy, repositories: {} }
+
+// -----------------------------------------------------------------------------
+// combinators
+// -----------------------------------------------------------------------------
+
+const globOptions = { dot: true, nocase: true, windows: false } as const
+
+const decodeSync = Schema.decodeUnknownSync(Policies, strict)
+
+/** What holds for one origin. Throws where `decode` fails: ask that first of what came from outside. @category combinators */
+export const policyFor = (policies: PoliciesInput | undefined, url: string): Policy => {
+  const { default: otherwise, repositories } = decodeSync(policies ?? {})
+  const name = nameOf(url)
+  const matching = Object.entries(repositories).filter(([pattern]) => picomatch(pattern, globOptions)(name))
+  return Object.assign({}, otherwise, ...matching.map(([, changes]) => changes))
+}
+
+const nameOf = (url: string): string => {
+  if (isLocal(url)) return url
+  const { host, pathname } = new URL(url)
+  return `${host}${pathname.replace(/\/+$/u, "").replace(/\.git$/iu, "")}`
+}
+
+/** SHA-256 in hexadecimal, the same for the same rules whatever the order of their fields. @category converting */
+export const digest = (policy: Policy): string => createHash("sha256").update(canonical(policy)).digest("hex")
+
+const canonical = (value: unknown): string => {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`
+  if (typeof value !== "object" || value === null) return JSON.stringify(value)
+  const fields = Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))
+  return `{${fields.map(([name, inner]) => `${JSON.stringify(name)}:${canonical(inner)}`).join(",")}}`
+}
+
+/**
+ * Why a run may not push to a branch: it is not below `sandbox/`, it is what the run started from, or it is protected.
+ * `undefined` is leave to do it.
+ *
+ * @category combinators
+ */
+export const branchAllowed = (policy: Policy, branch: string, base: string): Violation | undefined => {
+  if (!isBranchName(branch))
+    return {
+      rule: "branch",
+      detail: "a run has a branch below sandbox/, of letters, digits, dots, underscores and hyphens",
+      remedy: "Name one, or name none and get sandbox/<run id>."
+    }
+  if (branch.toLowerCase() === base.toLowerCase())
+    return {
+      rule: "branch",
+      detail: "it is the branch that the run starts from",
+      remedy: "Name another one, or name none and get sandbox/<run id>."
+    }
+  const pattern = policy.protectedBranches.find((one) => picomatch(one, globOptions)(branch))
+  return pattern === undefined
+    ? undefined
+    : {
+        rule: "branch",
+        detail: `it is protected by ${JSON.stringify(pattern)}`,
+        remedy: "Name another one, or have the owner take it out of `protectedBranches` of the policy."
+      }
+}
+
+const isBranchName = Schema.is(BranchName)

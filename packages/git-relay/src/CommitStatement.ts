@@ -1,0 +1,65 @@
+/**
+ * What is said of a run's commits, once they are where they were wanted: which run made them, from what, what judged
+ * them, and where the run's audit stood. Kept with the record of the run.
+ *
+ * It has the shape of an in-toto statement, so that it can be signed as it is (a DSSE envelope around it) when there is
+ * a key to sign with.
+ *
+ * @see {@link https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md}
+ */
+import { AuditHead } from "@cogni/sandbox-core/RunResult"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { Schema } from "effect"
+import type { Checked } from "./GitRelay.ts"
+import { BranchName, CommitId } from "./Refs.ts"
+
+/** Names the shape of `predicate`. @category constants */
+export const predicateType = "https://cogni.dev/sandbox/commits/v1"
+
+/** @category models */
+export const CommitStatement = Schema.Struct({
+  _type: Schema.Literal("https://in-toto.io/Statement/v1"),
+  subject: Schema.Array(
+    Schema.Struct({ name: Schema.String, digest: Schema.Struct({ gitCommit: CommitId }) })
+  ),
+  predicateType: Schema.Literal(predicateType),
+  predicate: Schema.Struct({
+    runId: RunId,
+    origin: Schema.String,
+    branch: BranchName,
+    baseBranch: Schema.String,
+    baseCommit: CommitId,
+    bundle: Schema.Struct({ sha256: Schema.String, bytes: Schema.Int }),
+    policy: Schema.Struct({
+      sha256: Schema.String,
+      result: Schema.Literal("passed"),
+      commits: Schema.Int,
+      paths: Schema.Int
+    }),
+    /** Where the audit of the run's model calls stood when it ended; absent where there was none. */
+    auditHead: Schema.optionalKey(AuditHead)
+  })
+})
+
+/** @category models */
+export type CommitStatement = typeof CommitStatement.Type
+
+/** @category constructors */
+export const make = (checked: Checked, auditHead?: AuditHead): CommitStatement => {
+  const { bundle, clone, commits, paths, policyDigest, tip } = checked
+  return {
+    _type: "https://in-toto.io/Statement/v1",
+    subject: [{ name: `${clone.request.url}#${clone.branch}`, digest: { gitCommit: tip } }],
+    predicateType,
+    predicate: {
+      runId: clone.request.runId,
+      origin: clone.request.url,
+      branch: clone.branch,
+      baseBranch: clone.baseBranch,
+      baseCommit: clone.baseCommit,
+      bundle: { sha256: bundle.digest, bytes: bundle.bytes },
+      policy: { sha256: policyDigest, result: "passed", commits, paths },
+      ...(auditHead === undefined ? {} : { auditHead })
+    }
+  }
+}

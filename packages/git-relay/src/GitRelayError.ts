@@ -1,0 +1,244 @@
+/**
+ * What can go wrong between an origin and a branch. Every message says what happened and what to do, and none holds a
+ * credential: what a server or an agent said is stripped of secrets and control characters before it gets here.
+ */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { Schema } from "effect"
+import { BranchName, CommitId } from "./Refs.ts"
+
+// -----------------------------------------------------------------------------
+// reasons
+// -----------------------------------------------------------------------------
+
+/** Why an origin cannot be used. @category models */
+export const OriginFault = Schema.Literals([
+  "unknown_host",
+  "unreachable",
+  "tls",
+  "redirected",
+  "unauthorized",
+  "forbidden",
+  "not_found",
+  "empty",
+  "base_missing",
+  "base_unnamed",
+  "unsupported",
+  "timeout",
+  "other"
+])
+
+/** @category models */
+export type OriginFault = typeof OriginFault.Type
+
+/** The origin cannot be used as asked. @category errors */
+export class OriginUnavailable extends Schema.TaggedError<OriginUnavailable>()("OriginUnavailable", {
+  fault: OriginFault,
+  detail: Schema.String,
+  remedy: Schema.String,
+  isRetryable: Schema.Boolean
+}) {
+  override get message(): string {
+    return `the origin ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** The relay's own directory, cache or container did not do its part. @category errors */
+export class RelayFailed extends Schema.TaggedError<RelayFailed>()("RelayFailed", {
+  detail: Schema.String,
+  remedy: Schema.String,
+  isRetryable: Schema.Boolean
+}) {
+  override get message(): string {
+    return `${this.detail}. ${this.remedy}`
+  }
+}
+
+/** No credential could be had. @category errors */
+export class CredentialsUnavailable extends Schema.TaggedError<CredentialsUnavailable>()(
+  "CredentialsUnavailable",
+  {
+    detail: Schema.String,
+    remedy: Schema.String,
+    isRetryable: Schema.Boolean
+  }
+) {
+  override get message(): string {
+    return `no git credential: ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** What came out of the workspace is no bundle that may be opened. @category errors */
+export class BundleRefused extends Schema.TaggedError<BundleRefused>()("BundleRefused", {
+  detail: Schema.String,
+  keptAt: Schema.String
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return `what the agent committed cannot be taken over: ${this.detail}. It is kept at ${this.keptAt}`
+  }
+}
+
+/** A patch does not fit onto the base. @category errors */
+export class PatchRefused extends Schema.TaggedError<PatchRefused>()("PatchRefused", {
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return `the patches cannot be applied: ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** One thing that a rule of the policy forbids. @category models */
+export const Violation = Schema.Struct({
+  /** Which rule, such as `protected-path`. */
+  rule: Schema.String,
+  commit: Schema.optionalKey(CommitId),
+  /** Fit to be shown: what is no plain character is escaped. */
+  path: Schema.optionalKey(Schema.String),
+  detail: Schema.String,
+  /** What the agent, or whoever owns the policy, is to change. */
+  remedy: Schema.String
+})
+
+/** @category models */
+export type Violation = typeof Violation.Type
+
+/** One line. @category converting */
+export const describeViolation = ({ commit, detail, path, remedy, rule }: Violation): string => {
+  const where = [path, commit?.slice(0, 12)].filter((part) => part !== undefined).join(" in ")
+  return `${rule}${where === "" ? "" : `, ${where}`}: ${detail}. ${remedy}`
+}
+
+/** Rules forbid what was committed. @category errors */
+export class PolicyRefused extends Schema.TaggedError<PolicyRefused>()("PolicyRefused", {
+  /** The first of them; never empty. */
+  violations: Schema.Array(Violation),
+  /** How many there are in all, or at least. */
+  violationsTotal: Schema.Int,
+  keptAt: Schema.String
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    const [first] = this.violations
+    const more = this.violationsTotal - 1
+    return (
+      `the policy refuses the commits: ${first === undefined ? "unknown" : describeViolation(first)}` +
+      `${more < 1 ? "" : ` And ${more} more.`} They are kept at ${this.keptAt}`
+    )
+  }
+}
+
+/** Why an origin did not take a branch. @category models */
+export const PushFault = Schema.Literals([
+  "branch_exists",
+  "branch_protected",
+  "raced",
+  "base_vanished",
+  "unauthorized",
+  "forbidden",
+  "not_found",
+  "rejected",
+  "unreachable",
+  "timeout"
+])
+
+/** @category models */
+export type PushFault = typeof PushFault.Type
+
+/** The origin did not take the branch, which is kept. @category errors */
+export class PushRefused extends Schema.TaggedError<PushRefused>()("PushRefused", {
+  fault: PushFault,
+  branch: BranchName,
+  detail: Schema.String,
+  remedy: Schema.String,
+  keptAt: Schema.String,
+  isRetryable: Schema.Boolean
+}) {
+  override get message(): string {
+    return `${this.branch} was not pushed: ${this.detail}. ${this.remedy}. The commits are kept at ${this.keptAt}`
+  }
+}
+
+/** The branch is there, the pull request is not. @category errors */
+export class PullRequestFailed extends Schema.TaggedError<PullRequestFailed>()("PullRequestFailed", {
+  detail: Schema.String,
+  remedy: Schema.String,
+  isRetryable: Schema.Boolean
+}) {
+  override get message(): string {
+    return `the branch is pushed, but there is no pull request: ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** Nothing of this run is kept, or somebody else has it. @category errors */
+export class NotKept extends Schema.TaggedError<NotKept>()("NotKept", {
+  runId: RunId,
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return `of ${this.runId} ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** There is nothing behind the port. @category errors */
+export class RelayUnavailable extends Schema.TaggedError<RelayUnavailable>()("RelayUnavailable", {}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return "no git relay is configured, so nothing is cloned and nothing leaves. Provide a GitRelay layer, or mount a directory as the workspace"
+  }
+}
+
+// -----------------------------------------------------------------------------
+// error
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export const GitRelayReason = Schema.Union([
+  OriginUnavailable,
+  RelayFailed,
+  CredentialsUnavailable,
+  BundleRefused,
+  PatchRefused,
+  PolicyRefused,
+  PushRefused,
+  PullRequestFailed,
+  NotKept,
+  RelayUnavailable
+])
+
+/** @category models */
+export type GitRelayReason = typeof GitRelayReason.Type
+
+/** @category models */
+export const Operation = Schema.Literals([
+  "clone",
+  "reopen",
+  "collect",
+  "apply",
+  "check",
+  "patch",
+  "push",
+  "openPullRequest",
+  "discard",
+  "kept"
+])
+
+/** @category models */
+export type Operation = typeof Operation.Type
+
+/** The only error of `GitRelay`. @category errors */
+export class GitRelayError extends Schema.TaggedError<GitRelayError>()("GitRelayError", {
+  operation: Operation,
+  runId: Schema.optionalKey(RunId),
+  reason: GitRelayReason
+}) {
+  get isRetryable(): boolean {
+    return this.reason.isRetryable
+  }
+  override get message(): string {
+    return `${this.operation}: ${this.reason.message}`
+  }
+}

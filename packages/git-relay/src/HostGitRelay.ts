@@ -1,0 +1,255 @@
+/**
+ * `GitRelay` over the git of this host and a container that has none of the host's rights.
+ *
+ *     origin ─► mirror ─► relay.git ──copied packs──► workspace/repo ─► (the agent)
+ *                            ▲                                               │
+ *     origin ◄── one id ── policy ◄── index-pack --strict ◄── bundle ◄── container, read-only
+ *
+ * No git of the host ever runs in a directory that an agent could write: after the run, its repository is opened in a
+ * container only, and what comes out of that is a stream of bytes. All that is said to the origin is said from
+ * `relay.git`, which was made before the agent lived.
+ */
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import { Duration, Effect, Layer, type Redacted, type Scope } from "effect"
+import type * as CommitPolicy from "./CommitPolicy.ts"
+import { GitCredentials } from "./GitCredentials.ts"
+import type { GitNetwork } from "./GitEnvironment.ts"
+import { type Clone, GitRelay, type Kept } from "./GitRelay.ts"
+import { GitRelayError, type GitRelayReason, type Operation, PatchRefused } from "./GitRelayError.ts"
+import * as Checking from "./internal/Checking.ts"
+import * as Cloning from "./internal/Cloning.ts"
+import * as Delivering from "./internal/Delivering.ts"
+import * as HostGit from "./internal/HostGit.ts"
+import * as MirrorCache from "./internal/MirrorCache.ts"
+import * as RelayDirectory from "./internal/RelayDirectory.ts"
+import * as TakingOut from "./internal/TakingOut.ts"
+import { PullRequests } from "./PullRequests.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface HostGitRelayOptions {
+  /** What is kept of runs that are not pushed. Made, and read by nobody else. */
+  readonly directory: string
+  /** An image of ours, with git and `cogni-repo` in it: the runtime image. */
+  readonly image: string
+  /** `HostOwner` of `@cogni/sandbox-docker`, or what answers the same. */
+  readonly owners: RelayDirectory.Owners
+  /** What may be pushed, as `CommitPolicy.decode` has it. Left out: `CommitPolicy.defaults`. */
+  readonly policies?: CommitPolicy.Policies | undefined
+  /** Secrets of the host that must not be in any commit: the key of the model, tokens. */
+  readonly secrets?: ReadonlyArray<{
+    readonly name: string
+    readonly secret: Redacted.Redacted<string>
+  }>
+  /** Where fetched objects are kept between runs; nothing is, when it is left out. */
+  readonly cache?: { readonly directory: string; readonly bytesMax?: number | undefined } | undefined
+  /** In whose name an agent commits unless it says otherwise. */
+  readonly author?: { readonly name: string; readonly email: string } | undefined
+  readonly limits?: Partial<RelayLimits> | undefined
+  readonly network?: GitNetwork | undefined
+}
+
+/** @category models */
+export interface RelayLimits {
+  readonly bundleBytesMax: number
+  readonly objectsMax: number
+  /** To take the commits out of the workspace. */
+  readonly collectSecondsMax: number
+  /** To hold them to the policy. */
+  readonly checkSecondsMax: number
+  /** What an origin may send; counted as it comes, packed. */
+  readonly cloneBytesMax: number
+  /** For one conversation with the origin. */
+  readonly transferSecondsMax: number
+  readonly patchBytesMax: number
+}
+
+// -----------------------------------------------------------------------------
+// constants
+// -----------------------------------------------------------------------------
+
+const MiB = 1024 * 1024
+
+/** @category constants */
+export const limits: RelayLimits = {
+  bundleBytesMax: 64 * MiB,
+  objectsMax: 60_000,
+  collectSecondsMax: 120,
+  checkSecondsMax: 120,
+  cloneBytesMax: 4096 * MiB,
+  transferSecondsMax: 900,
+  patchBytesMax: 64 * MiB
+}
+
+/** @category constants */
+export const cacheBytesMax = 4096 * MiB
+
+/** Who an agent is when the host process is root; otherwise it is who the host process is. @category constants */
+export const agentUser = { userId: 1000, groupId: 1000 } as const
+
+/** @category constants */
+export const author = { name: "Cogni Sandbox", email: "agent@sandbox.invalid" } as const
+
+/** The oldest git of the host that has all that a relay asks of it (`cat-file --batch-command`). @category constants */
+export const gitVersionMin = "2.36"
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** Which git there is, such as `2.39.5`; `undefined` where none can be started. @category constructors */
+export const gitVersion: Effect.Effect<string | undefined> = HostGit.run({
+  argv: ["--version"],
+  runtimeSecondsMax: 10
+}).pipe(
+  Effect.map(({ stdout }) => /\d+(?:\.\d+)+/u.exec(stdout.toString("latin1"))?.[0]),
+  Effect.catch(() => Effect.succeed(undefined))
+)
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
+  const runtime = yield* ContainerRuntime
+  const credentials = yield* GitCredentials
+  const pullRequests = yield* PullRequests
+  const directory = RelayDirectory.make(options)
+  const cache =
+    options.cache === undefined
+      ? undefined
+      : yield* MirrorCache.make({
+          directory: options.cache.directory,
+          bytesMax: options.cache.bytesMax ?? cacheBytesMax,
+          own: directory.own,
+          owners: options.owners
+        })
+  const held: Cloning.Held = {
+    ...options,
+    directory,
+    cache,
+    limits: { ...limits, ...options.limits },
+    author: options.author ?? author,
+    agentUser,
+    busy: new Set()
+  }
+
+  /** What an operation needs, and its errors as the port has them. */
+  const operation =
+    (name: Operation, runId?: RunId) =>
+    <A, R>(effect: Effect.Effect<A, GitRelayReason, R>) =>
+      effect.pipe(
+        Effect.provideService(ContainerRuntime, runtime),
+        Effect.provideService(GitCredentials, credentials),
+        Effect.provideService(PullRequests, pullRequests),
+        Effect.mapError(
+          (reason) =>
+            new GitRelayError({ operation: name, reason, ...(runId === undefined ? {} : { runId }) })
+        ),
+        Effect.withSpan(`GitRelay.${name}`, {
+          attributes: runId === undefined ? {} : { "cogni.sandbox.run.id": runId }
+        })
+      )
+
+  /** Held until the scope closes; then gone, unless something of it is not pushed yet. */
+  const holding = <E, R>(
+    runId: RunId,
+    acquire: Effect.Effect<Clone, E, R>
+  ): Effect.Effect<Clone, E, R | Scope.Scope> =>
+    Effect.gen(function* () {
+      yield* Effect.addFinalizer(() => Effect.andThen(Effect.ignore(letGo(runId)), forget(held, runId)))
+      return yield* acquire
+    })
+
+  const letGo = Effect.fnUntraced(function* (runId: RunId) {
+    const state = yield* directory.read(runId)
+    if (state === undefined || state.owner !== directory.own) return
+    if (state.stage === "settled" || state.stage === "cloning") return yield* remove(directory, runId)
+    yield* directory.save({ ...state, owner: "" })
+  })
+
+  const kept = Effect.gen(function* () {
+    const found: Array<Kept> = []
+    for (const runId of yield* directory.ids) {
+      if (yield* directory.isOver(runId)) {
+        yield* held.busy.has(runId) ? Effect.void : Effect.ignore(remove(directory, runId))
+        continue
+      }
+      const state = yield* directory.read(runId)
+      if (state !== undefined) {
+        found.push({
+          runId,
+          url: state.url,
+          branch: state.branch,
+          stage: state.stage,
+          directory: directory.directoryOf(runId),
+          since: new Date(state.since),
+          inUse: held.busy.has(runId) || directory.inUse(state)
+        })
+      }
+    }
+    return found.toSorted((a, b) => a.since.getTime() - b.since.getTime())
+  })
+
+  return GitRelay.of({
+    clone: (request) =>
+      holding(request.runId, Cloning.clone(held, request)).pipe(operation("clone", request.runId)),
+    reopen: (runId, changed) =>
+      holding(runId, Cloning.reopen(held, runId, changed ?? {})).pipe(operation("reopen", runId)),
+    collect: (clone, how) =>
+      Effect.scoped(TakingOut.collect(held, clone, how?.commitLeftovers)).pipe(
+        operation("collect", clone.request.runId)
+      ),
+    apply: (clone, patches) =>
+      Effect.scoped(TakingOut.apply(held, clone, patches)).pipe(
+        Effect.timeoutOrElse({
+          duration: Duration.seconds(held.limits.collectSecondsMax),
+          orElse: () =>
+            Effect.fail(
+              new PatchRefused({
+                detail: `it took more than ${held.limits.collectSecondsMax} s`,
+                remedy: "Split them"
+              })
+            )
+        }),
+        operation("apply", clone.request.runId)
+      ),
+    check: (collected) =>
+      Effect.scoped(Checking.check(held, collected)).pipe(operation("check", collected.clone.request.runId)),
+    patch: (checked) => Delivering.patch(held, checked).pipe(operation("patch", checked.clone.request.runId)),
+    push: (checked) => Delivering.push(held, checked).pipe(operation("push", checked.clone.request.runId)),
+    openPullRequest: (pushed, text) =>
+      Effect.scoped(Delivering.openPullRequest(held, pushed, text ?? {})).pipe(
+        operation("openPullRequest", pushed.checked.clone.request.runId)
+      ),
+    discard: (runId) =>
+      Effect.gen(function* () {
+        const state = yield* directory.read(runId)
+        if (state === undefined) return
+        if (held.busy.has(runId)) return yield* directory.save({ ...state, stage: "settled" })
+        yield* directory.take(runId)
+        yield* remove(directory, runId)
+      }).pipe(operation("discard", runId)),
+    kept: kept.pipe(operation("kept"))
+  })
+})
+
+/** @category layers */
+export const layer = (
+  options: HostGitRelayOptions
+): Layer.Layer<GitRelay, never, ContainerRuntime | GitCredentials | PullRequests> =>
+  Layer.effect(GitRelay, make(options))
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const forget = (held: Cloning.Held, runId: RunId) => Effect.sync(() => held.busy.delete(runId))
+
+/** The state goes last: without it nothing would know what the rest is. */
+const remove = Effect.fnUntraced(function* (directory: RelayDirectory.RelayDirectory, runId: RunId) {
+  const root = directory.directoryOf(runId)
+  yield* HostGit.removeTree(RelayDirectory.paths(root).workspace)
+  yield* RelayDirectory.removeOwn(root)
+})

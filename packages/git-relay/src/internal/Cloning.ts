@@ -1,0 +1,203 @@
+/**
+ * Before the run: from an origin to a workspace.
+ */
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import { Effect, type Redacted } from "effect"
+import { join } from "node:path"
+import * as CommitPolicy from "../CommitPolicy.ts"
+import type { GitNetwork } from "../GitEnvironment.ts"
+import type { Clone, CloneRequest, ReopenOptions } from "../GitRelay.ts"
+import { NotKept, OriginUnavailable } from "../GitRelayError.ts"
+import type { RelayLimits } from "../HostGitRelay.ts"
+import * as OriginAnswers from "../OriginAnswers.ts"
+import { type BranchName, branchOf, isLocal, type ObjectFormat } from "../Refs.ts"
+import * as HostGit from "./HostGit.ts"
+import type { MirrorCache } from "./MirrorCache.ts"
+import * as Origin from "./Origin.ts"
+import * as RelayDirectory from "./RelayDirectory.ts"
+import * as Repository from "./Repository.ts"
+
+/** What one relay of the host has to work with. */
+export interface Held {
+  readonly directory: RelayDirectory.RelayDirectory
+  readonly cache: MirrorCache | undefined
+  readonly image: string
+  readonly limits: RelayLimits
+  readonly policies?: CommitPolicy.Policies | undefined
+  readonly secrets?: ReadonlyArray<{ readonly name: string; readonly secret: Redacted.Redacted<string> }>
+  readonly author: { readonly name: string; readonly email: string }
+  readonly agentUser: { readonly userId: number; readonly groupId: number }
+  readonly network?: GitNetwork | undefined
+  /** Runs that this process holds. */
+  readonly busy: Set<RunId>
+}
+
+export const originOf = (held: Held, runId: RunId, url: string): Origin.OriginOptions => ({
+  url,
+  configurationPath: RelayDirectory.paths(held.directory.directoryOf(runId)).configuration,
+  network: held.network,
+  transferSecondsMax: held.limits.transferSecondsMax,
+  cloneBytesMax: held.limits.cloneBytesMax
+})
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+export const clone = Effect.fnUntraced(function* (held: Held, request: CloneRequest) {
+  const { directory } = held
+  const { runId, url } = request
+  const branch = request.branch ?? branchOf(runId)
+  const root = directory.directoryOf(runId)
+  const paths = RelayDirectory.paths(root)
+  const claimed: RelayDirectory.State = {
+    version: 1,
+    runId,
+    url,
+    branch,
+    workspaceBranch: branch,
+    stage: "cloning",
+    owner: directory.own,
+    since: new Date().toISOString(),
+    canaries: request.canaries ?? [],
+    createPr: request.createPr ?? false,
+    depth: request.depth ?? 1
+  }
+  yield* occupy(held, runId)
+  yield* clearHalfMade(held, runId)
+  yield* directory.claim(claimed)
+  const origin = originOf(held, runId, url)
+  yield* Origin.configure(origin)
+  const wanted = request.baseBranch === undefined ? [] : [`refs/heads/${request.baseBranch}`]
+  const advertised = yield* Origin.advertised(origin, ["HEAD", ...wanted])
+  const base = yield* Effect.fromResult(OriginAnswers.baseOf(advertised, request.baseBranch))
+  yield* mayPush(held, url, branch, base.branch)
+  const { objectFormat } = advertised
+  yield* Repository.initBare(paths.repository, objectFormat)
+  yield* Effect.scoped(
+    fetched(held, origin, {
+      root: paths.repository,
+      source: request.baseCommit ?? `refs/heads/${base.branch}`,
+      depth: claimed.depth,
+      objectFormat
+    })
+  )
+  const baseCommit = yield* Repository.commitAt(paths.repository, Repository.refs.base)
+  const user = process.getuid?.() === 0 ? held.agentUser : undefined
+  yield* Repository.workspace({
+    from: paths.repository,
+    path: paths.workspace,
+    objectFormat,
+    baseBranch: base.branch,
+    baseCommit,
+    branch,
+    remoteUrl: isLocal(url) ? undefined : url,
+    author: held.author,
+    user
+  })
+  const state: RelayDirectory.State = {
+    ...claimed,
+    stage: "cloned",
+    baseBranch: base.branch,
+    baseCommit,
+    objectFormat,
+    user: user ?? { userId: process.getuid?.() ?? 0, groupId: process.getgid?.() ?? 0 }
+  }
+  yield* directory.save(state)
+  return cloneOf(state, root)
+})
+
+/** What an earlier one has left, with the facts of its time. */
+export const reopen = Effect.fnUntraced(function* (held: Held, runId: RunId, changed: ReopenOptions) {
+  yield* occupy(held, runId)
+  const taken = yield* held.directory.take(runId)
+  const state = {
+    ...taken,
+    ...(changed.branch === undefined ? {} : { branch: changed.branch }),
+    ...(changed.createPr === undefined ? {} : { createPr: changed.createPr })
+  }
+  yield* mayPush(held, state.url, state.branch, state.baseBranch ?? "")
+  yield* held.directory.save(state)
+  yield* Origin.configure(originOf(held, runId, state.url))
+  return cloneOf(state, held.directory.directoryOf(runId))
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const mayPush = (held: Held, url: string, branch: BranchName, baseBranch: string) => {
+  const refused = CommitPolicy.branchAllowed(CommitPolicy.policyFor(held.policies, url), branch, baseBranch)
+  return refused === undefined
+    ? Effect.void
+    : Effect.fail(
+        new OriginUnavailable({
+          fault: "unsupported",
+          detail: `must not get the branch ${branch}: ${refused.detail}`,
+          remedy: refused.remedy,
+          isRetryable: false
+        })
+      )
+}
+
+const occupy = (held: Held, runId: RunId) =>
+  Effect.suspend(() => {
+    if (held.busy.has(runId))
+      return Effect.fail(
+        new NotKept({
+          runId,
+          detail: "somebody is at work",
+          remedy: "Wait until this process is done with it"
+        })
+      )
+    held.busy.add(runId)
+    return Effect.void
+  })
+
+/** A process that died while it cloned has left nothing that anybody could want. */
+const clearHalfMade = Effect.fnUntraced(function* ({ directory }: Held, runId: RunId) {
+  if (!(yield* directory.isOver(runId))) return
+  const root = directory.directoryOf(runId)
+  yield* HostGit.removeTree(RelayDirectory.paths(root).workspace)
+  yield* RelayDirectory.removeOwn(root)
+})
+
+const fetched = Effect.fnUntraced(function* (
+  { cache }: Held,
+  origin: Origin.OriginOptions,
+  what: {
+    readonly root: string
+    readonly source: string
+    readonly depth: number
+    readonly objectFormat: ObjectFormat
+  }
+) {
+  // A repository on this disk needs no second copy of itself.
+  const mirror = isLocal(origin.url)
+    ? undefined
+    : yield* cache?.fetched(origin, what) ?? Effect.succeed(undefined)
+  if (mirror === undefined) {
+    yield* Origin.fetch(origin, { gitDirectory: what.root, ...what, into: Repository.refs.base })
+    return
+  }
+  yield* Repository.transplant(mirror, what.root, "link")
+  const tip = yield* Repository.commitAt(mirror, Repository.refs.base)
+  yield* Repository.setRef(what.root, Repository.refs.base, tip)
+})
+
+const cloneOf = (state: RelayDirectory.State, root: string): Clone => ({
+  request: {
+    runId: state.runId,
+    url: state.url,
+    branch: state.branch,
+    depth: state.depth,
+    createPr: state.createPr,
+    canaries: state.canaries
+  },
+  baseBranch: state.baseBranch!,
+  branch: state.branch,
+  baseCommit: state.baseCommit!,
+  objectFormat: state.objectFormat!,
+  workspacePath: join(root, "workspace"),
+  directory: root
+})

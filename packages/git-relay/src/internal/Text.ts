@@ -1,0 +1,31 @@
+/**
+ * What an agent or a server said, fit to be shown: one line of bounded length without control characters.
+ */
+
+/** Longer text is cut, and says so. */
+export const lineCharactersMax = 400
+
+/** C0, DEL, C1, and what turns the direction of writing. */
+const unprintable = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]+/gu
+
+export const oneLine = (text: string, charactersMax: number = lineCharactersMax): string => {
+  // It becomes part of a sentence, which has a full stop of its own.
+  const line = text.replace(unprintable, " ").replace(/ {2,}/gu, " ").trim().replace(/\.+$/u, "")
+  return line.length > charactersMax ? `${line.slice(0, charactersMax)}…` : line
+}
+
+/** Bytes of a path as text: UTF-8 where it is, and what cannot be shown as `\xNN`. */
+export const showPath = (latin1: string): string => {
+  const bytes = Buffer.from(latin1, "latin1")
+  const text = bytes.toString("utf8")
+  const readable = Buffer.from(text, "utf8").equals(bytes)
+    ? text
+    : latin1.replace(/[\u0080-\u00ff]/gu, escape)
+  const shown = readable.replace(unprintable, (run) => [...run].map(escape).join(""))
+  return shown.length > lineCharactersMax ? `${shown.slice(0, lineCharactersMax)}…` : shown
+}
+
+const escape = (character: string): string => {
+  const code = character.codePointAt(0) ?? 0
+  return code < 0x100 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u{${code.toString(16)}}`
+}

@@ -1,0 +1,205 @@
+/**
+ * A repository's objects in memory, encoded and named as git does it. For tests, and for relays that hold nothing.
+ */
+import { createHash } from "node:crypto"
+import { Effect } from "effect"
+import * as GitObject from "../internal/GitObject.ts"
+import type { ObjectInfo, ObjectReader, ObjectType } from "../internal/ObjectReader.ts"
+import { CommitId, type ObjectFormat } from "../Refs.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** One object. @category models */
+export interface StoredObject {
+  readonly type: ObjectType
+  readonly content: Uint8Array
+}
+
+/** A file of a tree: its text, or what it is otherwise. @category models */
+export type File = string | Uint8Array | { readonly mode: string; readonly content: string | Uint8Array }
+
+/** What an entry that is no file of its own points to. @category models */
+export interface Pointer {
+  readonly mode: string
+  readonly id: string
+}
+
+/** @category models */
+export interface CommitOptions {
+  readonly tree: string
+  readonly parents?: ReadonlyArray<string> | undefined
+  readonly message?: string | undefined
+  /** `Name <email>`. */
+  readonly author?: string | undefined
+  readonly committer?: string | undefined
+  /** Seconds since the epoch. */
+  readonly time?: number | undefined
+  /** Further lines of the header, such as a signature. */
+  readonly header?: string | undefined
+}
+
+/** @category models */
+export interface MemoryObjects {
+  readonly format: ObjectFormat
+  readonly put: (type: ObjectType, content: Uint8Array) => string
+  readonly putBlob: (content: string | Uint8Array) => string
+  /** In git's order, whatever order they are given in. */
+  readonly putTree: (entries: ReadonlyArray<GitObject.TreeEntry>) => string
+  /** A whole tree, by paths; names are UTF-8. */
+  readonly putFiles: (files: Readonly<Record<string, File | Pointer>>) => string
+  readonly putCommit: (options: CommitOptions) => CommitId
+  readonly get: (id: string) => StoredObject | undefined
+  readonly remove: (id: string) => void
+  readonly reader: ObjectReader
+  /** How much was asked so far: objects, not questions. */
+  readonly reads: () => { readonly infos: number; readonly contents: number }
+}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+const bot = "Agent <agent@sandbox.invalid>"
+
+/** @category constructors */
+export const make = (format: ObjectFormat = "sha1"): MemoryObjects => {
+  const objects = new Map<string, StoredObject>()
+  let [infos, contents] = [0, 0]
+
+  const put = (type: ObjectType, content: Uint8Array): string => {
+    const hash = createHash(format).update(`${type} ${content.byteLength}\0`).update(content)
+    const id = hash.digest("hex")
+    objects.set(id, { type, content })
+    return id
+  }
+  const putBlob = (content: string | Uint8Array) => put("blob", bytesOf(content))
+  const putTree = (entries: ReadonlyArray<GitObject.TreeEntry>) =>
+    put("tree", GitObject.encodeTree(entries.toSorted(GitObject.compareEntries)))
+  const parentsOf = (id: string): ReadonlyArray<CommitId> => {
+    const object = objects.get(id)
+    const commit = object?.type === "commit" ? GitObject.parseCommit(object.content, format) : undefined
+    return (commit?.parents ?? []).map((parent) => CommitId.make(parent))
+  }
+
+  return {
+    format,
+    put,
+    putBlob,
+    putTree,
+    putFiles: (files) => {
+      const pointers = Object.entries(files).map(([path, file]): Named => {
+        const pointer = isPointer(file) ? file : { mode: modeOf(file), id: putBlob(contentOf(file)) }
+        return { ...pointer, parts: Buffer.from(path, "utf8").toString("latin1").split("/") }
+      })
+      return putDirectory(putTree, pointers)
+    },
+    putCommit: (options) => CommitId.make(put("commit", bytesOf(encodeCommit(options)))),
+    get: (id) => objects.get(id),
+    remove: (id) => void objects.delete(id),
+    reader: {
+      info: (ids) =>
+        Effect.sync(() => {
+          infos += ids.length
+          return ids.map((id): ObjectInfo | undefined => {
+            const object = objects.get(id)
+            return object && { type: object.type, bytes: object.content.byteLength }
+          })
+        }),
+      content: (id) =>
+        Effect.sync(() => {
+          contents += 1
+          return objects.get(id)?.content
+        }),
+      commits: (tip, base, max) =>
+        Effect.sync(() => {
+          const old = ancestorsOf(parentsOf, base)
+          return childrenFirst(parentsOf, tip, old)
+            .slice(0, max)
+            .map((id) => ({ id, parents: parentsOf(id) }))
+        }),
+      isAncestor: (ancestor, descendant) =>
+        Effect.sync(() => ancestorsOf(parentsOf, descendant).has(ancestor))
+    },
+    reads: () => ({ infos, contents })
+  }
+}
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+type ParentsOf = (id: string) => ReadonlyArray<CommitId>
+
+interface Named extends Pointer {
+  readonly parts: ReadonlyArray<string>
+}
+
+const bytesOf = (content: string | Uint8Array): Uint8Array =>
+  typeof content === "string" ? Buffer.from(content, "utf8") : content
+
+const isPointer = (file: File | Pointer): file is Pointer =>
+  typeof file === "object" && !(file instanceof Uint8Array) && "id" in file
+
+const isBytes = (file: File): file is string | Uint8Array =>
+  typeof file === "string" || file instanceof Uint8Array
+
+const modeOf = (file: File): string => (isBytes(file) ? "100644" : file.mode)
+
+const contentOf = (file: File): string | Uint8Array => (isBytes(file) ? file : file.content)
+
+const putDirectory = (putTree: MemoryObjects["putTree"], files: ReadonlyArray<Named>): string => {
+  const below = Map.groupBy(files, ({ parts }) => parts[0] ?? "")
+  return putTree(
+    [...below].map(([name, inside]) => {
+      const [first] = inside
+      return first !== undefined && first.parts.length === 1
+        ? { mode: first.mode, name, id: first.id }
+        : {
+            mode: "40000",
+            name,
+            id: putDirectory(
+              putTree,
+              inside.map((file) => ({ ...file, parts: file.parts.slice(1) }))
+            )
+          }
+    })
+  )
+}
+
+const encodeCommit = ({ author = bot, header, message = "work\n", parents = [], ...rest }: CommitOptions) => {
+  const { committer = author, time = 1_700_000_000, tree } = rest
+  const lines = [
+    `tree ${tree}`,
+    ...parents.map((parent) => `parent ${parent}`),
+    `author ${author} ${time} +0000`,
+    `committer ${committer} ${time} +0000`,
+    ...(header === undefined ? [] : [header])
+  ]
+  return `${lines.join("\n")}\n\n${message}`
+}
+
+const ancestorsOf = (parentsOf: ParentsOf, id: CommitId): ReadonlySet<string> => {
+  const seen = new Set<string>([id])
+  for (const next of seen) for (const parent of parentsOf(next)) seen.add(parent)
+  return seen
+}
+
+const childrenFirst = (
+  parentsOf: ParentsOf,
+  tip: CommitId,
+  old: ReadonlySet<string>
+): ReadonlyArray<CommitId> => {
+  const oldestFirst: Array<CommitId> = []
+  const seen = new Set<string>(old)
+  // A commit is done when its parents are; without recursion, as histories are long.
+  const stack: Array<{ readonly id: CommitId; readonly done: boolean }> = [{ id: tip, done: false }]
+  for (let top = stack.pop(); top !== undefined; top = stack.pop()) {
+    if (top.done) oldestFirst.push(top.id)
+    if (top.done || seen.has(top.id)) continue
+    seen.add(top.id)
+    stack.push({ id: top.id, done: true }, ...parentsOf(top.id).map((id) => ({ id, done: false })))
+  }
+  return oldestFirst.toReversed()
+}

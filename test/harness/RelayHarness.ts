@@ -1,0 +1,53 @@
+/**
+ * A relay over real git and real Docker, in a directory of its own that ends with the tests, and an agent to work in a
+ * clone: a shell in a container.
+ */
+import * as RunId from "@cogni/sandbox-core/RunId"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
+import type { Clone } from "@cogni/sandbox-git-relay/GitRelay"
+import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
+import * as PullRequests from "@cogni/sandbox-git-relay/PullRequests"
+import { Effect, Layer } from "effect"
+import { join } from "node:path"
+import { docker } from "./Docker.ts"
+import * as Images from "./Images.ts"
+import * as LeakCheck from "./LeakCheck.ts"
+import * as RunHarness from "./RunHarness.ts"
+
+/** With a cache of mirrors, unless told otherwise. */
+export const layer = (
+  options: Partial<HostGitRelay.HostGitRelayOptions> = {},
+  credentials: Layer.Layer<GitCredentials.GitCredentials> = GitCredentials.layerNone,
+  pullRequests: Layer.Layer<PullRequests.PullRequests> = PullRequests.layerNoop
+) =>
+  Layer.unwrap(
+    Effect.map(RunHarness.Directory, (directory) =>
+      HostGitRelay.layer({
+        directory: join(directory, "relays"),
+        cache: { directory: join(directory, "mirrors") },
+        image: Images.runtime,
+        owners: HostOwner,
+        ...options
+      })
+    )
+  ).pipe(
+    Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi(), credentials, pullRequests)),
+    Layer.provideMerge(
+      Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
+    ),
+    Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
+  )
+
+/** What an agent does in its clone: a shell script, as its user, without a network. What it printed. */
+export const work = ({ workspacePath }: Clone, script: string): Effect.Effect<string> =>
+  docker(
+    ...["run", "--rm", "--network", "none", "--user", "1000:1000", "--init"],
+    ...["--volume", `${workspacePath}:/workspace`, "--workdir", "/workspace/repo"],
+    ...["--env", "HOME=/tmp", "--entrypoint", "/bin/bash", Images.runtime, "-euc", script]
+  )
+
+/** A run id that no other test has. */
+export const runId = RunId.generate

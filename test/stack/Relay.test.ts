@@ -1,0 +1,224 @@
+/**
+ * A run on a repository, whole: the command, a sealed agent, git over http behind a password, the API of a forge, and
+ * nobody who ever sees the token.
+ */
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import * as CliProcess from "../harness/CliProcess.ts"
+import * as GitHubDouble from "../harness/GitHubDouble.ts"
+import * as GitOrigin from "../harness/GitOrigin.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+
+const token = "ghs_77_planted.for-the-whole-stack.0123456789abcdef"
+
+interface Stage {
+  readonly origin: GitOrigin.GitOrigin
+  readonly api: GitHubDouble.GitHubDouble
+  readonly env: Readonly<Record<string, string>>
+}
+
+/** An origin whose server has its API too, as GitHub Enterprise has. */
+class Server extends Context.Service<Server, Stage>()("test/Server") {
+  static readonly layer = Layer.effect(
+    Server,
+    Effect.gen(function* () {
+      const origin = yield* GitOrigin.acquire({ password: token })
+      const api = yield* GitHubDouble.make({ prefix: "/api/v3" })
+      origin.extra = api.handle
+      const file = join(yield* RunHarness.Directory, "token")
+      writeFileSync(file, `${token}\n`)
+      chmodSync(file, 0o600)
+      return { origin, api, env: { GITHUB_SERVER_URL: origin.url, GITHUB_TOKEN_FILE: file } }
+    })
+  )
+}
+
+const layers = Server.layer.pipe(Layer.provideMerge(CliProcess.layer))
+
+const files = {
+  "package.json": '{"name":"app","private":true,"scripts":{"test":"node --test"}}\n',
+  "add.js": "exports.add = (a, b) => a - b\n",
+  "add.test.js":
+    'const { add } = require("./add.js")\nrequire("node:test")("adds", () => require("node:assert").equal(add(1, 2), 3))\n'
+}
+
+/** An agent that repairs, tests, and commits half of what it did. */
+const repair = `set -e
+! node --test >/dev/null
+sed -i 's/a - b/a + b/' add.js
+node --test
+git commit -qam 'Add what is to be added
+
+Fixes #1, says @somebody'
+echo repaired > NOTES.md`
+
+const json = (stdout: Buffer) => JSON.parse(stdout.toString("utf8"))
+
+it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a run on a repository", (it) => {
+  it.effect("its commits become a branch and a pull request, and a second run changes nothing", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { api, env, origin } = yield* Server
+      const { path, url } = yield* origin.make("acme/app", files)
+      const before = yield* GitOrigin.refsOf(path)
+      const argv = [
+        "run",
+        "--repo",
+        url,
+        "--branch",
+        "repair",
+        "--pr",
+        "-o",
+        "json",
+        "--",
+        "bash",
+        "-c",
+        repair
+      ]
+      const first = yield* cli.run(argv, { env })
+      assert.strictEqual(first.code, 0, first.stderr)
+      const { relay, runId } = json(first.stdout)
+      assert.strictEqual(relay.status, "pushed")
+      assert.strictEqual(relay.branch, "sandbox/repair")
+      assert.strictEqual(yield* GitOrigin.branchAt(path, "sandbox/repair"), relay.tip)
+      assert.strictEqual(
+        yield* GitOrigin.git(path, "log", "--format=%an %s", "main..sandbox/repair"),
+        "Cogni Sandbox Changes that the agent left uncommitted\nCogni Sandbox Add what is to be added"
+      )
+      assert.strictEqual(
+        yield* GitOrigin.git(path, "show", "sandbox/repair:add.js"),
+        "exports.add = (a, b) => a + b"
+      )
+      yield* GitOrigin.git(path, "fsck", "--strict", "--full")
+
+      // Request by request.
+      assert.deepStrictEqual(api.complaints, [])
+      assert.deepStrictEqual(
+        api.requests.map(({ method, path: asked }) => `${method} ${asked}`),
+        ["GET /repos/acme/app/pulls", "POST /repos/acme/app/pulls"]
+      )
+      for (const { authorization } of api.requests) assert.strictEqual(authorization, `bearer ${token}`)
+      assert.deepInclude(api.requests[0]!.query, { head: "acme:sandbox/repair", base: "main", state: "open" })
+      const [pull] = api.pulls
+      assert.deepInclude(pull, { head: "sandbox/repair", base: "main", draft: true })
+      assert.strictEqual(pull!.title, "Add what is to be added")
+      assert.include(relay.pullRequestUrl, "/acme/app/pull/1")
+
+      const kept = json((yield* cli.run(["inspect", runId])).stdout)
+      assert.deepStrictEqual(kept.annotations.relay, relay)
+      assert.strictEqual(relay.statement.subject[0].digest.gitCommit, relay.tip)
+
+      const after = yield* GitOrigin.refsOf(path)
+      const second = yield* cli.run(argv, { env })
+      assert.strictEqual(second.code, 0, second.stderr)
+      assert.strictEqual(json(second.stdout).relay.status, "unchanged")
+      assert.strictEqual(json(second.stdout).relay.pullRequestUrl, relay.pullRequestUrl)
+      assert.strictEqual(yield* GitOrigin.refsOf(path), after)
+      assert.lengthOf(api.pulls, 1)
+      assert.notStrictEqual(before, after)
+      assert.deepStrictEqual(yield* cli.leftovers, [])
+      assert.deepStrictEqual(readdirSync(join(cli.stateDirectory, "relays")), [])
+    })
+  )
+
+  it.effect("what the policy refuses is kept, and said with its remedy; retry and drop know it", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { env, origin } = yield* Server
+      const { path, url } = yield* origin.make("acme/policy", files)
+      const script = "mkdir -p .github/workflows; echo 'on: push' > .github/workflows/x.yml"
+      const refused = yield* cli.run(["run", "--repo", url, "--", "bash", "-c", script], { env })
+      assert.strictEqual(refused.code, 77, refused.stderr)
+      assert.include(refused.stderr, "protected-path")
+      assert.include(refused.stderr, ".github/workflows/x.yml")
+      const [kept] = json((yield* cli.run(["relay", "list", "-o", "json"])).stdout)
+      assert.strictEqual(kept.stage, "collected")
+      const again = yield* cli.run(["relay", "retry", kept.runId, "-o", "json"], { env })
+      assert.strictEqual(again.code, 77)
+      assert.deepInclude(json(again.stdout).error, { code: "refused", reason: "PolicyRefused" })
+      assert.strictEqual((yield* cli.run(["relay", "drop", kept.runId])).code, 0)
+      assert.strictEqual((yield* cli.run(["relay", "retry", kept.runId])).code, 66)
+      assert.notInclude(yield* GitOrigin.refsOf(path), "sandbox/")
+    })
+  )
+
+  it.effect("a run that fails is kept and not pushed, until somebody asks for it", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { env, origin } = yield* Server
+      const { path, url } = yield* origin.make("acme/fails", files)
+      const script = "echo half > half.txt; exit 3"
+      const failed = yield* cli.run(["run", "--repo", url, "--", "bash", "-c", script], { env })
+      assert.strictEqual(failed.code, 3)
+      assert.notInclude(yield* GitOrigin.refsOf(path), "sandbox/")
+      const timedOut = yield* cli.run(
+        [
+          "run",
+          "--repo",
+          url,
+          "--timeout",
+          "1s",
+          "--grace",
+          "0s",
+          "--",
+          "bash",
+          "-c",
+          "echo late > late.txt; sleep 60"
+        ],
+        { env }
+      )
+      assert.strictEqual(timedOut.code, 124)
+      const kept = json((yield* cli.run(["relay", "list", "-o", "json"])).stdout)
+      assert.lengthOf(kept, 2)
+      for (const { branch, runId } of kept) {
+        const retried = yield* cli.run(["relay", "retry", runId], { env })
+        assert.strictEqual(retried.code, 0, retried.stderr)
+        assert.isDefined(yield* GitOrigin.branchAt(path, branch))
+      }
+      assert.deepStrictEqual(json((yield* cli.run(["relay", "list", "-o", "json"])).stdout), [])
+    })
+  )
+
+  it.effect("a repository of this host gets the branch, and none of its hooks runs", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { origin } = yield* Server
+      const { path } = yield* origin.make("acme/local", files)
+      const marker = join(yield* RunHarness.Directory, "hook-ran")
+      for (const hook of ["pre-receive", "update", "post-receive", "reference-transaction", "post-update"])
+        yield* GitOrigin.hook(path, hook, `touch ${marker}`)
+      const patch = join(yield* RunHarness.Directory, "p.patch")
+      const pushed = yield* cli.run([
+        "run",
+        "--repo",
+        path,
+        "-o",
+        "json",
+        "--",
+        "bash",
+        "-c",
+        "echo x > x.txt"
+      ])
+      assert.strictEqual(pushed.code, 0, pushed.stderr)
+      const { relay } = json(pushed.stdout)
+      assert.strictEqual(yield* GitOrigin.branchAt(path, relay.branch), relay.tip)
+      assert.isFalse(existsSync(marker))
+      const written = yield* cli.run([
+        "run",
+        "--repo",
+        path,
+        "--patch",
+        patch,
+        "--",
+        "bash",
+        "-c",
+        "echo y > y.txt"
+      ])
+      assert.strictEqual(written.code, 0, written.stderr)
+      assert.match(readFileSync(patch, "utf8"), /^From [0-9a-f]{40} .*\n.*\n.*\nSubject: Changes that/u)
+      assert.deepStrictEqual(readdirSync(join(cli.stateDirectory, "relays")), [])
+    })
+  )
+})
