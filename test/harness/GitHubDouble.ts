@@ -78,7 +78,10 @@ const description = Effect.sync((): Description =>
 /** `prefix`: where the API lies on its server, such as `/api/v3`. */
 export const make = Effect.fnUntraced(function* (options: { readonly prefix?: string } = {}) {
   const api = yield* description
-  const ajv = new Ajv({ strict: false, validateFormats: false, logger: false }).addSchema(api, "api")
+  const ajv = new Ajv({ strict: false, validateFormats: false, logger: false }).addSchema(
+    absolute(api) as object,
+    "api"
+  )
   const requests: Array<ApiRequest> = []
   const pulls: Array<Pull> = []
   const complaints: Array<string> = []
@@ -177,6 +180,10 @@ const route = (api: Description, { method, path }: ApiRequest) => {
 const absolute = (schema: unknown): unknown => {
   if (Array.isArray(schema)) return schema.map(absolute)
   if (typeof schema !== "object" || schema === null) return schema
+  if ("nullable" in schema && !("type" in schema)) {
+    const { nullable, ...rest } = schema
+    return nullable === true ? { anyOf: [{ type: "null" }, absolute(rest)] } : absolute(rest)
+  }
   return Object.fromEntries(
     Object.entries(schema).map(([name, inner]) => [
       name,
@@ -221,7 +228,7 @@ const doing = ({
       : (example("pull-request-simple-items") as unknown as Array<object>)[0]),
     number: pull.number,
     // The description's own example is not as the description has it here.
-    ...(full ? { requested_teams: [] } : {}),
+    requested_teams: [],
     html_url: `http://127.0.0.1/${repository}/pull/${pull.number}`,
     title: pull.title,
     draft: pull.draft
