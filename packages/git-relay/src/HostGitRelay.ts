@@ -76,7 +76,8 @@ const MiB = 1024 * 1024
 
 /** @category constants */
 export const limits: RelayLimits = {
-  bundleBytesMax: 64 * MiB,
+  // Not compressed: as much as the policy lets a run add, and its listings.
+  bundleBytesMax: 256 * MiB,
   objectsMax: 60_000,
   collectSecondsMax: 120,
   checkSecondsMax: 120,

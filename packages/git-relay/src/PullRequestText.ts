@@ -5,7 +5,7 @@
  * image is fetched by every reader. Commit text is therefore shown as code, where none of that happens, and a title,
  * which knows no code, has its marks taken apart by an invisible joiner.
  */
-import { oneLine } from "./internal/Text.ts"
+import { clip, oneLine, printable } from "./internal/Text.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -62,10 +62,10 @@ export const inert = (text: string): string =>
 
 /** A block of code with a fence that is not in it. */
 const fenced = (messages: ReadonlyArray<string>): string => {
-  const text = messages
-    .map((message) => clip(lines(message), messageCharactersMax))
-    .join("\n\n")
-    .slice(0, bodyCharactersMax - 1000)
+  const text = clip(
+    messages.map((message) => clip(lines(message), messageCharactersMax)).join("\n\n"),
+    bodyCharactersMax - 1500
+  )
   const longest = Math.max(2, ...[...text.matchAll(/`+/gu)].map(([ticks]) => ticks.length))
   const fence = "`".repeat(Math.min(longest + 1, 400))
   return `${fence}text\n${longest >= 400 ? text.replaceAll("`", "'") : text}\n${fence}`
@@ -74,13 +74,6 @@ const fenced = (messages: ReadonlyArray<string>): string => {
 const lines = (message: string): string =>
   message
     .split(/\r\n|[\n\r\u2028\u2029]/u)
-    .map((line) => oneLine(line, messageCharactersMax))
+    .map((line) => printable(line).trimEnd())
     .join("\n")
     .trim()
-
-/** Never in the middle of a character. */
-const clip = (text: string, charactersMax: number): string => {
-  if (text.length <= charactersMax) return text
-  const cut = text.slice(0, charactersMax - 1)
-  return `${/[\ud800-\udbff]$/u.test(cut) ? cut.slice(0, -1) : cut}…`
-}

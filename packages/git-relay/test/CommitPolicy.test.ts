@@ -196,6 +196,11 @@ describe("protected paths", () => {
     }
   )
 
+  it("a pattern is also taken as it is written", () => {
+    for (const path of ["ends./in dots", "ﬁle"])
+      assert.deepStrictEqual(rulesOf(added(path), { protectedPaths: [path] }), ["protected-path"])
+  })
+
   it("a link elsewhere is none", () => assert.deepStrictEqual(rulesOf(added("links/a", "120000")), []))
 
   const segment = Schema.Literals([

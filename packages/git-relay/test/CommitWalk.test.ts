@@ -94,6 +94,10 @@ describe("what passes", () => {
       assert.deepStrictEqual(short(yield* walk(again)), ["known-secret x.txt"])
       const tight = { blobBytesMax: 20, totalBytesMax: 20 }
       assert.deepStrictEqual(short(yield* walk(commit(moved, [base]), tight)), [])
+      assert.deepStrictEqual(short(yield* walk(commit(moved, [base]), { totalBytesMax: 20 })), [])
+      const named = history({ [`${token}.txt`]: "1" })
+      const changed = named.commit({ [`${token}.txt`]: "2" }, [named.base])
+      assert.deepStrictEqual(short(yield* named.walk(changed)), [], "a name that was there")
     })
   )
 
@@ -196,6 +200,12 @@ describe("what is refused", () => {
       const whole = objects.putTree([{ mode: "40000", name: "a", id: objects.putBlob("x") }])
       const wrong = objects.putCommit({ tree: whole, parents: [base] })
       assert.deepStrictEqual(short(yield* walk(wrong)), ["object a"])
+      const listing = objects.get(objects.putFiles({ x: "1" }))!.content
+      const blobAsTree = objects.putTree([{ mode: "40000", name: "a", id: objects.putBlob(listing) }])
+      const disguised = objects.putCommit({ tree: blobAsTree, parents: [base] })
+      assert.deepStrictEqual(short(yield* walk(disguised)), ["object a"])
+      const treeAsBlob = commit({ a: "/etc/passwd", b: { mode: "100644", id: objects.putFiles({}) } }, [base])
+      assert.deepStrictEqual(short(yield* walk(treeAsBlob)), ["object b"])
     })
   )
 
@@ -319,7 +329,7 @@ describe("bounds", () => {
       assert.deepStrictEqual(short(yield* walk(wide, { treesBytesMax: 29 + 87 })), [])
       assert.deepStrictEqual(short(yield* walk(wide, { treesBytesMax: 29 + 86 })), ["tree-bytes -"])
       const long = commit({ a: "1", ["x".repeat(4097)]: "1" }, [base])
-      assert.match(short(yield* walk(long))[0] ?? "", /^path-bytes x{400}…$/u)
+      assert.match(short(yield* walk(long))[0] ?? "", /^path-bytes x{399}…$/u)
     })
   )
 
@@ -383,6 +393,15 @@ describe("bounds", () => {
         assert.notMatch(detail, /\.$/u)
         assert.match(remedy, /\.$/u)
       }
+    })
+  )
+
+  it.effect("more than ten thousand are not looked for", () =>
+    Effect.gen(function* () {
+      const { base, commit, walk } = history({ a: "1" })
+      const tip = commit({ a: "1", ...many(10_050) }, [base])
+      const walked = yield* walk(tip, { protectedPaths: ["**"], pathsMax: 20_000 })
+      assert.deepStrictEqual([walked.violations.length, walked.violationsTotal], [50, 10_000])
     })
   )
 

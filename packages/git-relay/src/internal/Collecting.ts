@@ -152,10 +152,7 @@ export const imported = Effect.fnUntraced(
         kind: "content",
         detail: `its objects are not sound: ${oneLine(answer.stderr)}`
       })
-    yield* attempt(into.bundlePath, async () => {
-      await file.sync()
-      await rename(`${into.bundlePath}.new`, into.bundlePath)
-    })
+    yield* attempt(into.bundlePath, () => rename(`${into.bundlePath}.new`, into.bundlePath))
     const bundle = { path: into.bundlePath, bytes, digest: digest.digest("hex") }
     return { tip: header.tip, bundle }
   },

@@ -8,7 +8,7 @@
 import { formatOwner, type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Effect, Option, Schema } from "effect"
-import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises"
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { KnownSecret } from "../GitRelay.ts"
 import { NotKept, RelayFailed } from "../GitRelayError.ts"
@@ -168,15 +168,12 @@ const unusable = (path: string, thrown: unknown) =>
 export const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
   Effect.tryPromise({ try: run, catch: (thrown) => unusable(path, thrown) })
 
-/** Whole or not at all, also when the machine stops in between. */
+/**
+ * Whole or not at all. Not forced onto the disk: behind a clone that would wait for all of it, and a process that dies
+ * loses nothing of what it wrote.
+ */
 const replace = async (path: string, text: string): Promise<void> => {
-  const file = await open(`${path}.new`, "w", 0o600)
-  try {
-    await file.writeFile(text)
-    await file.sync()
-  } finally {
-    await file.close()
-  }
+  await writeFile(`${path}.new`, text, { mode: 0o600 })
   await rename(`${path}.new`, path)
 }
 

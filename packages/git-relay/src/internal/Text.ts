@@ -8,10 +8,18 @@ export const lineCharactersMax = 400
 /** C0, DEL, C1, and what turns the direction of writing. */
 const unprintable = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]+/gu
 
-export const oneLine = (text: string, charactersMax: number = lineCharactersMax): string => {
+export const oneLine = (text: string, charactersMax: number = lineCharactersMax): string =>
   // It becomes part of a sentence, which has a full stop of its own.
-  const line = text.replace(unprintable, " ").replace(/ {2,}/gu, " ").trim().replace(/\.+$/u, "")
-  return line.length > charactersMax ? `${line.slice(0, charactersMax)}…` : line
+  clip(printable(text).replace(/ {2,}/gu, " ").trim().replace(/\.+$/u, ""), charactersMax)
+
+/** Spaces in the place of whatever does not show, or changes how others do. */
+export const printable = (text: string): string => text.toWellFormed().replace(unprintable, " ")
+
+/** Never in the middle of a character; that there was more is seen. */
+export const clip = (text: string, charactersMax: number): string => {
+  if (text.length <= charactersMax) return text
+  const cut = text.slice(0, charactersMax - 1)
+  return `${cut.isWellFormed() ? cut : cut.slice(0, -1)}…`
 }
 
 /** Bytes of a path as text: UTF-8 where it is, and what cannot be shown as `\xNN`. */
@@ -22,7 +30,7 @@ export const showPath = (latin1: string): string => {
     ? text
     : latin1.replace(/[\u0080-\u00ff]/gu, escape)
   const shown = readable.replace(unprintable, (run) => [...run].map(escape).join(""))
-  return shown.length > lineCharactersMax ? `${shown.slice(0, lineCharactersMax)}…` : shown
+  return clip(shown, lineCharactersMax)
 }
 
 const escape = (character: string): string => {
