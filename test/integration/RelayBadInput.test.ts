@@ -4,11 +4,16 @@
  */
 import { assert, it } from "@effect/vitest"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
-import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import {
+  type CloneRequest,
+  GitRelay,
+  RelayObserver,
+  type RelayProgress
+} from "@cogni/sandbox-git-relay/GitRelay"
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, Layer, Redacted, Tracer } from "effect"
 import { existsSync } from "node:fs"
 import { createServer } from "node:http"
 import * as GitOrigin from "../harness/GitOrigin.ts"
@@ -154,6 +159,39 @@ it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a relay, 
       assert.isTrue(other.received.every(({ authorization }) => authorization === undefined))
       assert.isTrue(origin.received.some(({ authorization }) => authorization !== undefined))
     }).pipe(Effect.scoped)
+  )
+
+  it.effect("a relay has its spans and says how it goes on, and the token is in none of it", () =>
+    Effect.gen(function* () {
+      const origin = yield* Origin
+      const { url } = yield* origin.make("bad/traced", files)
+      const spans: Array<Tracer.NativeSpan> = []
+      const told: Array<RelayProgress> = []
+      const tracer = Tracer.make({
+        span: (options) => {
+          const span = new Tracer.NativeSpan(options)
+          spans.push(span)
+          return span
+        }
+      })
+      const { delivery } = yield* lived(url, commit("traced.txt")).pipe(
+        Effect.withTracer(tracer),
+        Effect.provideService(RelayObserver, (progress) => Effect.sync(() => void told.push(progress)))
+      )
+      assert.strictEqual(delivery._tag, "Pushed")
+      for (const name of ["clone", "collect", "check", "push"])
+        assert.isTrue(
+          spans.some((span) => span.name === `GitRelay.${name}`),
+          name
+        )
+      assert.isTrue(told.some(({ operation, text }) => operation === "clone" && text.includes("%")))
+      const all = JSON.stringify([
+        told,
+        spans.map((span) => [span.name, [...span.attributes], span.events, span.status])
+      ])
+      for (const form of [token, Buffer.from(token).toString("base64"), encodeURIComponent(token)])
+        assert.notInclude(all, form)
+    })
   )
 
   it.effect("an empty repository, a base that is missing and a HEAD that names nothing say so", () =>

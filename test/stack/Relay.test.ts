@@ -9,6 +9,7 @@ import { join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as GitHubDouble from "../harness/GitHubDouble.ts"
 import * as GitOrigin from "../harness/GitOrigin.ts"
+import * as ProcessSampler from "../harness/ProcessSampler.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
 const token = "ghs_77_planted.for-the-whole-stack.0123456789abcdef"
@@ -121,6 +122,68 @@ it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a run on 
       assert.deepStrictEqual(yield* cli.leftovers, [])
       assert.deepStrictEqual(readdirSync(join(cli.stateDirectory, "relays")), [])
     })
+  )
+
+  it.effect("while it runs, and after, the token is nowhere but in the caller's own file", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { env, origin } = yield* Server
+      const { path, url } = yield* origin.make("acme/watched", files)
+      const planted = [{ name: "the token", secret: token }]
+      const forms = ProcessSampler.formsOf(planted)
+      const sampler = yield* ProcessSampler.acquire(planted)
+      // Looks for itself, too: what an agent could see, and what it writes goes where everything is looked at.
+      const look =
+        "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; git config --list --show-origin; ls -la .git"
+      const argv = [
+        "run",
+        "--repo",
+        url,
+        "--pr",
+        "--log-level",
+        "debug",
+        "--",
+        "bash",
+        "-c",
+        `${look}; echo x > x`
+      ]
+      const run = yield* cli.run(argv, {
+        env: { ...env, GIT_TRACE: "2", GIT_TRACE_CURL: "2", GIT_CURL_VERBOSE: "1" }
+      })
+      assert.strictEqual(run.code, 0, run.stderr)
+      // And where it fails: refused by the policy, and at the door.
+      const refused = yield* cli.run(["run", "--repo", url, "--", "bash", "-c", "echo > .gitlab-ci.yml"], {
+        env
+      })
+      assert.strictEqual(refused.code, 77)
+      origin.trouble = ({ path: asked }) =>
+        asked.includes("receive-pack") ? { _tag: "Status", status: 403 } : undefined
+      const shut = yield* cli.run(["run", "--repo", url, "--", "bash", "-c", "echo > y"], { env })
+      origin.trouble = () => undefined
+      assert.strictEqual(shut.code, 75, shut.stderr)
+
+      const { processes, programs, sightings } = yield* sampler.report
+      assert.deepStrictEqual(sightings, [])
+      assert.isAbove(processes, 20)
+      assert.isTrue(
+        programs.some((program) => program.includes("git-remote-http")),
+        programs.join(" ")
+      )
+      assert.deepStrictEqual(
+        ProcessSampler.inTexts(forms, {
+          stdout: run.stdout,
+          stderr: run.stderr + refused.stderr + shut.stderr
+        }),
+        []
+      )
+      // Mirrors, kept workspaces, states, records; and what arrived at the origin.
+      assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, join(cli.stateDirectory, "relays")), [])
+      assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, join(cli.stateDirectory, "mirrors")), [])
+      assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, join(cli.stateDirectory, "runs")), [])
+      assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, path), [])
+      for (const { runId } of json((yield* cli.run(["relay", "list", "-o", "json"])).stdout))
+        yield* cli.run(["relay", "drop", runId])
+    }).pipe(Effect.scoped)
   )
 
   it.effect("what the policy refuses is kept, and said with its remedy; retry and drop know it", () =>
