@@ -185,10 +185,10 @@ it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a relay, 
           name
         )
       assert.isTrue(told.some(({ operation, text }) => operation === "clone" && text.includes("%")))
-      const all = JSON.stringify([
-        told,
-        spans.map((span) => [span.name, [...span.attributes], span.events, span.status])
-      ])
+      const all = JSON.stringify(
+        [told, spans.map((span) => [span.name, [...span.attributes], span.events, span.status])],
+        (_, value: unknown) => (typeof value === "bigint" ? String(value) : value)
+      )
       for (const form of [token, Buffer.from(token).toString("base64"), encodeURIComponent(token)])
         assert.notInclude(all, form)
     })
