@@ -65,9 +65,17 @@ export const gitEnvironment = {
 
 /** What git of the tests printed; bounded. */
 export const git = (directory: string, ...argv: ReadonlyArray<string>): Effect.Effect<string> =>
+  gitWith({}, directory, ...argv)
+
+/** The same, with more in its environment. */
+export const gitWith = (
+  env: Readonly<Record<string, string>>,
+  directory: string,
+  ...argv: ReadonlyArray<string>
+): Effect.Effect<string> =>
   Effect.promise(() =>
     promisify(execFile)("git", ["-C", directory, "-c", "safe.directory=*", ...argv], {
-      env: gitEnvironment,
+      env: { ...gitEnvironment, ...env },
       timeout: 60_000,
       maxBuffer: 64 * 1024 ** 2
     })

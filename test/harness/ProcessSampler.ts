@@ -110,10 +110,7 @@ export const formsOf = (planted: ReadonlyArray<Planted>): ReadonlyArray<Form> =>
 const base64Core = (secret: string, before: number): string => {
   const bytes = Buffer.concat([Buffer.alloc(before), Buffer.from(secret)])
   const start = before === 0 ? 0 : before + 1
-  return bytes
-    .toString("base64")
-    .replace(/.=+$/u, "")
-    .slice(start)
+  return bytes.toString("base64").replace(/.=+$/u, "").slice(start)
 }
 
 /** Which of them are in a text, by the names of where it is from. */
@@ -165,15 +162,13 @@ export const inTree = (
 // -----------------------------------------------------------------------------
 
 interface Given {
-  readonly sampler: typeof import.meta.url
+  readonly sampler: string
   readonly forms: ReadonlyArray<Form>
   readonly port: MessagePort
 }
 
 /** Looking when this succeeds, until the scope closes. */
-export const acquire = (
-  planted: ReadonlyArray<Planted>
-): Effect.Effect<ProcessSampler, never, Scope.Scope> =>
+export const acquire = (planted: ReadonlyArray<Planted>): Effect.Effect<ProcessSampler, never, Scope.Scope> =>
   Effect.gen(function* () {
     const { port1: here, port2: port } = new MessageChannel()
     yield* Effect.acquireRelease(
@@ -194,7 +189,7 @@ export const acquire = (
     const report = Effect.callback<Report>((resume) => {
       const listener = (said: Report) => resume(Effect.succeed(said))
       here.once("message", listener)
-      here.postMessage("report")
+      here.postMessage("report", [])
       return Effect.sync(() => here.off("message", listener))
     }).pipe(
       Effect.timeoutOrElse({
@@ -212,8 +207,9 @@ export const acquire = (
 // -----------------------------------------------------------------------------
 
 interface Watched {
-  readonly since: number
-  readonly programs: Set<string>
+  /** When it was first seen as what it is. */
+  since: number
+  argv: Buffer
 }
 
 const buffer = Buffer.alloc(procBytesMax)
@@ -265,21 +261,20 @@ const makeWatch = (forms: ReadonlyArray<Form>) => {
 
   /** All of a young process, and of an old one where `whole`; its arguments always. */
   const look = (processId: number, now: number, whole: boolean) => {
-    let one = watched.get(processId)
-    if (one === undefined) {
-      one = { since: now, programs: new Set() }
-      watched.set(processId, one)
-      processes += 1
-    }
     const argv = read(`/proc/${processId}/cmdline`)
-    // A thread of the kernel has none.
-    if (argv.byteLength === 0 && now - one.since > youngMillis && !whole) return
-    const program = basename(argv.toString("latin1", 0, argv.indexOf(0) === -1 ? undefined : argv.indexOf(0)))
-    if (!one.programs.has(program)) {
-      one.programs.add(program)
+    const before = watched.get(processId)
+    if (before === undefined) processes += 1
+    const one = before ?? { since: now, argv: Buffer.alloc(0) }
+    watched.set(processId, one)
+    const end = argv.indexOf(0)
+    const program = basename(argv.toString("latin1", 0, end === -1 ? undefined : end))
+    if (!argv.equals(one.argv)) {
+      // It has become another program, which is young.
+      one.argv = Buffer.from(argv)
+      one.since = now
       programs.add(program)
+      search(processId, program, "argv", argv)
     }
-    search(processId, program, "argv", argv)
     if (!whole && now - one.since > youngMillis) return
     search(processId, program, "environment", read(`/proc/${processId}/environ`))
     search(processId, program, "descriptor", descriptorsOf(processId))
@@ -303,6 +298,10 @@ const makeWatch = (forms: ReadonlyArray<Form>) => {
   })
   return { look, sweep, answer }
 }
+
+/** Threads have numbers too, and are nobody. */
+const isProcess = (processId: number): boolean =>
+  read(`/proc/${processId}/status`).includes(`\nTgid:\t${processId}\n`)
 
 /** The number that was given out last: who is new is between this and what it was before. */
 const lastProcessId = (): number => {
@@ -331,7 +330,7 @@ const watchForever = ({ forms, port }: Given): never => {
       const now = lastProcessId()
       if (now !== last && now - last < newMax && now > last)
         for (let processId = last + 1; processId <= now; processId += 1)
-          watch.look(processId, performance.now(), false)
+          if (isProcess(processId)) watch.look(processId, performance.now(), false)
       last = now
     } while (performance.now() - began < sweepMillis)
   }

@@ -365,6 +365,31 @@ it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a relay, 
     })
   )
 
+  it.effect("submodules and LFS pointers that are there already stay as they are", () =>
+    Effect.gen(function* () {
+      const origin = yield* Origin
+      const pointer = `version https://git-lfs.github.com/spec/v1\noid sha256:${"a".repeat(64)}\nsize 12\n`
+      const { path, url } = yield* origin.make("bad/submodule", {
+        ...files,
+        "big.bin": pointer,
+        ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n",
+        ".gitmodules": '[submodule "sub"]\n\tpath = sub\n\turl = https://git.example.com/sub.git\n'
+      })
+      const main = yield* GitOrigin.branchAt(path, "main")
+      const index = { GIT_INDEX_FILE: `${path}/seed-index` }
+      yield* GitOrigin.gitWith(index, path, "read-tree", "main")
+      yield* GitOrigin.gitWith(index, path, "update-index", "--add", "--cacheinfo", `160000,${main},sub`)
+      const tree = yield* GitOrigin.gitWith(index, path, "write-tree")
+      const linked = yield* GitOrigin.git(path, "commit-tree", tree, "-p", "main", "-m", "a submodule")
+      yield* GitOrigin.git(path, "update-ref", "refs/heads/main", linked)
+      const moved = yield* lived(url, "git mv big.bin other.bin; git commit -qm moved")
+      if (moved.delivery._tag !== "Pushed") return assert.fail(failed(moved.delivery).message)
+      const changed = yield* lived(url, "echo '[x]' >> .gitmodules; git commit -qam modules")
+      assert.include(failed(changed.delivery).message, "submodule")
+      yield* (yield* GitRelay).discard(changed.runId)
+    })
+  )
+
   it.effect("more than may be changed is refused by name, and waits", () =>
     Effect.gen(function* () {
       const origin = yield* Origin

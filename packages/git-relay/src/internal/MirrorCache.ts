@@ -69,9 +69,10 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
     const into = Repository.refs.base
     const fetch = Origin.fetch(origin, { gitDirectory: mirror, source: what.source, depth: what.depth, into })
     yield* fetch.pipe(
-      // What is broken on this disk is no fault of the origin's: once more, from nothing.
+      // What is broken on this disk, or has grown too large here, is no fault of the origin's: once more, from nothing.
       Effect.catchIf(
-        (error) => error._tag === "OriginUnavailable" && error.fault === "other",
+        (error) =>
+          error._tag === "OriginUnavailable" && (error.fault === "other" || error.fault === "unsupported"),
         () => Effect.andThen(fresh, fetch)
       )
     )

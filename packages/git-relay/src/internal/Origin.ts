@@ -108,8 +108,13 @@ export const fetch = Effect.fnUntraced(function* (
       `+${what.source}:${what.into}`
     ]
   })
-  const answer = yield* Effect.raceFirst(fetched, overfull(what.gitDirectory, options.cloneBytesMax))
+  const withinBounds = held(what.gitDirectory, options.cloneBytesMax)
+  const answer = yield* Effect.raceFirst(
+    fetched,
+    withinBounds.pipe(Effect.andThen(Effect.sleep(`${measureMillis} millis`)), Effect.forever)
+  )
   if (answer.exitCode !== 0) return yield* OriginAnswers.faultOf(redact(meant(answer.stderr)))
+  yield* withinBounds
 })
 
 /** One commit to one branch, if that still stands where it is expected (`""`: nowhere). */
@@ -150,18 +155,21 @@ export const push = Effect.fnUntraced(function* (
 // -----------------------------------------------------------------------------
 
 /** git itself takes whatever comes. Fails when more has come than may. */
-const overfull = (gitDirectory: string, bytesMax: number) => {
-  const measured = attempt(gitDirectory, () => packedBytes(gitDirectory))
-  return Effect.gen(function* () {
-    while ((yield* measured) <= bytesMax) yield* Effect.sleep(`${measureMillis} millis`)
-    return yield* new OriginUnavailable({
-      fault: "unsupported",
-      detail: `sends more than ${bytesMax} bytes`,
-      remedy: "Ask for less history (--depth), or allow more (limits.cloneBytesMax)",
-      isRetryable: false
-    })
-  })
-}
+const held = (gitDirectory: string, bytesMax: number) =>
+  Effect.flatMap(
+    attempt(gitDirectory, () => packedBytes(gitDirectory)),
+    (bytes) =>
+      bytes <= bytesMax
+        ? Effect.void
+        : Effect.fail(
+            new OriginUnavailable({
+              fault: "unsupported",
+              detail: `sends more than ${bytesMax} bytes`,
+              remedy: "Ask for less history (--depth), or allow more (limits.cloneBytesMax)",
+              isRetryable: false
+            })
+          )
+  )
 
 /** Without progress: what is wrong is in lines that say so. */
 const meant = (stderr: string): string => {
