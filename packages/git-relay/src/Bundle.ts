@@ -70,11 +70,10 @@ export const makeReader = (expected: BundleExpectation): HeaderReader => {
       const blank = so.indexOf("\n\n")
       const end = blank === -1 ? -1 : blank + 2
       if (end === -1 || end > headerBytesMax) {
+        if (!beginsWell(so, expected)) return Result.fail("it is no git bundle")
         return length > headerBytesMax
           ? Result.fail(`its header is longer than ${headerBytesMax} bytes`)
-          : beginsWell(so, expected)
-            ? undefined
-            : Result.fail("it is no git bundle")
+          : undefined
       }
       if (length < end + packHeaderBytes) return undefined
       return Result.flatMap(headerOf(so.subarray(0, end - 1), expected), (tip) =>

@@ -1,0 +1,81 @@
+/**
+ * What was typed about a repository, and what is asked of the relay for it.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import * as RepoPlan from "@cogni/sandbox-cli/RepoPlan"
+import { Result } from "effect"
+
+const runId = RunId.RunId.make("run-000000000001")
+const of = (flags: Partial<RepoPlan.RepoFlags> & { readonly workspace?: string }) =>
+  RepoPlan.make({ ...RepoPlan.noRepoFlags, ...flags }, runId)
+const planned = (flags: Parameters<typeof of>[0]) => {
+  const plan = of(flags)
+  return Result.isSuccess(plan) ? plan.success?.request : assert.fail(plan.failure.message)
+}
+const url = "https://github.com/acme/app"
+
+describe("RepoPlan", () => {
+  it("without --repo there is none", () => {
+    assert.deepStrictEqual(of({}), Result.succeed(undefined) as never)
+  })
+
+  it("pushes, and commits what is left, unless told otherwise", () => {
+    assert.deepStrictEqual(planned({ repo: url }) as unknown, {
+      runId,
+      url,
+      deliver: "push",
+      commitLeftovers: "Changes that the agent left uncommitted"
+    })
+    assert.deepStrictEqual(
+      planned({ repo: url, base: "release/1", branch: "fix", depth: 3, pr: true, noCommit: true }) as unknown,
+      {
+        runId,
+        url,
+        baseBranch: "release/1",
+        branch: "sandbox/fix",
+        depth: 3,
+        createPr: true,
+        deliver: "push",
+        commitLeftovers: undefined
+      }
+    )
+    assert.strictEqual(planned({ repo: url, patch: "/tmp/x" })?.deliver, "patch")
+    assert.strictEqual(planned({ repo: url, branch: "sandbox/fix" })?.branch, "sandbox/fix")
+    assert.strictEqual(planned({ repo: url, commitMessage: "left" })?.commitLeftovers, "left")
+  })
+
+  it("a path is one of this host, made absolute", () => {
+    assert.strictEqual(planned({ repo: "." })?.url, process.cwd())
+    assert.strictEqual(planned({ repo: "/srv/app.git" })?.url, "/srv/app.git")
+    assert.strictEqual(planned({ repo: "./a:b" })?.url, `${process.cwd()}/a:b`)
+  })
+
+  const refusals: ReadonlyArray<readonly [Parameters<typeof of>[0], string]> = [
+    [{ base: "main" }, "--base says nothing without --repo"],
+    [{ push: true }, "--push says nothing"],
+    [{ pr: true }, "--pr says nothing"],
+    [{ noCommit: true }, "--no-commit says nothing"],
+    [{ repo: url, workspace: "/w" }, "--workspace"],
+    [{ repo: url, patch: "/p", pr: true }, "--patch excludes --pr"],
+    [{ repo: url, patch: "/p", push: true }, "--patch excludes --push"],
+    [{ repo: url, noCommit: true, commitMessage: "x" }, "--no-commit excludes"],
+    [{ repo: "git@github.com:acme/app" }, "ssh"],
+    [{ repo: "ssh://git@github.com/acme/app" }, "no https URL"],
+    [{ repo: "https://token@github.com/acme/app" }, "no https URL"],
+    [{ repo: "ext::sh -c id" }, "ssh"],
+    [{ repo: "/srv/app", pr: true }, "no pull requests"],
+    [{ repo: url, base: "-x" }, "no plain branch name"],
+    [{ repo: url, branch: "../main" }, "no branch that a run may have"],
+    [{ repo: url, branch: "sandbox/a;b" }, "no branch that a run may have"]
+  ]
+  it.each(refusals)("%j is refused", (flags, why) => {
+    const plan = of(flags)
+    assert.isTrue(Result.isFailure(plan))
+    if (Result.isFailure(plan)) {
+      assert.include(plan.failure.message, why)
+      assert.strictEqual(plan.failure.exit, "usage")
+      assert.isNotEmpty(plan.failure.remedy)
+    }
+  })
+})

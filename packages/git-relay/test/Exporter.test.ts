@@ -1,0 +1,142 @@
+/**
+ * The containers that open an agent's repository, written out: a change of them is a change here.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as Exporter from "@cogni/sandbox-git-relay/Exporter"
+import { CommitId } from "@cogni/sandbox-git-relay/Refs"
+import { Schema } from "effect"
+
+const baseCommit = CommitId.make("a".repeat(40))
+const request: Exporter.ExportRequest = {
+  runId: RunId.make("run-000000000001"),
+  image: "cogni/runtime:1",
+  user: { userId: 1000, groupId: 1000 },
+  workspacePath: "/relays/run-000000000001/workspace",
+  runtimeSecondsMax: 120
+}
+const common = {
+  runId: "run-000000000001",
+  role: "relay",
+  image: "cogni/runtime:1",
+  user: { userId: 1000, groupId: 1000 },
+  network: { mode: "none" },
+  limits: {
+    memoryBytesMax: 1_073_741_824,
+    processesMax: 64,
+    cpusMax: 2,
+    temporaryBytesMax: 67_108_864,
+    filesOpenMax: 1024,
+    workspaceBytesMax: 268_435_456,
+    runtimeSecondsMax: 120
+  }
+}
+const environment = {
+  GIT_ATTR_NOSYSTEM: "1",
+  GIT_CONFIG_COUNT: "1",
+  GIT_CONFIG_GLOBAL: "/dev/null",
+  GIT_CONFIG_KEY_0: "safe.directory",
+  GIT_CONFIG_NOSYSTEM: "1",
+  GIT_CONFIG_VALUE_0: "*",
+  GIT_NO_LAZY_FETCH: "1",
+  GIT_NO_REPLACE_OBJECTS: "1",
+  GIT_TERMINAL_PROMPT: "0",
+  HOME: "/nonexistent",
+  LC_ALL: "C",
+  PATH: "/usr/local/bin:/usr/bin:/bin"
+}
+const quiet = [
+  "core.fsmonitor=false",
+  "core.hooksPath=/dev/null",
+  "core.commitGraph=false",
+  "core.pager=cat",
+  "pack.threads=1",
+  "pack.compression=0",
+  "core.bigFileThreshold=256k"
+].flatMap((value) => ["-c", value])
+const workspace = (readOnly: boolean) => ({
+  type: "directory",
+  source: "/relays/run-000000000001/workspace",
+  target: "/workspace",
+  readOnly
+})
+
+describe("Exporter", () => {
+  it("the container that exports is exactly this", () => {
+    const what = { ref: "refs/heads/sandbox/run-000000000001", baseCommit, objectFormat: "sha1" } as const
+    assert.deepStrictEqual(Exporter.bundleSpec(request, what) as object, {
+      ...common,
+      env: { ...environment, GIT_OPTIONAL_LOCKS: "0" },
+      mounts: [workspace(true)],
+      argv: [
+        "git",
+        "--git-dir=/workspace/repo/.git",
+        "--work-tree=/var/empty",
+        ...quiet,
+        ..."bundle create --quiet --version=2 - refs/heads/sandbox/run-000000000001".split(" "),
+        `^${baseCommit}`
+      ]
+    })
+    const { argv } = Exporter.bundleSpec(request, { ...what, objectFormat: "sha256" })
+    assert.include(argv, "--version=3")
+  })
+
+  it("the one that commits what is left is exactly this", () => {
+    assert.deepStrictEqual(Exporter.leftoversSpec(request, "-x; $(id)") as object, {
+      ...common,
+      env: environment,
+      mounts: [workspace(false)],
+      argv: ["/usr/local/bin/cogni-repo", "--commit", "-x; $(id)"]
+    })
+  })
+
+  it("the one that applies patches is exactly this", () => {
+    const patches = { path: "/relays/run-000000000001/patches", names: ["0001.patch", "0002.patch"] }
+    assert.deepStrictEqual(Exporter.applySpec(request, patches) as object, {
+      ...common,
+      env: environment,
+      mounts: [
+        workspace(false),
+        {
+          type: "directory",
+          source: "/relays/run-000000000001/patches",
+          target: "/patches",
+          readOnly: true
+        }
+      ],
+      argv: [
+        "git",
+        "-C",
+        "/workspace/repo",
+        ...quiet,
+        ..."am --quiet --keep-non-patch --committer-date-is-author-date --no-gpg-sign --".split(" "),
+        "/patches/0001.patch",
+        "/patches/0002.patch"
+      ]
+    })
+  })
+
+  it.prop(
+    "whatever is asked, there is no network, no further mount and nobody's environment",
+    [Schema.String, Schema.String, Schema.String],
+    ([image, workspacePath, message]) => {
+      const asked = { ...request, image, workspacePath }
+      const specs = [
+        Exporter.bundleSpec(asked, { ref: "HEAD", baseCommit, objectFormat: "sha1" }),
+        Exporter.leftoversSpec(asked, message),
+        Exporter.applySpec(asked, { path: "/patches-of-the-host", names: [] })
+      ]
+      for (const { env, mounts, network, role, user } of specs) {
+        assert.deepStrictEqual(network, { mode: "none" })
+        assert.strictEqual(role, "relay")
+        assert.deepStrictEqual(user, asked.user)
+        assert.deepStrictEqual(
+          { ...env, GIT_OPTIONAL_LOCKS: "0" },
+          { ...environment, GIT_OPTIONAL_LOCKS: "0" }
+        )
+        assert.isTrue(mounts.every(({ source }) => [workspacePath, "/patches-of-the-host"].includes(source)))
+      }
+      assert.isTrue(specs[0]!.mounts.every(({ readOnly }) => readOnly))
+    }
+  )
+})

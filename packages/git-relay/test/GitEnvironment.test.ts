@@ -1,0 +1,125 @@
+/**
+ * All that a git of the host is started with, written out: a change of it is a change here.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as GitEnvironment from "@cogni/sandbox-git-relay/GitEnvironment"
+import { Schema } from "effect"
+
+const Command = Schema.Struct({
+  argv: Schema.Array(Schema.String),
+  gitDirectory: Schema.optionalKey(Schema.String),
+  workTree: Schema.optionalKey(Schema.String),
+  transport: Schema.optionalKey(Schema.Literals(["https", "http", "file", "none"])),
+  credentialServer: Schema.optionalKey(Schema.String),
+  configurationPath: Schema.optionalKey(Schema.String),
+  network: Schema.optionalKey(
+    Schema.Struct({
+      proxyUrl: Schema.optionalKey(Schema.String),
+      caFile: Schema.optionalKey(Schema.String),
+      noProxy: Schema.optionalKey(Schema.String)
+    })
+  )
+})
+
+/** The values of `-c`, in order, up to the subcommand. */
+const configured = (argv: ReadonlyArray<string>, own: number): ReadonlyArray<string> =>
+  argv.slice(0, argv.length - own).filter((_, index) => argv[index - 1] === "-c")
+
+describe("GitEnvironment", () => {
+  it("is exactly this", () => {
+    assert.deepStrictEqual(GitEnvironment.environment, {
+      GIT_ALLOC_LIMIT: "512m",
+      GIT_ASKPASS: "/bin/false",
+      GIT_ATTR_NOSYSTEM: "1",
+      GIT_CONFIG_GLOBAL: "/dev/null",
+      GIT_CONFIG_NOSYSTEM: "1",
+      GIT_CONFIG_SYSTEM: "/dev/null",
+      GIT_EDITOR: "/bin/false",
+      GIT_NO_LAZY_FETCH: "1",
+      GIT_NO_REPLACE_OBJECTS: "1",
+      GIT_OPTIONAL_LOCKS: "0",
+      GIT_PAGER: "cat",
+      GIT_PROTOCOL_FROM_USER: "0",
+      GIT_SSH_COMMAND: "/bin/false",
+      GIT_TERMINAL_PROMPT: "0",
+      HOME: "/nonexistent",
+      LC_ALL: "C",
+      PATH: "/usr/local/bin:/usr/bin:/bin",
+      SSH_ASKPASS: "/bin/false",
+      XDG_CONFIG_HOME: "/nonexistent"
+    })
+  })
+
+  it("says exactly this to git, and then what is asked", () => {
+    assert.deepStrictEqual(
+      GitEnvironment.argumentsOf({
+        argv: ["ls-remote", "--", "https://git.example.com/a/b"],
+        gitDirectory: "/relay/relay.git",
+        workTree: "/relay/workspace/repo",
+        transport: "https",
+        credentialServer: "https://git.example.com",
+        network: { proxyUrl: "http://proxy.example:3128", caFile: "/etc/ca.pem" }
+      }),
+      [
+        "--no-pager",
+        "--git-dir=/relay/relay.git",
+        "--work-tree=/relay/workspace/repo",
+        ...[
+          "checkout.workers=0",
+          "core.askPass=",
+          "core.attributesFile=/dev/null",
+          "core.commitGraph=false",
+          "core.excludesFile=/dev/null",
+          "core.fsmonitor=false",
+          "core.hooksPath=/dev/null",
+          "core.multiPackIndex=false",
+          "core.symlinks=true",
+          "credential.helper=",
+          "fetch.fsckObjects=true",
+          "fetch.unpackLimit=1",
+          "gc.auto=0",
+          "http.followRedirects=false",
+          "maintenance.auto=false",
+          "pack.threads=1",
+          "protocol.allow=never",
+          "push.followTags=false",
+          "push.gpgSign=false",
+          "push.recurseSubmodules=no",
+          "submodule.recurse=false",
+          "protocol.https.allow=always",
+          'credential.https://git.example.com.helper=!f() { test "$1" = get && cat <&3; }; f',
+          "http.proxy=http://proxy.example:3128",
+          "http.sslCAInfo=/etc/ca.pem"
+        ].flatMap((value) => ["-c", value]),
+        ..."ls-remote -- https://git.example.com/a/b".split(" ")
+      ]
+    )
+  })
+
+  it.prop("nothing that is asked opens what is shut", [Command], ([command]) => {
+    const argv = GitEnvironment.argumentsOf(command)
+    const values = configured(argv, command.argv.length)
+    const guards = Object.entries(GitEnvironment.configuration).map(([name, value]) => `${name}=${value}`)
+    assert.deepStrictEqual(values.slice(0, guards.length), guards)
+    // After them, one transport, one helper for one server, and what of the network was said.
+    const after = values
+      .slice(guards.length)
+      .filter((value) => !/^(?:http\.proxy|http\.sslCAInfo)=/u.test(value))
+    const { credentialServer, transport = "none" } = command
+    assert.deepStrictEqual(after, [
+      ...(transport === "none" ? [] : [`protocol.${transport}.allow=always`]),
+      ...(credentialServer === undefined
+        ? []
+        : [`credential.${credentialServer}.helper=${GitEnvironment.credentialHelper}`])
+    ])
+    assert.deepStrictEqual(argv.slice(argv.length - command.argv.length), command.argv)
+  })
+
+  it.prop("of the environment, only two things can be otherwise", [Command], ([command]) => {
+    const { GIT_CONFIG_GLOBAL, no_proxy, ...rest } = GitEnvironment.environmentOf(command)
+    const { GIT_CONFIG_GLOBAL: none, ...always } = GitEnvironment.environment
+    assert.deepStrictEqual(rest, always)
+    assert.strictEqual(GIT_CONFIG_GLOBAL, command.configurationPath ?? none)
+    assert.strictEqual(no_proxy, command.network?.noProxy)
+  })
+})

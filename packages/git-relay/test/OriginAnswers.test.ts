@@ -1,0 +1,107 @@
+/**
+ * What origins say, in the words of git 2.39, and what it means.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as OriginAnswers from "@cogni/sandbox-git-relay/OriginAnswers"
+import { Result } from "effect"
+
+const a = "a".repeat(40)
+const b = "b".repeat(40)
+
+describe("OriginAnswers", () => {
+  it("reads what an origin has", () => {
+    const told = OriginAnswers.parseAdvertised(
+      `ref: refs/heads/trunk\tHEAD\n${a}\tHEAD\n${b}\trefs/heads/release/1\nwarning: x\n`
+    )
+    assert.strictEqual(told.headBranch, "trunk")
+    assert.strictEqual(told.objectFormat, "sha1")
+    assert.deepStrictEqual(
+      OriginAnswers.baseOf(told, undefined) as unknown,
+      Result.succeed({ branch: "trunk", commit: a })
+    )
+    assert.deepStrictEqual(
+      OriginAnswers.baseOf(told, "release/1") as unknown,
+      Result.succeed({ branch: "release/1", commit: b })
+    )
+    const missing = OriginAnswers.baseOf(told, "nope")
+    assert.isTrue(Result.isFailure(missing) && missing.failure.fault === "base_missing")
+  })
+
+  it("an empty one, and one whose HEAD is nowhere, are told apart as far as they can be", () => {
+    const faultOf = (stdout: string, asked?: string) => {
+      const answer = OriginAnswers.baseOf(OriginAnswers.parseAdvertised(stdout), asked)
+      return Result.isFailure(answer) ? answer.failure.fault : undefined
+    }
+    assert.strictEqual(faultOf(""), "empty")
+    assert.strictEqual(faultOf("", "main"), "base_missing")
+    assert.strictEqual(faultOf(`${a}\tHEAD\n`), "base_unnamed")
+  })
+
+  it("SHA-256 is seen by its length", () => {
+    assert.strictEqual(OriginAnswers.parseAdvertised(`${"c".repeat(64)}\tHEAD\n`).objectFormat, "sha256")
+  })
+
+  const faults: ReadonlyArray<readonly [string, string, boolean]> = [
+    ["fatal: unable to access 'https://x/': Could not resolve host: x", "unknown_host", true],
+    ["fatal: unable to access 'https://x/': SSL certificate problem: self-signed certificate", "tls", false],
+    [
+      "fatal: unable to access 'https://x/': gnutls_handshake() failed: An unexpected TLS packet",
+      "tls",
+      false
+    ],
+    ["fatal: unable to access 'https://x/': The requested URL returned error: 301", "redirected", false],
+    ["fatal: Authentication failed for 'https://x/'", "unauthorized", false],
+    ["fatal: could not read Username for 'https://x': terminal prompts disabled", "unauthorized", false],
+    ["fatal: unable to access 'https://x/': The requested URL returned error: 403", "forbidden", false],
+    ["remote: Write access to repository not granted.; returned error: 403", "forbidden", false],
+    ["fatal: repository 'https://x/a/b/' not found", "not_found", false],
+    ["fatal: '/nowhere' does not appear to be a git repository", "not_found", false],
+    ["fatal: detected dubious ownership in repository at '/srv/x'", "unsupported", false],
+    [
+      "fatal: unable to access 'http://x/': Failed to connect to x port 9 after 0 ms: Connection refused",
+      "unreachable",
+      true
+    ],
+    ["fatal: unable to access 'https://x/': The requested URL returned error: 503", "unreachable", true],
+    ["error: RPC failed; curl 56 Recv failure: Connection reset by peer", "unreachable", true],
+    ["something that nobody has heard of", "other", false],
+    ["", "other", false]
+  ]
+  it.each(faults)("%j", (said, fault, isRetryable) => {
+    const error = OriginAnswers.faultOf(said)
+    assert.strictEqual(error.fault, fault)
+    assert.strictEqual(error.isRetryable, isRetryable)
+    assert.include(error.message, said)
+    assert.isNotEmpty(error.remedy)
+  })
+
+  const pushes: ReadonlyArray<readonly [string, string]> = [
+    ["[remote rejected] (shallow update not allowed)", "base_vanished"],
+    ["[rejected] (stale info)", "raced"],
+    ["[remote rejected] (cannot lock ref 'refs/heads/sandbox/x': reference already exists)", "raced"],
+    ["remote: error: GH006: Protected branch update failed for refs/heads/sandbox/x.", "branch_protected"],
+    ["remote: error: GH013: Repository rule violations found for refs/heads/sandbox/x.", "branch_protected"],
+    ["[remote rejected] (pre-receive hook declined)", "rejected"],
+    ["fatal: unable to access 'https://x/': The requested URL returned error: 403", "forbidden"],
+    ["fatal: Authentication failed for 'https://x/'", "unauthorized"],
+    ["send-pack: unexpected disconnect while reading sideband packet", "unreachable"],
+    ["git push took more than 900 s", "timeout"]
+  ]
+  it.each(pushes)("pushing: %s", (said, fault) =>
+    assert.strictEqual(OriginAnswers.pushFaultOf(said).fault, fault)
+  )
+
+  it("reads what came of one reference, whatever stands around it", () => {
+    const branch = "sandbox/run-000000000001"
+    const stdout = `To https://x/\n*\t${a}:refs/heads/${branch}\t[new branch]\nDone\n`
+    assert.deepStrictEqual(OriginAnswers.parsePush(stdout, branch), { flag: "*", summary: "[new branch]" })
+    assert.strictEqual(OriginAnswers.parsePush(`!\t${a}:refs/heads/other\t[rejected]\n`, branch), undefined)
+    assert.strictEqual(OriginAnswers.parsePush("", branch), undefined)
+  })
+
+  it("speaks one way to each kind of origin", () => {
+    assert.strictEqual(OriginAnswers.transportOf("https://x/a"), "https")
+    assert.strictEqual(OriginAnswers.transportOf("http://127.0.0.1/a"), "http")
+    assert.strictEqual(OriginAnswers.transportOf("/srv/a"), "file")
+  })
+})
