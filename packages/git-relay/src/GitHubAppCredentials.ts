@@ -6,13 +6,13 @@
  *
  * @see {@link https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app}
  */
-import { Duration, Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Redacted } from "effect"
 import * as CredentialUse from "./CredentialUse.ts"
 import { type CredentialRequest, GitCredentials } from "./GitCredentials.ts"
 import { CredentialsUnavailable } from "./GitRelayError.ts"
 import { apiUrlOf } from "./GitHubPullRequests.ts"
 import * as ForgeAnswers from "./internal/ForgeAnswers.ts"
-import { oneLine } from "./internal/Text.ts"
+import * as GitHubClient from "./internal/GitHubClient.ts"
 import { repositoryOf, serverOf } from "./Refs.ts"
 
 // -----------------------------------------------------------------------------
@@ -45,40 +45,40 @@ export const permissions = {
 /** @category constructors */
 export const make = (options: GitHubAppOptions): GitCredentials["Service"] => {
   const server = serverOf(options.server ?? "https://github.com")
-  const mint = async ({ purpose, url }: CredentialRequest): Promise<string> => {
-    const [{ createAppAuth }, { Octokit }] = await Promise.all([
-      import("@octokit/auth-app"),
-      import("@octokit/rest")
-    ])
-    const silent = () => undefined
-    const client = new Octokit({
-      authStrategy: createAppAuth,
-      auth: { appId: options.appId, privateKey: CredentialUse.privateKey(options.privateKey) },
-      baseUrl: apiUrlOf(url, options),
-      userAgent: "cogni-sandbox",
-      log: { debug: silent, info: silent, warn: silent, error: silent },
-      request: { fetch: ForgeAnswers.boundedFetch }
-    })
-    const [owner = "", repo = ""] = repositoryOf(url).split("/")
-    const installationId =
-      options.installationId ?? (await client.rest.apps.getRepoInstallation({ owner, repo })).data.id
-    const { data } = await client.rest.apps.createInstallationAccessToken({
-      installation_id: installationId,
-      repositories: [repo],
-      permissions: permissions[purpose]
-    })
-    if (typeof data.token !== "string" || data.token === "") throw new Error("the answer holds no token")
-    return data.token
-  }
+  const mint = ({ purpose, url }: CredentialRequest) =>
+    Effect.gen(function* () {
+      const [owner = "", repo = "", ...rest] = repositoryOf(url).split("/")
+      if (repo === "" || rest.length > 0) {
+        return yield* Effect.fail({
+          status: undefined,
+          detail: "the origin's path is not OWNER/NAME, as GitHub has it",
+          remedy: "Check the URL",
+          isRetryable: false
+        })
+      }
+      return yield* ForgeAnswers.asked(undefined, async (asking) => {
+        const { createAppAuth } = await import("@octokit/auth-app")
+        const auth = { appId: options.appId, privateKey: CredentialUse.privateKey(options.privateKey) }
+        const client = await GitHubClient.make({
+          apiUrl: apiUrlOf(url, options),
+          asking,
+          auth: { authStrategy: createAppAuth, auth }
+        })
+        const installationId =
+          options.installationId ?? (await client.rest.apps.getRepoInstallation({ owner, repo })).data.id
+        const { data } = await client.rest.apps.createInstallationAccessToken({
+          installation_id: installationId,
+          repositories: [repo],
+          permissions: permissions[purpose]
+        })
+        if (typeof data.token !== "string" || data.token === "") throw new Error("the answer holds no token")
+        return data.token
+      })
+    }).pipe(Effect.mapError(unavailable))
   return GitCredentials.of({
     get: Effect.fn("GitHubAppCredentials.get")(function* (request: CredentialRequest) {
       if (serverOf(request.url) !== server) return undefined
-      const token = yield* Effect.tryPromise({ try: () => mint(request), catch: unavailable }).pipe(
-        Effect.timeoutOrElse({
-          duration: Duration.seconds(ForgeAnswers.operationSecondsMax),
-          orElse: () => Effect.fail(unavailable(new Error("GitHub did not answer in time")))
-        })
-      )
+      const token = yield* ForgeAnswers.inTime(mint(request), unavailable)
       return { username: "x-access-token", password: Redacted.make(token) }
     })
   })
@@ -92,10 +92,20 @@ export const layer = (options: GitHubAppOptions): Layer.Layer<GitCredentials> =>
 // internal
 // -----------------------------------------------------------------------------
 
-/** What is thrown names requests and statuses; the key and the tokens are in none of it. */
-const unavailable = (thrown: unknown) =>
+const rights = "Check that the App is installed on the repository, with the rights it needs"
+
+/** By what was answered; without an answer that helps, the key is as likely to be wrong as anything else. */
+const remedies: Readonly<Record<string, string>> = {
+  401: "Check the App's id and key, and the clock of this host",
+  403: rights,
+  404: rights,
+  410: rights,
+  422: rights
+}
+
+const unavailable = ({ detail, isRetryable, remedy, status }: ForgeAnswers.Refusal) =>
   new CredentialsUnavailable({
-    detail: `GitHub gives the App no token: ${oneLine(thrown instanceof Error ? thrown.message : String(thrown))}`,
-    remedy: "Check the App's id and key, and that it is installed on the repository with the rights it needs",
-    isRetryable: false
+    detail: `GitHub gives the App no token: ${detail}`,
+    remedy: isRetryable ? remedy : (remedies[String(status)] ?? `${remedy}, and the App's id and key`),
+    isRetryable
   })

@@ -8,9 +8,10 @@
  */
 import { Effect, Layer, Schema } from "effect"
 import * as CredentialUse from "./CredentialUse.ts"
-import { type GitCredential, GitCredentials } from "./GitCredentials.ts"
+import { GitCredentials } from "./GitCredentials.ts"
 import { type CredentialsUnavailable, PullRequestFailed } from "./GitRelayError.ts"
 import * as ForgeAnswers from "./internal/ForgeAnswers.ts"
+import * as GitHubClient from "./internal/GitHubClient.ts"
 import { PullRequests, type PullRequestTarget } from "./PullRequests.ts"
 import { repositoryOf, serverOf } from "./Refs.ts"
 
@@ -25,15 +26,6 @@ export interface GitHubOptions {
 }
 
 const PullRequest = Schema.Struct({ number: Schema.Int, html_url: ForgeAnswers.PageUrl })
-
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-const retriesMax = 2
-
-/** What GitHub asks one to wait is waited for up to here, once. */
-const retryAfterSecondsMax = 20
 
 // -----------------------------------------------------------------------------
 // converting
@@ -56,7 +48,10 @@ export const make = Effect.fnUntraced(function* (options: GitHubOptions = {}) {
 
   const ask = <A>(
     { url }: PullRequestTarget,
-    use: (client: Client, repository: { readonly owner: string; readonly repo: string }) => Promise<A>
+    use: (
+      client: GitHubClient.GitHubClient,
+      repository: { readonly owner: string; readonly repo: string }
+    ) => Promise<A>
   ): Effect.Effect<A, PullRequestFailed> =>
     Effect.gen(function* () {
       const credential = yield* credentials
@@ -70,8 +65,10 @@ export const make = Effect.fnUntraced(function* (options: GitHubOptions = {}) {
           isRetryable: false
         })
       }
-      const client = yield* Effect.promise(() => clientFor(apiUrlOf(url, options), credential))
-      return yield* ForgeAnswers.asked(credential, () => use(client, { owner, repo }))
+      const auth = credential === undefined ? {} : { auth: CredentialUse.apiToken(credential) }
+      return yield* ForgeAnswers.asked(credential, async (asking) =>
+        use(await GitHubClient.make({ apiUrl: apiUrlOf(url, options), asking, auth }), { owner, repo })
+      ).pipe(Effect.mapError(ForgeAnswers.failed))
     })
 
   return PullRequests.of({
@@ -83,7 +80,7 @@ export const make = Effect.fnUntraced(function* (options: GitHubOptions = {}) {
       })
       const [first] = yield* ForgeAnswers.decoded(Schema.Array(PullRequest), found)
       return first === undefined ? undefined : { number: first.number, url: first.html_url }
-    }),
+    }, inTime),
     create: Effect.fn("GitHubPullRequests.create")(function* (target, { body, draft, title }) {
       const { baseBranch: base, branch: head } = target
       const opened = (asDraft: boolean) =>
@@ -100,7 +97,7 @@ export const make = Effect.fnUntraced(function* (options: GitHubOptions = {}) {
       )
       const { html_url: url, number } = yield* ForgeAnswers.decoded(PullRequest, made)
       return { number, url }
-    })
+    }, inTime)
   })
 })
 
@@ -112,28 +109,8 @@ export const layer = (options?: GitHubOptions): Layer.Layer<PullRequests, never,
 // internal
 // -----------------------------------------------------------------------------
 
-type Client = Awaited<ReturnType<typeof clientFor>>
-
-const silent = () => undefined
-
-const clientFor = async (baseUrl: string, credential: GitCredential | undefined) => {
-  // Loaded when a pull request is wanted: most runs want none.
-  const [{ Octokit }, { retry }, { throttling }] = await Promise.all([
-    import("@octokit/rest"),
-    import("@octokit/plugin-retry"),
-    import("@octokit/plugin-throttling")
-  ])
-  const waitOnce = (seconds: number, _: object, __: object, times: number) =>
-    seconds <= retryAfterSecondsMax && times < 1
-  return new (Octokit.plugin(retry, throttling))({
-    baseUrl,
-    userAgent: "cogni-sandbox",
-    log: { debug: silent, info: silent, warn: silent, error: silent },
-    request: { fetch: ForgeAnswers.boundedFetch, retries: retriesMax },
-    throttle: { onRateLimit: waitOnce, onSecondaryRateLimit: waitOnce },
-    ...(credential === undefined ? {} : { auth: CredentialUse.apiToken(credential) })
-  })
-}
+const inTime = <A>(operation: Effect.Effect<A, PullRequestFailed>) =>
+  ForgeAnswers.inTime(operation, ForgeAnswers.failed)
 
 const withoutCredential = ({ detail, isRetryable, remedy }: CredentialsUnavailable) =>
   new PullRequestFailed({ detail: `no credential: ${detail}`, remedy, isRetryable })

@@ -3,15 +3,25 @@
  *
  * @see {@link https://docs.gitlab.com/api/merge_requests/}
  */
-import { Effect, Layer, Schema } from "effect"
+import { Effect, Layer, Schedule, Schema } from "effect"
 import * as CredentialUse from "./CredentialUse.ts"
 import { GitCredentials } from "./GitCredentials.ts"
 import { PullRequestFailed } from "./GitRelayError.ts"
 import * as ForgeAnswers from "./internal/ForgeAnswers.ts"
+import * as GitLabClient from "./internal/GitLabClient.ts"
 import { PullRequests, type PullRequestTarget } from "./PullRequests.ts"
 import { repositoryOf, serverOf } from "./Refs.ts"
 
 const MergeRequest = Schema.Struct({ iid: Schema.Int, web_url: ForgeAnswers.PageUrl })
+
+/** One of a list, where those from a fork's branch of the same name are as well. */
+const Listed = Schema.Struct({
+  ...MergeRequest.fields,
+  source_project_id: Schema.NullOr(Schema.Int),
+  target_project_id: Schema.Int
+})
+
+const listedMax = 100
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -23,7 +33,7 @@ export const make = Effect.gen(function* () {
 
   const ask = <A>(
     { url }: PullRequestTarget,
-    use: (client: Client, project: string) => Promise<A>
+    use: (client: GitLabClient.GitLabClient, project: string) => Promise<A>
   ): Effect.Effect<A, PullRequestFailed> =>
     Effect.gen(function* () {
       const credential = yield* credentials
@@ -41,8 +51,18 @@ export const make = Effect.gen(function* () {
           isRetryable: false
         })
       }
-      const client = yield* Effect.promise(() => clientFor(serverOf(url), CredentialUse.apiToken(credential)))
-      return yield* ForgeAnswers.asked(credential, () => use(client, repositoryOf(url)))
+      const token = CredentialUse.apiToken(credential)
+      return yield* ForgeAnswers.asked(credential, async (asking) =>
+        use(await GitLabClient.make({ host: serverOf(url), asking, token }), repositoryOf(url))
+      ).pipe(
+        Effect.retry({
+          schedule: Schedule.exponential("1 second"),
+          times: ForgeAnswers.retriesMax,
+          // A limit does not pass that fast.
+          while: ({ isRetryable, status }) => isRetryable && status !== 429
+        }),
+        Effect.mapError(ForgeAnswers.failed)
+      )
     })
 
   return PullRequests.of({
@@ -55,12 +75,13 @@ export const make = Effect.gen(function* () {
           targetBranch,
           state: "opened",
           maxPages: 1,
-          perPage: 1
+          perPage: listedMax
         })
       )
-      const [first] = yield* ForgeAnswers.decoded(Schema.Array(MergeRequest), found)
-      return first === undefined ? undefined : { number: first.iid, url: first.web_url }
-    }),
+      const listed = yield* ForgeAnswers.decoded(Schema.Array(Listed), found)
+      const own = listed.find((one) => one.source_project_id === one.target_project_id)
+      return own === undefined ? undefined : { number: own.iid, url: own.web_url }
+    }, inTime),
     create: Effect.fn("GitLabMergeRequests.create")(function* (target, { body, draft, title }) {
       const made = yield* ask(target, (client, project) =>
         client.MergeRequests.create(
@@ -75,7 +96,7 @@ export const make = Effect.gen(function* () {
       )
       const { iid, web_url: url } = yield* ForgeAnswers.decoded(MergeRequest, made)
       return { number: iid, url }
-    })
+    }, inTime)
   })
 })
 
@@ -86,10 +107,5 @@ export const layer: Layer.Layer<PullRequests, never, GitCredentials> = Layer.eff
 // internal
 // -----------------------------------------------------------------------------
 
-type Client = Awaited<ReturnType<typeof clientFor>>
-
-const clientFor = async (host: string, token: string) => {
-  const { Gitlab } = await import("@gitbeaker/rest")
-  // As a bearer: of all headers, only that one is left out where a redirect leads to another host.
-  return new Gitlab({ host, oauthToken: token, queryTimeout: ForgeAnswers.requestSecondsMax * 1000 })
-}
+const inTime = <A>(operation: Effect.Effect<A, PullRequestFailed>) =>
+  ForgeAnswers.inTime(operation, ForgeAnswers.failed)

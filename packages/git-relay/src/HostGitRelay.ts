@@ -16,7 +16,7 @@ import type * as CommitPolicy from "./CommitPolicy.ts"
 import { GitCredentials } from "./GitCredentials.ts"
 import type { GitNetwork } from "./GitEnvironment.ts"
 import { type Clone, GitRelay, type Kept } from "./GitRelay.ts"
-import { GitRelayError, type GitRelayReason, type Operation, PatchRefused } from "./GitRelayError.ts"
+import { GitRelayError, type GitRelayReason, NotKept, type Operation, PatchRefused } from "./GitRelayError.ts"
 import * as Checking from "./internal/Checking.ts"
 import * as Cloning from "./internal/Cloning.ts"
 import * as Delivering from "./internal/Delivering.ts"
@@ -157,11 +157,13 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
   const holding = <E, R>(
     runId: RunId,
     acquire: Effect.Effect<Clone, E, R>
-  ): Effect.Effect<Clone, E, R | Scope.Scope> =>
-    Effect.gen(function* () {
-      yield* Effect.addFinalizer(() => Effect.andThen(Effect.ignore(letGo(runId)), forget(held, runId)))
-      return yield* acquire
-    })
+  ): Effect.Effect<Clone, E | NotKept, R | Scope.Scope> =>
+    Effect.andThen(
+      Effect.acquireRelease(occupy(held, runId), () =>
+        Effect.andThen(Effect.ignore(letGo(runId)), forget(held, runId))
+      ),
+      acquire
+    )
 
   const letGo = Effect.fnUntraced(function* (runId: RunId) {
     const state = yield* directory.read(runId)
@@ -245,6 +247,21 @@ export const layer = (
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** A run that this process holds already has its own way to end: nobody else may end it. */
+const occupy = (held: Cloning.Held, runId: RunId) =>
+  Effect.suspend(() => {
+    if (held.busy.has(runId))
+      return Effect.fail(
+        new NotKept({
+          runId,
+          detail: "somebody is at work",
+          remedy: "Wait until this process is done with it"
+        })
+      )
+    held.busy.add(runId)
+    return Effect.void
+  })
 
 const forget = (held: Cloning.Held, runId: RunId) => Effect.sync(() => held.busy.delete(runId))
 

@@ -2,8 +2,9 @@
  * What a pull request says, made from commits that an agent wrote. Pure.
  *
  * In a forge, text acts: a mention writes to people, a reference shows up elsewhere, "fixes #1" closes an issue, an
- * image is fetched by every reader. Commit text is therefore shown as code, where none of that happens, and a title,
- * which knows no code, has its marks taken apart by an invisible joiner.
+ * image is fetched by every reader. Commit text is therefore shown as code. That alone is not enough: GitLab looks for
+ * closing words in a description as it was written, code or not, and a squashed merge makes a commit message of it, which
+ * knows no code at all. So marks are also taken apart by an invisible joiner, in a title and in code alike.
  */
 import { clip, oneLine, printable } from "./internal/Text.ts"
 
@@ -35,35 +36,48 @@ export const messageCharactersMax = 2000
 /** Separates what would otherwise be read as one; shows nothing. */
 const wordJoiner = "\u2060"
 
+/** What `printable` leaves, and what nobody sees: direction, annotation, and tags that only a machine reads. */
+const unseen = /[\u061c\u206a-\u206f\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu
+
 // -----------------------------------------------------------------------------
 // constructors
 // -----------------------------------------------------------------------------
 
 /** @category constructors */
 export const make = ({ baseBranch, messages, runId }: PullRequestFacts) => {
-  const [first = ""] = messages
-  const subject = oneLine(first.split("\n")[0] ?? "", titleCharactersMax - 20)
+  const subject = oneLine(linesOf(messages[0] ?? "")[0] ?? "", titleCharactersMax - 20)
   const title = clip(inert(subject === "" ? `Changes of ${runId}` : subject), titleCharactersMax)
   const count = messages.length
-  const intro = `${count} ${count === 1 ? "commit" : "commits"} of run \`${runId}\`, for \`${baseBranch}\`. What follows was written by the agent.`
+  const intro =
+    `${count} ${count === 1 ? "commit" : "commits"} of run \`${runId}\`, for \`${baseBranch}\`. ` +
+    "What follows was written by the agent."
   return { title, body: clip(`${intro}\n\n${fenced(messages)}\n`, bodyCharactersMax) }
 }
 
 /** Text in which nothing acts, for where there is no code. @category converting */
 export const inert = (text: string): string =>
-  text
-    .replace(/[@#!<>[\]()&`*_~|\\]/gu, (mark) => `${mark}${wordJoiner}`)
-    .replace(/(:\/)(\/)/gu, `$1${wordJoiner}$2`)
-    .replace(/\b(GH)-(?=\d)/giu, `$1${wordJoiner}-`)
+  withoutReferences(text).replace(/[<>\]()`*_|\\]/gu, (mark) => `${mark}${wordJoiner}`)
 
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
 
+/** Nothing that is looked for in plain text: names of people, issues and the like, addresses, commands, markers. */
+const withoutReferences = (text: string): string =>
+  text
+    .replace(/[@#!&$%^~[]/gu, (mark) => `${mark}${wordJoiner}`)
+    .replace(/(:\/)(\/)/gu, `$1${wordJoiner}$2`)
+    .replace(/(www)\./giu, `$1${wordJoiner}.`)
+    // GH-1, and the keys of other trackers, which GitLab closes as well.
+    .replace(/([A-Z][A-Z0-9_]+)-(?=\d)/gu, `$1${wordJoiner}-`)
+    .replace(/(gh)-(?=\d)/giu, `$1${wordJoiner}-`)
+    // A line that begins like this is a command to GitLab.
+    .replace(/^(\s*)\//gmu, `$1${wordJoiner}/`)
+
 /** A block of code with a fence that is not in it. */
 const fenced = (messages: ReadonlyArray<string>): string => {
   const text = clip(
-    messages.map((message) => clip(lines(message), messageCharactersMax)).join("\n\n"),
+    messages.map((message) => clip(withoutReferences(paragraph(message)), messageCharactersMax)).join("\n\n"),
     bodyCharactersMax - 1500
   )
   const longest = Math.max(2, ...[...text.matchAll(/`+/gu)].map(([ticks]) => ticks.length))
@@ -71,9 +85,13 @@ const fenced = (messages: ReadonlyArray<string>): string => {
   return `${fence}text\n${longest >= 400 ? text.replaceAll("`", "'") : text}\n${fence}`
 }
 
-const lines = (message: string): string =>
+const paragraph = (message: string): string => linesOf(message).join("\n")
+
+/** From the first to the last that say something. */
+const linesOf = (message: string): ReadonlyArray<string> =>
   message
-    .split(/\r\n|[\n\r\u2028\u2029]/u)
-    .map((line) => printable(line).trimEnd())
+    .split(/\r\n|[\n\r\u0085\u2028\u2029]/u)
+    .map((line) => printable(line.replace(unseen, "")).trimEnd())
     .join("\n")
     .trim()
+    .split("\n")

@@ -8,17 +8,31 @@ import { Schema } from "effect"
 const facts = { runId: "run-000000000001", baseBranch: "main" }
 const of = (...messages: ReadonlyArray<string>) => PullRequestText.make({ ...facts, messages })
 
-/** What a forge would act on, by a reader of its own. */
-const acting = [
-  /(?<![\w`])@[a-z\d]/iu,
-  /#\d/u,
-  /\bGH-\d/iu,
-  /!\[/u,
-  /\]\(/u,
-  /<[a-z/!?]/iu,
+/**
+ * What forges look for in text as it was written, code or not: GitLab's closing words in a description, and all of it
+ * in the commit message that a squashed merge makes of a description.
+ */
+const actingAnywhere = [
+  // Mentions, issues, merge requests, epics, snippets, milestones, labels, alerts.
+  /@[\p{L}\p{N}_]/u,
+  /[#!&$%^~][\p{L}\p{N}_"{]/u,
+  /GH-\d/iu,
+  // With GitLab's own default of closing words, and the URL of an issue.
+  /\b(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?):? +(?:issues? +)?(?:#\d|https?:\/\/|[A-Z][A-Z0-9_]+-\d)/iu,
   /:\/\//u,
-  /&[#a-z]/iu
+  /www\./iu,
+  /!\[/u,
+  // Commands of GitLab; commits that no pipeline is to run for.
+  /^\s*\/[a-z]/imu,
+  /\[(?:skip ci|ci skip|no ci)\]/iu
 ]
+
+/** What acts only where it is no code. */
+const actingInText = [/\]\(/u, /<[a-z/!?]/iu, /&[#a-z]/iu, /`/u]
+
+/** Whatever turns the direction of writing, ends a line for some, or is seen by none. */
+const unseen =
+  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\u{e0000}-\u{e007f}]/u
 
 /** The body without its block of code, which must be one block. */
 const outside = (body: string): string => {
@@ -28,25 +42,69 @@ const outside = (body: string): string => {
   const rest = body.slice(opening.index + opening[0].length)
   const lines = rest.split("\n")
   const end = lines.findIndex((line) => new RegExp(`^ {0,3}\`{${fence.length},}\\s*$`, "u").test(line))
-  if (end === -1) return body.slice(0, opening.index)
+  if (end === -1) return assert.fail(`the block has no end: ${body}`)
   return `${body.slice(0, opening.index)}\n${lines.slice(end + 1).join("\n")}`
+}
+
+const assertInert = ({ body, title }: { readonly body: string; readonly title: string }) => {
+  for (const pattern of actingAnywhere) {
+    assert.notMatch(title, pattern)
+    assert.notMatch(body, pattern)
+  }
+  // What this side says of the run is code as well.
+  const around = outside(body).replace("`run-000000000001`", "").replace("`main`", "")
+  for (const pattern of actingInText) assert.notMatch(around, pattern)
+  for (const pattern of actingInText.slice(0, -1)) assert.notMatch(title, pattern)
+  assert.notMatch(title + body, unseen)
+  assert.notInclude(title, "\n")
+  assert.isAtMost(title.length, PullRequestText.titleCharactersMax)
+  assert.isAtMost(body.length, PullRequestText.bodyCharactersMax)
+  assert.isTrue(title.isWellFormed() && body.isWellFormed())
 }
 
 const hostile = [
   "fixes #1",
   "Closes GH-12, acme/other#3",
+  "Implements: issue #4 and PROJ-12",
+  "resolves https://github.com/acme/app/issues/1",
   "@everyone look",
+  "see !7, &8, $9, %10, ~bug, ^alert#11",
   "![x](https://evil.example/beacon.png)",
+  "![x][beacon]\n\n[beacon]: //evil.example/x",
   "<img src=https://evil.example/x>",
   "<!-- hidden -->",
-  "[click](javascript:alert(1))",
+  "[click](javascript:alert(1)) www.evil.example",
   "&#64;admin",
-  "```\n@out\n```",
+  "done [skip ci] [ci skip]",
+  "ok\n/merge\n  /assign me",
+  "```\n/close\n@out\n```",
   "````````text\n@out",
-  "a\u202Eb\u0007c\u001b[31m",
+  "a\u202Eb\u0007c\u001b[31m\u061c\u{e0041}\u{e0042}",
+  "one\u2028@two\u0085/close\r#3",
+  "\n\n\u0000\nfixes #1",
+  "#\u00001 @\u200e\u200fadmin #\u{e0041}1 @\u061cadmin",
+  "@\ud800admin",
   `${"`".repeat(500)}\n@out\n${"`".repeat(500)}`,
   "~~~\n@out"
 ]
+
+/** What may stand next to each other. */
+const Piece = Schema.Literals([
+  ..."@#!&$%^~[]()<>/:`'\"\\_*-.1a\n\r\t \u2060\u200b\u2028\u202e\u061c",
+  "\ud83d",
+  "\u{e0041}",
+  "😀",
+  "fixes",
+  "Closes:",
+  "GH-",
+  "PROJ-",
+  "www",
+  "http://",
+  "```",
+  "admin",
+  "skip ci",
+  "\n/close"
+])
 
 describe("PullRequestText", () => {
   it("the title is the first commit's subject, the body all messages as code", () => {
@@ -56,37 +114,37 @@ describe("PullRequestText", () => {
     assert.include(body, "```text\nRepair adding\n\nIt took away.\n\nTest it\n```")
   })
 
+  it("what is taken apart reads as it was written", () => {
+    const text = "fixes #1, @admin: see https://git.example.com/a/b_c"
+    const { body, title } = of(text)
+    assert.strictEqual(title.replaceAll("\u2060", ""), text)
+    assert.include(body.replaceAll("\u2060", ""), text)
+  })
+
   it("without a subject it is named after the run", () => {
     assert.include(of("").title, "run-000000000001")
     assert.include(of().title, "run-000000000001")
+    assert.include(of("\n \u0007\n").title, "run-000000000001")
   })
 
   it.each(hostile)("%j acts nowhere", (text) => {
-    const { body, title } = of(text, text)
-    for (const pattern of acting) {
-      assert.notMatch(title, pattern)
-      assert.notMatch(outside(body), pattern)
-    }
-    assert.notMatch(title + body, /[\u202e\u0007\u001b]/u)
+    assertInert(of(text, text))
+    assertInert(of(`Repair ${text}`, `and\n${text}`))
   })
 
   it.prop("nor does any text", [Schema.Array(Schema.String)], ([messages]) => {
-    const some = messages.map((message, index) => `${hostile[index % hostile.length]}${message}`)
-    const { body, title } = of(...some)
-    for (const pattern of acting) {
-      assert.notMatch(title, pattern)
-      assert.notMatch(outside(body), pattern)
-    }
-    assert.isAtMost(title.length, PullRequestText.titleCharactersMax)
-    assert.isAtMost(body.length, PullRequestText.bodyCharactersMax)
-    assert.isTrue(title.isWellFormed() && !title.includes("\n"))
+    assertInert(of(...messages.map((message, index) => `${hostile[index % hostile.length]}${message}`)))
   })
 
-  it("is cut between characters", () => {
-    const { body, title } = of("😀".repeat(5000), ...Array.from({ length: 50 }, () => "😀".repeat(5000)))
-    assert.isAtMost(title.length, PullRequestText.titleCharactersMax)
-    assert.isAtMost(body.length, PullRequestText.bodyCharactersMax)
-    assert.isTrue(title.isWellFormed())
-    assert.isTrue(body.isWellFormed())
+  it.prop("nor whatever stands together", [Schema.Array(Piece), Schema.Array(Piece)], ([one, other]) => {
+    assertInert(of(one.join(""), other.join("")))
+    assertInert(of(`${one.join("")}${other.join("")}`.repeat(200)))
+  })
+
+  it("is cut between characters, and its block still ends", () => {
+    const long = "😀".repeat(5000)
+    assertInert(of(long, ...Array.from({ length: 50 }, () => long)))
+    assertInert(of(`x${long}`, ...Array.from({ length: 50 }, () => `${"`".repeat(398)}\n#1${long}`)))
+    for (let shift = 0; shift < 4; shift += 1) assertInert(of(`${"a".repeat(shift)}${"@b#1".repeat(9000)}`))
   })
 })

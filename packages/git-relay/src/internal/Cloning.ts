@@ -7,7 +7,7 @@ import { join } from "node:path"
 import * as CommitPolicy from "../CommitPolicy.ts"
 import type { GitNetwork } from "../GitEnvironment.ts"
 import type { Clone, CloneRequest, ReopenOptions } from "../GitRelay.ts"
-import { NotKept, OriginUnavailable } from "../GitRelayError.ts"
+import { OriginUnavailable } from "../GitRelayError.ts"
 import type { RelayLimits } from "../HostGitRelay.ts"
 import * as OriginAnswers from "../OriginAnswers.ts"
 import { type BranchName, branchOf, isLocal, type ObjectFormat } from "../Refs.ts"
@@ -63,7 +63,6 @@ export const clone = Effect.fnUntraced(function* (held: Held, request: CloneRequ
     createPr: request.createPr ?? false,
     depth: request.depth ?? 1
   }
-  yield* occupy(held, runId)
   yield* clearHalfMade(held, runId)
   yield* directory.claim(claimed)
   const origin = originOf(held, runId, url)
@@ -109,7 +108,6 @@ export const clone = Effect.fnUntraced(function* (held: Held, request: CloneRequ
 
 /** What an earlier one has left, with the facts of its time. */
 export const reopen = Effect.fnUntraced(function* (held: Held, runId: RunId, changed: ReopenOptions) {
-  yield* occupy(held, runId)
   const taken = yield* held.directory.take(runId)
   const state = {
     ...taken,
@@ -139,20 +137,6 @@ const mayPush = (held: Held, url: string, branch: BranchName, baseBranch: string
         })
       )
 }
-
-const occupy = (held: Held, runId: RunId) =>
-  Effect.suspend(() => {
-    if (held.busy.has(runId))
-      return Effect.fail(
-        new NotKept({
-          runId,
-          detail: "somebody is at work",
-          remedy: "Wait until this process is done with it"
-        })
-      )
-    held.busy.add(runId)
-    return Effect.void
-  })
 
 /** A process that died while it cloned has left nothing that anybody could want. */
 const clearHalfMade = Effect.fnUntraced(function* ({ directory }: Held, runId: RunId) {

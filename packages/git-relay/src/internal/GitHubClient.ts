@@ -1,0 +1,43 @@
+/**
+ * Octokit as this package uses it: silent, at one address, and never longer than somebody waits for it.
+ */
+import type { Octokit as Client } from "@octokit/rest"
+import * as ForgeAnswers from "./ForgeAnswers.ts"
+
+export interface GitHubClientOptions {
+  /** Where the API is. */
+  readonly apiUrl: string
+  readonly asking: ForgeAnswers.Asking
+  /** As Octokit's own options have it. */
+  readonly auth: object
+}
+
+export type GitHubClient = Client
+
+const silent = () => undefined
+
+export const make = async ({ apiUrl, asking, auth }: GitHubClientOptions): Promise<GitHubClient> => {
+  // Loaded when somebody asks: most runs want no pull request.
+  const [{ Octokit }, { retry }, { throttling }] = await Promise.all([
+    import("@octokit/rest"),
+    import("@octokit/plugin-retry"),
+    import("@octokit/plugin-throttling")
+  ])
+  /** Comes before `retry`, to which everything without an answer looks as if it would pass. */
+  const sparing = (octokit: Pick<Client, "hook">) => {
+    octokit.hook.error("request", (error, options) => {
+      if (ForgeAnswers.isFinal(error)) Object.assign(options.request ?? {}, { retries: 0 })
+      throw error
+    })
+  }
+  const waitOnce = (seconds: number, _: object, __: object, times: number) =>
+    seconds <= ForgeAnswers.retryAfterSecondsMax && times < 1
+  return new (Octokit.plugin(sparing, retry, throttling))({
+    baseUrl: apiUrl,
+    userAgent: "cogni-sandbox",
+    log: { debug: silent, info: silent, warn: silent, error: silent },
+    request: { fetch: asking.fetch, retries: ForgeAnswers.retriesMax },
+    throttle: { onRateLimit: waitOnce, onSecondaryRateLimit: waitOnce },
+    ...auth
+  })
+}

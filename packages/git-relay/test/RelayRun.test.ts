@@ -1,0 +1,188 @@
+/**
+ * What becomes of a run's commits, however the run ends.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"
+import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import { Deferred, Effect, Exit, Fiber, Schema } from "effect"
+
+const files = { "a.txt": "a\n" }
+
+/** One run with a clone, and what of it is kept afterwards. */
+const lived = Effect.fnUntraced(function* <A extends RelayRun.Used, E, R>(
+  use: (clone: Clone, began: Effect.Effect<void>) => Effect.Effect<A, E, R>,
+  more: Partial<RelayRun.RelayRunRequest> = {}
+) {
+  const git = yield* MemoryGitRelay.MemoryGit
+  const relay = yield* GitRelay
+  const url = yield* git.origin("acme/app", files)
+  const runId = yield* RunId.generate
+  const exit = yield* Effect.exit(
+    RelayRun.around({ runId, url, deliver: "push", commitLeftovers: "left", ...more }, use)
+  )
+  const kept = (yield* relay.kept).filter((one) => one.runId === runId)
+  return { exit, kept, runId, url, branch: yield* git.branchAt(url, `sandbox/${runId}`) }
+})
+
+const commits = (clone: Clone, path = "b.txt") =>
+  Effect.flatMap(MemoryGitRelay.MemoryGit, (git) => git.commit(clone, { [path]: "b\n" }))
+
+const deliveryOf = <A, E>(exit: Exit.Exit<{ readonly delivery: A }, E>): A =>
+  Exit.isSuccess(exit) ? exit.value.delivery : assert.fail("the run failed")
+
+describe("RelayRun.around", () => {
+  it.effect("a run that succeeded is pushed, with its statement, and nothing is kept", () =>
+    Effect.gen(function* () {
+      const auditHead = { entries: 3, hash: "e".repeat(64) }
+      const { branch, exit, kept, runId, url } = yield* lived((clone, began) =>
+        Effect.andThen(began, Effect.as(commits(clone), { succeeded: true, auditHead }))
+      )
+      const delivery = deliveryOf(exit)
+      if (delivery._tag !== "Pushed") return assert.fail(delivery._tag)
+      assert.strictEqual(branch, delivery.tip)
+      assert.deepStrictEqual(kept, [])
+      const { statement } = delivery
+      assert.deepStrictEqual(statement.subject as unknown, [
+        { name: `${url}#sandbox/${runId}`, digest: { gitCommit: delivery.tip } }
+      ])
+      assert.deepInclude(statement.predicate, { runId, auditHead })
+      assert.strictEqual(RelayRun.recordOf(delivery).status, "pushed")
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("with a pull request where one is wanted", () =>
+    Effect.gen(function* () {
+      const { exit, kept } = yield* lived((clone) => Effect.as(commits(clone), { succeeded: true }), {
+        createPr: true
+      })
+      const delivery = deliveryOf(exit)
+      assert.isTrue(delivery._tag === "Pushed" && delivery.pullRequest?.number === 1)
+      assert.deepStrictEqual(kept, [])
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("without commits there is nothing to push", () =>
+    Effect.gen(function* () {
+      const { branch, exit, kept } = yield* lived(() => Effect.succeed({ succeeded: true }))
+      assert.strictEqual(deliveryOf(exit)._tag, "Skipped")
+      assert.isUndefined(branch)
+      assert.deepStrictEqual(kept, [])
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("a run that did not succeed is kept, committed or not, and not pushed", () =>
+    Effect.gen(function* () {
+      const git = yield* MemoryGitRelay.MemoryGit
+      const leaves = (clone: Clone) => git.leave(clone, { "left.txt": "x\n" })
+      for (const work of [(clone: Clone) => Effect.asVoid(commits(clone)), leaves]) {
+        const { branch, exit, kept } = yield* lived((clone) => Effect.as(work(clone), { succeeded: false }))
+        assert.strictEqual(deliveryOf(exit)._tag, "Kept")
+        assert.isUndefined(branch)
+        assert.lengthOf(kept, 1)
+      }
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("what the policy refuses is kept, and what the run came to is as good as any", () =>
+    Effect.gen(function* () {
+      const { exit, kept } = yield* lived((clone) =>
+        Effect.as(commits(clone, ".github/workflows/x.yml"), { succeeded: true, answer: 42 })
+      )
+      if (!Exit.isSuccess(exit)) return assert.fail("the run failed")
+      const { delivery, value } = exit.value
+      assert.strictEqual(value.answer, 42)
+      assert.isTrue(delivery._tag === "Failed" && delivery.error.reason._tag === "PolicyRefused")
+      assert.lengthOf(kept, 1)
+      const { keptAt, status } = RelayRun.recordOf(delivery)
+      assert.deepStrictEqual([status, keptAt], ["failed", kept[0]?.directory])
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("a patch is kept until it is discarded", () =>
+    Effect.gen(function* () {
+      const { branch, exit, kept } = yield* lived((clone) => Effect.as(commits(clone), { succeeded: true }), {
+        deliver: "patch"
+      })
+      const delivery = deliveryOf(exit)
+      assert.isTrue(delivery._tag === "Patched" && delivery.patch.byteLength > 0)
+      assert.isUndefined(branch)
+      assert.lengthOf(kept, 1)
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("a run that fails before an agent began leaves nothing; one that fails later is kept", () =>
+    Effect.gen(function* () {
+      const before = yield* lived((clone) => Effect.andThen(commits(clone), Effect.fail("no image")))
+      assert.isTrue(Exit.isFailure(before.exit))
+      assert.deepStrictEqual(before.kept, [])
+      const after = yield* lived((clone, began) =>
+        began.pipe(Effect.andThen(commits(clone)), Effect.andThen(Effect.fail("timed out")))
+      )
+      assert.isTrue(Exit.isFailure(after.exit))
+      assert.isUndefined(after.branch)
+      assert.deepInclude(after.kept[0], { stage: "collected", inUse: false })
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("one that is interrupted is kept", () =>
+    Effect.gen(function* () {
+      const git = yield* MemoryGitRelay.MemoryGit
+      const relay = yield* GitRelay
+      const url = yield* git.origin("acme/app", files)
+      const runId = yield* RunId.generate
+      const working = yield* Deferred.make<void>()
+      const fiber = yield* Effect.forkChild(
+        RelayRun.around({ runId, url, deliver: "push" }, (clone, began) =>
+          began.pipe(
+            Effect.andThen(commits(clone)),
+            Effect.andThen(Deferred.succeed(working, undefined)),
+            Effect.andThen(Effect.never)
+          )
+        )
+      )
+      yield* Deferred.await(working)
+      yield* Fiber.interrupt(fiber)
+      assert.deepInclude((yield* relay.kept)[0], { runId, stage: "collected", inUse: false })
+      const delivery = yield* Effect.scoped(
+        Effect.flatMap(relay.reopen(runId), (clone) => RelayRun.deliver(clone, { deliver: "push" }))
+      )
+      assert.strictEqual(delivery._tag, "Pushed")
+      assert.deepStrictEqual(yield* relay.kept, [])
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+})
+
+describe("RelayRun", () => {
+  it("a command in the repository is the same command", () => {
+    assert.deepStrictEqual(RelayRun.inRepository(["npm", "test", "--", "-x"]) as unknown, [
+      "/usr/local/bin/cogni-repo",
+      "--",
+      "npm",
+      "test",
+      "--",
+      "-x"
+    ])
+    assert.deepStrictEqual(RelayRun.inRepository(["true"], "left") as unknown, [
+      "/usr/local/bin/cogni-repo",
+      "--commit",
+      "left",
+      "--",
+      "true"
+    ])
+  })
+
+  it.effect("what is on record is read as it was written", () =>
+    Effect.gen(function* () {
+      const { exit } = yield* lived((clone) => Effect.as(commits(clone), { succeeded: true }), {
+        createPr: true
+      })
+      const record = RelayRun.recordOf(deliveryOf(exit))
+      const codec = Schema.fromJsonString(RelayRun.DeliveryRecord)
+      assert.deepStrictEqual(Schema.decodeUnknownSync(codec)(Schema.encodeSync(codec)(record)), record)
+      assert.isDefined(record.statement)
+      assert.include(record.pullRequestUrl, "/pull/1")
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+})
