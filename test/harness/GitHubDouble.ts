@@ -3,9 +3,9 @@
  * is every answer. What it does not describe does not exist here.
  */
 import { Ajv, type ValidateFunction } from "ajv"
-import { Effect } from "effect"
+import { Effect, type Scope } from "effect"
 import { createRequire } from "node:module"
-import type { IncomingMessage, ServerResponse } from "node:http"
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http"
 
 /** One request, as it came. */
 export interface ApiRequest {
@@ -13,6 +13,7 @@ export interface ApiRequest {
   /** Without the prefix. */
   readonly path: string
   readonly query: Readonly<Record<string, string>>
+  readonly headers: IncomingHttpHeaders
   readonly authorization: string | undefined
   readonly body: unknown
 }
@@ -23,10 +24,14 @@ export type ApiTrouble =
       readonly _tag: "Answer"
       readonly status: number
       readonly body?: unknown
+      /** Sent as it is, in the place of a body. */
+      readonly text?: string
       readonly headers?: Record<string, string>
     }
   /** It is done, and nobody hears of it. */
   | { readonly _tag: "Lost" }
+  /** It waits first. */
+  | { readonly _tag: "Hold"; readonly until: Promise<void> }
 
 interface Pull {
   readonly number: number
@@ -48,20 +53,29 @@ export interface GitHubDouble {
   readonly handle: (request: IncomingMessage, response: ServerResponse) => boolean
 }
 
+interface Parameter {
+  readonly name: string
+  readonly in: string
+  readonly required?: boolean
+  readonly schema: object
+}
+
 interface Operation {
-  readonly parameters?: ReadonlyArray<{
-    readonly $ref?: string
-    readonly name?: string
-    readonly in?: string
-  }>
+  readonly parameters?: ReadonlyArray<Parameter | { readonly $ref: string }>
   readonly requestBody?: { readonly content: Record<string, { readonly schema: object }> }
-  readonly responses: Record<string, { readonly content?: Record<string, { readonly schema: object }> }>
+  readonly responses: Record<string, Response>
+}
+
+interface Response {
+  readonly $ref?: string
+  readonly content?: Record<string, { readonly schema: object }>
 }
 
 interface Description {
   readonly paths: Record<string, Record<string, Operation>>
   readonly components: {
-    readonly parameters: Record<string, { readonly name: string; readonly in: string }>
+    readonly parameters: Record<string, Parameter>
+    readonly responses: Record<string, Response>
     readonly examples: Record<string, { readonly value: Record<string, unknown> }>
   }
 }
@@ -78,66 +92,38 @@ const description = Effect.sync((): Description =>
 /** `prefix`: where the API lies on its server, such as `/api/v3`. */
 export const make = Effect.fnUntraced(function* (options: { readonly prefix?: string } = {}) {
   const api = yield* description
-  const ajv = new Ajv({ strict: false, validateFormats: false, logger: false }).addSchema(
-    absolute(api) as object,
-    "api"
-  )
+  const complaints: Array<string> = []
   const requests: Array<ApiRequest> = []
   const pulls: Array<Pull> = []
-  const complaints: Array<string> = []
-
-  const holds = (schema: object, value: unknown, what: string) => {
-    const check: ValidateFunction = ajv.compile(absolute(schema) as object)
-    if (!check(value)) complaints.push(`${what}: ${ajv.errorsText(check.errors)}`)
-  }
-
-  const answerOf = (request: ApiRequest, template: string, names: Record<string, string>) => {
-    const operation = api.paths[template]![request.method.toLowerCase()]!
-    const known = new Set(
-      (operation.parameters ?? [])
-        .map((one) =>
-          one.$ref === undefined ? one : api.components.parameters[one.$ref.split("/").at(-1)!]!
-        )
-        .filter((one) => one.in === "query")
-        .map(({ name }) => name)
-    )
-    for (const name of Object.keys(request.query))
-      if (!known.has(name)) complaints.push(`${request.method} ${template}: no parameter ${name}`)
-    const body = operation.requestBody?.content["application/json"]?.schema
-    if (body !== undefined) holds(body, request.body, `${request.method} ${template}`)
-    const answer = doing({ api, pulls, request, template, names })
-    const described = operation.responses[String(answer.status)]?.content?.["application/json"]?.schema
-    if (described !== undefined) holds(described, answer.body, `the answer of ${request.method} ${template}`)
-    return answer
-  }
+  const judge = judgeOf(api, complaints)
 
   const respond = async (incoming: IncomingMessage, response: ServerResponse, url: URL, path: string) => {
-    const pieces: Array<Buffer> = []
-    for await (const piece of incoming) pieces.push(piece as Buffer)
-    const text = Buffer.concat(pieces).toString("utf8")
+    const text = await textOf(incoming)
     const request: ApiRequest = {
       method: incoming.method ?? "",
       path,
       query: Object.fromEntries(url.searchParams),
+      headers: incoming.headers,
       authorization: incoming.headers.authorization,
-      body: text === "" ? undefined : JSON.parse(text)
+      body: bodyOf(text, complaints)
     }
     requests.push(request)
-    const trouble = double.trouble(request)
     const found = route(api, request)
+    if (found !== undefined) judge.request(request, found)
+    const trouble = double.trouble(request)
+    if (trouble?._tag === "Hold") await trouble.until
+    if (trouble?._tag === "Answer") {
+      return void response
+        .writeHead(trouble.status, { "content-type": "application/json", ...trouble.headers })
+        .end(trouble.text ?? JSON.stringify(trouble.body ?? { message: "trouble" }))
+    }
     const answer =
-      trouble?._tag === "Answer"
-        ? { status: trouble.status, body: trouble.body ?? { message: "trouble" }, headers: trouble.headers }
-        : found === undefined
-          ? { status: 404, body: { message: "Not Found", documentation_url: "x", status: "404" } }
-          : answerOf(request, found.template, found.names)
-    if (trouble?._tag === "Lost") return incoming.socket.destroy()
-    response
-      .writeHead(answer.status, {
-        "content-type": "application/json",
-        ...("headers" in answer ? answer.headers : {})
-      })
-      .end(JSON.stringify(answer.body))
+      found === undefined
+        ? { status: 404, body: { message: "Not Found", documentation_url: "x", status: "404" } }
+        : doing({ api, pulls, request, ...found })
+    if (found !== undefined) judge.answer(answer, request, found)
+    if (trouble?._tag === "Lost") return void incoming.socket.destroy()
+    response.writeHead(answer.status, { "content-type": "application/json" }).end(JSON.stringify(answer.body))
   }
 
   const double: GitHubDouble = {
@@ -149,12 +135,108 @@ export const make = Effect.fnUntraced(function* (options: { readonly prefix?: st
       const url = new URL(incoming.url ?? "/", "http://localhost")
       const prefix = options.prefix ?? ""
       if (!url.pathname.startsWith(`${prefix}/`)) return false
-      void respond(incoming, response, url, url.pathname.slice(prefix.length))
+      respond(incoming, response, url, url.pathname.slice(prefix.length)).catch((thrown: unknown) => {
+        // Whoever went away has not heard it; anything else is a fault of this double.
+        if (!incoming.socket.destroyed) complaints.push(String(thrown))
+        response.destroy()
+      })
       return true
     }
   }
   return double
 })
+
+/** On a server of its own, until the scope closes; `url` is where the API is. */
+export const acquire = (
+  options: { readonly prefix?: string } = {}
+): Effect.Effect<GitHubDouble & { readonly url: string }, never, Scope.Scope> =>
+  Effect.gen(function* () {
+    const double = yield* make(options)
+    const server = createServer((request, response) => {
+      if (!double.handle(request, response)) response.writeHead(404).end()
+    })
+    const port = yield* Effect.acquireRelease(
+      Effect.callback<number>((resume) => {
+        server.listen(0, "127.0.0.1", () => {
+          const address = server.address()
+          resume(Effect.succeed(typeof address === "object" ? (address?.port ?? 0) : 0))
+        })
+      }),
+      () =>
+        Effect.callback<void>((resume) => {
+          server.closeAllConnections()
+          server.close(() => resume(Effect.void))
+        })
+    )
+    return Object.assign(double, { url: `http://127.0.0.1:${port}${options.prefix ?? ""}` })
+  })
+
+// -----------------------------------------------------------------------------
+// judging
+// -----------------------------------------------------------------------------
+
+interface Found {
+  readonly template: string
+  readonly names: Readonly<Record<string, string>>
+}
+
+/** Holds what is said to the description, and writes down what is not so. */
+const judgeOf = (api: Description, complaints: Array<string>) => {
+  const described = absolute(api) as object
+  const settings = { strict: false, validateFormats: false, logger: false } as const
+  const ajv = new Ajv(settings).addSchema(described, "api")
+  // In an address, a number is text as well.
+  const lenient = new Ajv({ ...settings, coerceTypes: true }).addSchema(described, "api")
+
+  const holds = (by: Ajv, schema: object, value: unknown, what: string) => {
+    const check: ValidateFunction = by.compile(absolute(schema) as object)
+    if (!check(value)) complaints.push(`${what}: ${by.errorsText(check.errors)}`)
+  }
+  const operationOf = ({ method }: ApiRequest, { template }: Found) =>
+    api.paths[template]![method.toLowerCase()]!
+
+  return {
+    request: (request: ApiRequest, found: Found) => {
+      const operation = operationOf(request, found)
+      const what = `${request.method} ${found.template}`
+      const known = (operation.parameters ?? []).map((one) =>
+        "$ref" in one ? api.components.parameters[one.$ref.split("/").at(-1)!]! : one
+      )
+      for (const [place, values] of [
+        ["query", request.query],
+        ["path", found.names]
+      ] as const) {
+        const here = known.filter((one) => one.in === place)
+        for (const [name, value] of Object.entries(values)) {
+          const parameter = here.find((one) => one.name === name)
+          if (parameter === undefined) complaints.push(`${what}: no parameter ${name}`)
+          // By way of an object: only what is in something can be read as a number.
+          else
+            holds(lenient, { properties: { [name]: parameter.schema } }, { [name]: value }, `${what} ${name}`)
+        }
+        for (const { name, required } of here)
+          if (required === true && !(name in values)) complaints.push(`${what}: ${name} is missing`)
+      }
+      const body = operation.requestBody?.content["application/json"]?.schema
+      if (body !== undefined) holds(ajv, body, request.body, what)
+      else if (request.body !== undefined) complaints.push(`${what}: a body, where there is none`)
+    },
+    answer: (
+      answer: { readonly status: number; readonly body: unknown },
+      request: ApiRequest,
+      found: Found
+    ) => {
+      const what = `the answer ${answer.status} of ${request.method} ${found.template}`
+      const responses = operationOf(request, found).responses
+      const described = api.components.responses
+      const one = responses[String(answer.status)]
+      if (one === undefined) return void complaints.push(`${what}: there is no such answer`)
+      const { content } = one.$ref === undefined ? one : described[one.$ref.split("/").at(-1)!]!
+      const schema = content?.["application/json"]?.schema
+      if (schema !== undefined) holds(ajv, schema, answer.body, what)
+    }
+  }
+}
 
 // -----------------------------------------------------------------------------
 // internal
@@ -166,7 +248,22 @@ const paths = [
   "/app/installations/{installation_id}/access_tokens"
 ]
 
-const route = (api: Description, { method, path }: ApiRequest) => {
+const textOf = async (incoming: IncomingMessage): Promise<string> => {
+  const pieces: Array<Buffer> = []
+  for await (const piece of incoming) pieces.push(piece as Buffer)
+  return Buffer.concat(pieces).toString("utf8")
+}
+
+const bodyOf = (text: string, complaints: Array<string>): unknown => {
+  try {
+    return text === "" ? undefined : JSON.parse(text)
+  } catch {
+    complaints.push("a body that is no JSON")
+    return undefined
+  }
+}
+
+const route = (api: Description, { method, path }: ApiRequest): Found | undefined => {
   for (const template of paths) {
     const names = [...template.matchAll(/\{([a-z_]+)\}/gu)].map(([, name]) => name!)
     const match = new RegExp(`^${template.replace(/\{[a-z_]+\}/gu, "([^/]+)")}$`, "u").exec(path)
@@ -212,7 +309,8 @@ const doing = ({
       readonly permissions: object
       readonly repositories: ReadonlyArray<string>
     }
-    const token = `ghs_77_${Buffer.from(JSON.stringify(asked)).toString("base64url")}.double`
+    // As long as GitHub's are, and with dots in it.
+    const token = `ghs_77_${Buffer.from(JSON.stringify(asked)).toString("base64url")}.${"double".repeat(70)}`
     const body = {
       token,
       expires_at: "2036-01-01T00:00:00Z",
@@ -234,10 +332,13 @@ const doing = ({
     draft: pull.draft
   })
   if (request.method === "GET") {
-    const { base, head } = request.query
+    const { base, head, state = "open" } = request.query
     const found = pulls.filter(
       (pull) =>
-        pull.repository === repository && `${names["owner"]}:${pull.head}` === head && pull.base === base
+        state !== "closed" &&
+        pull.repository === repository &&
+        (head === undefined || `${names["owner"]}:${pull.head}` === head) &&
+        (base === undefined || pull.base === base)
     )
     return { status: 200, body: found.map((pull) => shown(pull, false)) }
   }

@@ -1,0 +1,123 @@
+/**
+ * A GitLab that is only its merge requests: of a project, by branch. Written from its documentation, which is no schema,
+ * so it holds nobody to anything: tests look at what it was asked.
+ *
+ * @see {@link https://docs.gitlab.com/api/merge_requests/}
+ */
+import { Effect, type Scope } from "effect"
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+
+/** One request, as it came. */
+export interface ApiRequest {
+  readonly method: string
+  readonly path: string
+  readonly query: Readonly<Record<string, string>>
+  readonly authorization: string | undefined
+  readonly body: unknown
+}
+
+/** Instead of an answer. */
+export interface ApiTrouble {
+  readonly status: number
+  readonly text?: string
+  readonly headers?: Record<string, string>
+}
+
+export interface MergeRequest {
+  readonly iid: number
+  readonly web_url: string
+  readonly source_project_id: number
+  readonly target_project_id: number
+  readonly source_branch: string
+  readonly target_branch: string
+}
+
+export interface GitLabDouble {
+  readonly url: string
+  readonly requests: ReadonlyArray<ApiRequest>
+  readonly opened: Array<MergeRequest>
+  trouble: (request: ApiRequest) => ApiTrouble | undefined
+}
+
+const path = /^\/api\/v4\/projects\/[^/]+\/merge_requests$/u
+
+export const acquire: Effect.Effect<GitLabDouble, never, Scope.Scope> = Effect.gen(function* () {
+  const requests: Array<ApiRequest> = []
+  const opened: Array<MergeRequest> = []
+
+  const answer = (request: ApiRequest): readonly [status: number, body: unknown] => {
+    if (!path.test(request.path)) return [404, { message: "404 Project Not Found" }]
+    if (request.method === "GET") {
+      const { source_branch, target_branch } = request.query
+      return [
+        200,
+        opened.filter((one) => one.source_branch === source_branch && one.target_branch === target_branch)
+      ]
+    }
+    const asked = request.body as Pick<MergeRequest, "source_branch" | "target_branch">
+    const there = opened.find(
+      (one) => one.source_branch === asked.source_branch && one.source_project_id === one.target_project_id
+    )
+    if (there !== undefined) {
+      const said = `Another open merge request already exists for this source branch: !${there.iid}`
+      return [409, { message: [said] }]
+    }
+    const made: MergeRequest = {
+      ...asked,
+      iid: opened.length + 1,
+      web_url: `https://gitlab.example/acme/app/-/merge_requests/${opened.length + 1}`,
+      source_project_id: 5,
+      target_project_id: 5
+    }
+    opened.push(made)
+    return [201, made]
+  }
+
+  const respond = async (incoming: IncomingMessage, response: ServerResponse) => {
+    const pieces: Array<Buffer> = []
+    for await (const piece of incoming) pieces.push(piece as Buffer)
+    const text = Buffer.concat(pieces).toString("utf8")
+    const url = new URL(incoming.url ?? "/", "http://localhost")
+    const request: ApiRequest = {
+      method: incoming.method ?? "",
+      path: url.pathname,
+      query: Object.fromEntries(url.searchParams),
+      authorization: incoming.headers.authorization,
+      body: text === "" ? undefined : JSON.parse(text)
+    }
+    requests.push(request)
+    const json = { "content-type": "application/json" }
+    const trouble = double.trouble(request)
+    if (trouble !== undefined) {
+      return void response
+        .writeHead(trouble.status, { ...json, ...trouble.headers })
+        .end(trouble.text ?? "{}")
+    }
+    const [status, body] = answer(request)
+    response.writeHead(status, json).end(JSON.stringify(body))
+  }
+
+  const server = createServer((incoming, response) => {
+    respond(incoming, response).catch(() => response.destroy())
+  })
+  const port = yield* Effect.acquireRelease(
+    Effect.callback<number>((resume) => {
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        resume(Effect.succeed(typeof address === "object" ? (address?.port ?? 0) : 0))
+      })
+    }),
+    () =>
+      Effect.callback<void>((resume) => {
+        server.closeAllConnections()
+        server.close(() => resume(Effect.void))
+      })
+  )
+  const double: GitLabDouble = {
+    url: `http://127.0.0.1:${port}`,
+    requests,
+    opened,
+    trouble: () => undefined
+  }
+  return double
+})

@@ -1,0 +1,414 @@
+/**
+ * A host process that is killed, at any point of a run with a repository: what was committed arrives with a retry, once
+ * and whole, and nothing else is left of it.
+ */
+import { assert, it } from "@effect/vitest"
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
+import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
+import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
+import { Cause, Context, Effect, Exit, Layer, Schedule } from "effect"
+import { spawn } from "node:child_process"
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync
+} from "node:fs"
+import type { IncomingMessage, ServerResponse } from "node:http"
+import { tmpdir } from "node:os"
+import { basename, join } from "node:path"
+import * as GitOrigin from "../harness/GitOrigin.ts"
+import * as Images from "../harness/Images.ts"
+import * as LeakCheck from "../harness/LeakCheck.ts"
+import * as ProcessSampler from "../harness/ProcessSampler.ts"
+import * as RelayProcess from "../harness/RelayProcess.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+
+const token = `ghs_planted+and/killed=${crypto.randomUUID()}`
+const forms = ProcessSampler.formsOf([{ name: "the token", secret: token }])
+
+/** In the arguments of the shell that hands git the token: there for a few milliseconds, as anything might be. */
+const helper = { name: "the helper", secret: "; f get" }
+
+class Sampler extends Context.Service<Sampler, ProcessSampler.ProcessSampler>()("test/Sampler") {
+  static readonly layer = Layer.effect(
+    Sampler,
+    ProcessSampler.acquire([{ name: "the token", secret: token }, helper])
+  )
+}
+
+const layers = Layer.mergeAll(DockerContainerRuntime.layerApi(), DockerReaper.layerApi, Sampler.layer).pipe(
+  Layer.provideMerge(
+    Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
+  ),
+  Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
+)
+
+// -----------------------------------------------------------------------------
+// where it dies
+// -----------------------------------------------------------------------------
+
+/** At the origin: while a request waits to be served, while it is, or when it was and the answer has not gone out. */
+interface AtOrigin {
+  readonly request: "GET" | "POST"
+  readonly service: "upload-pack" | "receive-pack"
+  /** Of those of its kind with a credential, the how-manieth. */
+  readonly index: number
+  readonly when: "before" | "in a hook" | "after"
+}
+
+interface Death {
+  readonly name: string
+  readonly agent: RelayProcess.Agent
+  readonly at: RelayProcess.Point | AtOrigin
+  /** Its git and its docker, which otherwise go on without it. */
+  readonly dies: "alone" | "with all it started"
+}
+
+const failing: ReadonlyArray<RelayProcess.Point> = [
+  "the container for leftovers is made",
+  "the container for leftovers is started",
+  "the container for leftovers has ended",
+  "collect is done"
+]
+
+const resting: ReadonlyArray<RelayProcess.Point> = ["discard is asked for", "discard is done"]
+
+const inside = (agent: RelayProcess.Agent, at: RelayProcess.Point): Death => ({
+  name: `${at} (the agent ${agent})`,
+  agent,
+  at,
+  dies: "alone"
+})
+
+const outside = (dies: Death["dies"], at: AtOrigin): Death => ({
+  name: `${at.when} ${at.request} ${at.service} ${at.index} (${dies})`,
+  agent: "works",
+  at,
+  dies
+})
+
+const fetching = { request: "POST", service: "upload-pack" } as const
+const pushing = { request: "POST", service: "receive-pack" } as const
+
+const deaths: ReadonlyArray<Death> = [
+  ...RelayProcess.points
+    .filter((point) => !/leftovers|discard/u.test(point))
+    .map((point) => inside("works", point)),
+  ...failing.map((point) => inside("fails", point)),
+  ...resting.map((point) => inside("rests", point)),
+  outside("with all it started", { ...fetching, index: 1, when: "before" }),
+  outside("alone", { ...fetching, index: 3, when: "before" }),
+  outside("with all it started", { ...fetching, index: 3, when: "after" }),
+  outside("with all it started", { ...pushing, request: "GET", index: 1, when: "before" }),
+  outside("with all it started", { ...pushing, index: 1, when: "before" }),
+  outside("alone", { ...pushing, index: 1, when: "before" }),
+  outside("with all it started", { ...pushing, index: 1, when: "in a hook" }),
+  outside("alone", { ...pushing, index: 1, when: "in a hook" }),
+  outside("with all it started", { ...pushing, index: 1, when: "after" }),
+  outside("alone", { ...pushing, index: 1, when: "after" })
+]
+
+// -----------------------------------------------------------------------------
+// an origin that holds one request
+// -----------------------------------------------------------------------------
+
+const isAt = ({ request, service }: AtOrigin, method: string, path: string) =>
+  method === request && path.includes(`git-${service}`)
+
+/** What was written is kept until it is let go. */
+const holdAnswer = (response: ServerResponse, served: () => void, released: Promise<void>) => {
+  const pieces: Array<Uint8Array> = []
+  const end = response.end.bind(response)
+  let ended = false
+  response.write = (piece: Uint8Array) => pieces.push(piece) > 0
+  response.end = () => {
+    served()
+    if (!ended) void released.then(() => end(Buffer.concat(pieces)))
+    ended = true
+    return response
+  }
+}
+
+/** Settles `reached` when the request is there; lets it go on once `release` has run. */
+const holding = Effect.fnUntraced(function* (
+  origin: GitOrigin.GitOrigin,
+  repository: string,
+  { at }: Death,
+  forge: ReturnType<typeof RelayProcess.makeForge>
+) {
+  let release = () => {}
+  const released = new Promise<void>((settle) => {
+    release = settle
+  })
+  let reach = () => {}
+  const reached = new Promise<void>((settle) => {
+    reach = settle
+  })
+  let seen = 0
+  const isOne = (method: string | undefined, path: string | undefined, authorization: string | undefined) => {
+    if (typeof at === "string" || authorization === undefined || !isAt(at, method!, path!)) return false
+    seen += 1
+    return seen === at.index
+  }
+  origin.extra = (request: IncomingMessage, response: ServerResponse) => {
+    if (forge.handle(request, response)) return true
+    if (typeof at === "string" || at.when !== "after") return false
+    if (isOne(request.method, request.url, request.headers.authorization))
+      holdAnswer(response, reach, released)
+    return false
+  }
+  origin.trouble = ({ authorization, method, path }) => {
+    if (typeof at === "string" || at.when !== "before" || !isOne(method, path, authorization))
+      return undefined
+    reach()
+    return { _tag: "Hold", until: released }
+  }
+  if (typeof at === "string" || at.when !== "in a hook")
+    return { reached: Effect.promise(() => reached), release: Effect.sync(release) }
+  const [mark, go] = [join(repository, "in-the-hook"), join(repository, "go-on")]
+  yield* GitOrigin.hook(
+    repository,
+    "pre-receive",
+    `[ -e ${mark} ] && exit 0; : > ${mark}; i=0
+     while [ ! -e ${go} ] && [ $i -lt 200 ]; do i=$((i+1)); sleep 0.05; done`
+  )
+  return {
+    reached: Effect.sync(() => existsSync(mark)).pipe(
+      Effect.repeat({ schedule: Schedule.spaced("10 millis"), until: Boolean }),
+      Effect.asVoid
+    ),
+    release: Effect.sync(() => writeFileSync(go, ""))
+  }
+})
+
+// -----------------------------------------------------------------------------
+// what is left
+// -----------------------------------------------------------------------------
+
+/** What has to be in the commit that arrives, by how far the agent was heard to be. */
+const filesOf = ({ agent, at }: Death, heard: ReadonlyArray<RelayProcess.Told>): ReadonlyArray<string> => {
+  if (agent === "rests") return []
+  if (heard.some(({ _tag }) => _tag === "Worked"))
+    return agent === "works" ? ["one.txt", "two.txt", "three.txt"] : ["one.txt"]
+  return at === "the agent is between two commits" ? ["one.txt"] : []
+}
+
+/** As `relay retry` does; again where it says that one may. */
+const retried = Effect.fnUntraced(function* (runId: RunId.RunId, repository: string) {
+  const relay = yield* GitRelay
+  const delivered = Effect.scoped(
+    Effect.gen(function* () {
+      const clone = yield* relay.reopen(runId)
+      const first = yield* RelayRun.deliver(clone, { deliver: "push" })
+      const refs = yield* GitOrigin.refsOf(repository)
+      if (first._tag !== "Pushed") return { first, refs }
+      const second = yield* RelayRun.deliver(clone, { deliver: "push" })
+      if (second._tag !== "Pushed") return assert.fail(`the second time it is ${second._tag}`)
+      assert.isTrue(second.unchanged, "the second time it is pushed again")
+      assert.isTrue(second.pullRequest?.existing, "the second time there is another pull request")
+      return { first, refs }
+    })
+  )
+  const { first, refs } = yield* delivered.pipe(
+    Effect.retry({ times: 3, while: ({ isRetryable }) => isRetryable })
+  )
+  assert.strictEqual(yield* GitOrigin.refsOf(repository), refs, "the second time references change")
+  const again = yield* Effect.exit(delivered)
+  assert.isTrue(Exit.isFailure(again), "there is something to deliver still")
+  return first
+})
+
+/** One run, up to where it dies; and what is known of it then. */
+const killed = Effect.fnUntraced(function* (death: Death) {
+  const runId = yield* RunId.generate
+  const directory = join(yield* RunHarness.Directory, runId)
+  mkdirSync(directory, { mode: 0o700 })
+  const origin = yield* GitOrigin.acquire({ password: token })
+  const { path, url } = yield* origin.make("kill/repository", { "README.md": "hello\n" })
+  const base = yield* GitOrigin.branchAt(path, "main")
+  const forge = RelayProcess.makeForge(token)
+  const { reached, release } = yield* holding(origin, path, death, forge)
+  const point = typeof death.at === "string" ? { point: death.at } : {}
+  const asked = { runId, directory, url, image: Images.runtime, agent: death.agent, ...point }
+  const host = yield* RelayProcess.start(asked, token)
+  yield* typeof death.at === "string"
+    ? host.told("At")
+    : reached.pipe(
+        Effect.timeoutOrElse({
+          duration: "20 seconds",
+          orElse: () => Effect.die(new Error(`the origin never got there: ${JSON.stringify(host.heard)}`))
+        })
+      )
+  yield* host.kill(death.dies)
+  assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, directory), [], "the token is in a file")
+  // Of a client that is gone, the origin knows: but not in a hook.
+  if (death.dies === "alone" || (typeof death.at !== "string" && death.at.when === "in a hook"))
+    yield* release
+  return { death, asked, path, base, forge, heard: host.heard }
+})
+
+/** What a retry finds and does, in this process: nothing of the one that died is known to it. */
+const revived = Effect.fnUntraced(function* ({
+  asked,
+  base,
+  death,
+  forge,
+  heard,
+  path
+}: Effect.Success<ReturnType<typeof killed>>) {
+  const { directory, runId } = asked
+  yield* Effect.flatMap(DockerReaper.DockerReaper, (reaper) => reaper.reap)
+  const relays = RelayProcess.relayOptions(asked).directory
+  const worked = heard.find((one) => one._tag === "Worked")?.tip
+  const left = RelayProcess.branchInWorkspace(relays, runId) ?? worked
+  const expected = left === base ? undefined : left
+  const files = filesOf(death, heard)
+  if (files.length > 0) assert.isDefined(expected, "what was committed is nowhere")
+
+  const relay = yield* GitRelay
+  const kept = yield* relay.kept
+  assert.isAtMost(kept.length, 1)
+  if (kept.length > 0) {
+    assert.isFalse(kept[0]!.inUse, "it is taken for somebody's")
+    const delivery = yield* retried(runId, path)
+    assert.strictEqual(delivery._tag, expected === undefined ? "Skipped" : "Pushed")
+  } else if (expected === undefined) {
+    // It can be begun again, with what it has left in the cache.
+    const begun = Effect.tap(relay.clone({ runId, url: asked.url }), () => relay.discard(runId))
+    const { baseCommit } = yield* Effect.scoped(begun).pipe(Effect.timeout("20 seconds"))
+    assert.strictEqual(baseCommit, base)
+  }
+  assert.deepStrictEqual(yield* relay.kept, [], "something is kept")
+  assert.isFalse(existsSync(join(relays, runId)), "its directory is left")
+
+  assert.strictEqual(yield* GitOrigin.branchAt(path, `sandbox/${runId}`), expected, "the branch")
+  assert.strictEqual(yield* GitOrigin.branchAt(path, "main"), base, "the base has changed")
+  yield* GitOrigin.git(path, "fsck", "--full", "--strict")
+  if (expected !== undefined) {
+    const there = (yield* GitOrigin.git(path, "ls-tree", "--name-only", expected)).split("\n")
+    assert.includeMembers(there, [...files])
+  }
+  const pulls = expected === undefined ? 0 : 1
+  assert.strictEqual(forge.pulls.size, pulls, "pull requests")
+  assert.strictEqual(forge.asked.filter((operation) => operation === "create").length, pulls, "creations")
+  const runtime = yield* ContainerRuntime
+  assert.deepStrictEqual(yield* runtime.leftovers(runId), [], "containers are left")
+  assert.deepStrictEqual(yield* ProcessSampler.inTree(forms, directory), [], "the token is in a file")
+})
+
+const survived = (death: Death) =>
+  Effect.scoped(
+    Effect.flatMap(killed(death), (dead) =>
+      revived(dead).pipe(
+        Effect.provide(
+          HostGitRelay.layer(RelayProcess.relayOptions(dead.asked)).pipe(
+            Layer.provide(RelayProcess.pullRequests),
+            Layer.provide(RelayProcess.credentials(dead.asked, token))
+          )
+        )
+      )
+    )
+  )
+
+it.layer(layers, { excludeTestServices: true, timeout: "4 minutes" })(
+  "a host process that is killed",
+  (it) => {
+    it.effect(
+      `loses no commit and has shown its token to nobody, at any of ${deaths.length} points`,
+      () =>
+        Effect.gen(function* () {
+          const outcomes = yield* Effect.forEach(
+            deaths,
+            (death) =>
+              Effect.map(Effect.exit(survived(death)), (exit) =>
+                Exit.isSuccess(exit) ? [] : [`${death.name}: ${Cause.pretty(exit.cause)}`]
+              ),
+            { concurrency: 2 }
+          )
+          assert.deepStrictEqual(outcomes.flat(), [])
+          const { processes, sightings, sweeps } = yield* (yield* Sampler).report
+          const others = sightings.filter(({ which }) => which !== `${helper.name}, plain`)
+          assert.deepStrictEqual(others, [])
+          // It is quick enough to have seen what lives as short as that.
+          const helpers = sightings.length - others.length
+          assert.isAbove(helpers, deaths.length, `${processes} processes in ${sweeps} sweeps`)
+        }),
+      120_000
+    )
+  }
+)
+
+// -----------------------------------------------------------------------------
+// whether it would be seen
+// -----------------------------------------------------------------------------
+
+const secret = "not+a/real=token 0123456789"
+
+/** A process that shows it, until the scope closes. */
+const showing = (argv: ReadonlyArray<string>, env: Record<string, string>, file = "/dev/null") =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const opened = openSync(file, "w")
+      const child = spawn("sh", ["-c", "read -r nothing", "sh", ...argv], {
+        env,
+        stdio: ["pipe", opened, "ignore"]
+      })
+      closeSync(opened)
+      return child
+    }),
+    (child) => Effect.sync(() => child.kill("SIGKILL"))
+  ).pipe(Effect.map(({ pid }) => pid!))
+
+it.live("a secret is seen wherever a process shows it, in whatever form", () =>
+  Effect.gen(function* () {
+    const directory = yield* Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-sampler-"))),
+      (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+    )
+    const hexadecimal = Buffer.from(secret).toString("hex")
+    const login = (user: string) => Buffer.from(`${user}:${secret}\n`).toString("base64")
+    const sampler = yield* ProcessSampler.acquire([{ name: "it", secret }])
+    assert.deepStrictEqual((yield* sampler.report).sightings, [])
+    const rows = [
+      ["argv", "it, plain", yield* showing([`--token=${secret}`], {})],
+      ["argv", "it, URL-encoded", yield* showing([`https://x:${encodeURIComponent(secret)}@host/`], {})],
+      ["argv", "it, base64 after 2", yield* showing([login("me/xxxx")], {})],
+      ["argv", "it, base64 after 1", yield* showing([login("me/xxx")], {})],
+      ["environment", "it, plain", yield* showing([], { SHOWN: secret })],
+      [
+        "environment",
+        "it, base64 after 0",
+        yield* showing([], { SHOWN: `Basic ${login("x-access-token")}` })
+      ],
+      ["descriptor", "it, hexadecimal", yield* showing([], {}, join(directory, hexadecimal))]
+    ] as const
+    const { sightings } = yield* sampler.report
+    for (const [where, which, processId] of rows) {
+      const found = sightings.filter((one) => one.processId === processId)
+      assert.deepStrictEqual(found, [{ processId, program: "sh", where, which }])
+    }
+    assert.notInclude(JSON.stringify(sightings), secret)
+
+    writeFileSync(join(directory, "a"), `x ${login("x-access-token")} x`)
+    symlinkSync(`/nowhere/${encodeURIComponent(secret)}`, join(directory, "b"))
+    const found = yield* ProcessSampler.inTree(ProcessSampler.formsOf([{ name: "it", secret }]), directory)
+    assert.sameDeepMembers(
+      found.map(({ where, which }) => [basename(where), which]),
+      [
+        [hexadecimal, "it, hexadecimal"],
+        ["a", "it, base64 after 0"],
+        ["b", "it, URL-encoded"]
+      ]
+    )
+  }).pipe(Effect.scoped)
+)
