@@ -2,7 +2,7 @@
  * Pull requests at a GitHub that is held to its own description, merge requests at a GitLab of a few lines, tokens of an
  * App: request by request, and with everything that can go wrong.
  */
-import { assert, it } from "@effect/vitest"
+import { assert, it, vi } from "@effect/vitest"
 import * as Forge from "@cogni/sandbox-git-relay/Forge"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/GitHubAppCredentials"
@@ -10,10 +10,11 @@ import { PullRequests } from "@cogni/sandbox-git-relay/PullRequests"
 import * as RepoPort from "@cogni/sandbox-git-relay/RepoPort"
 import * as GitRelay from "@cogni/sandbox-git-relay/GitRelay"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { generateKeyPairSync } from "node:crypto"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import * as GitHubDouble from "../harness/GitHubDouble.ts"
+import * as GitLabDouble from "../harness/GitLabDouble.ts"
 
 const token = "ghs_1234.planted.token-of-a-forge"
 
@@ -38,6 +39,23 @@ interface Stage {
   readonly api: GitHubDouble.GitHubDouble
   readonly server: string
 }
+
+/** Whatever it is asked, until the effect is over. */
+const troubled = <A, E, R>(
+  { api }: Stage,
+  trouble: GitHubDouble.GitHubDouble["trouble"],
+  effect: Effect.Effect<A, E, R>
+) =>
+  Effect.acquireUseRelease(
+    Effect.sync(() => {
+      api.trouble = trouble
+    }),
+    () => effect,
+    () =>
+      Effect.sync(() => {
+        api.trouble = () => undefined
+      })
+  )
 
 class GitHub extends Context.Service<GitHub, Stage>()("test/GitHub") {
   static readonly layer = Layer.effect(
@@ -82,6 +100,10 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
       assert.include(again.message, "already exists")
       assert.isFalse(again.isRetryable)
       assert.deepStrictEqual(api.complaints, [])
+      assert.deepStrictEqual(
+        api.requests.slice(from).map(({ method }) => method),
+        ["GET", "POST", "GET", "POST"]
+      )
       const [, posted] = api.requests.slice(from)
       assert.deepStrictEqual(posted!.body, {
         title: "Repair",
@@ -147,7 +169,7 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
         [404, "404", false],
         [410, "410", false],
         [422, "422", false],
-        [500, "the forge", true]
+        [500, "500", true]
       ]
       for (const [status, said, isRetryable] of rows) {
         api.trouble = () => ({
@@ -155,43 +177,144 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
           status,
           body: { message: `no \u001b[31m${token} ${Buffer.from(token).toString("base64")}` }
         })
+        const from = api.requests.length
         const error = yield* Effect.flip(pulls.find(at))
+        // What was refused is not sent again.
+        assert.lengthOf(api.requests.slice(from), isRetryable ? 3 : 1)
         assert.include(error.message, said)
         assert.strictEqual(error.isRetryable, isRetryable, error.message)
         assert.notInclude(error.message, token)
         assert.notInclude(error.message, Buffer.from(token).toString("base64"))
         assert.notInclude(error.message, "\u001b")
       }
-      for (const body of ["text", { number: 1 }, [{ number: "1", html_url: "javascript:alert(1)" }]]) {
-        api.trouble = () => ({ _tag: "Answer", status: 200, body })
+      const garbage = ["not JSON", '{"', "[1]", '{"number":1}', '[{"number":"1","html_url":"https://x/1"}]']
+      for (const said of [...garbage, '[{"number":1,"html_url":"javascript:alert(1)"}]']) {
+        api.trouble = () => ({ _tag: "Answer", status: 200, text: said })
         assert.include((yield* Effect.flip(pulls.find(at))).message, "not what its API says")
       }
       api.trouble = () => ({ _tag: "Answer", status: 200, body: ["x".repeat(9 * 1024 * 1024)] })
-      assert.include((yield* Effect.flip(pulls.find(at))).message, "longer than")
+      const from = api.requests.length
+      const long = yield* Effect.flip(pulls.find(at))
+      assert.include(long.message, "longer than")
+      assert.isFalse(long.isRetryable)
+      assert.lengthOf(api.requests.slice(from), 1)
       api.trouble = () => undefined
-      const nobody = yield* Effect.flip(pulls.find({ ...at, url: "http://127.0.0.1:9/a/b" }))
+      const gone = yield* Effect.scoped(serving(() => undefined))
+      const nobody = yield* Effect.flip(pulls.find({ ...at, url: `${gone.url}/a/b` }))
       assert.isTrue(nobody.isRetryable)
+      assert.include(nobody.message, "cannot be reached")
+      const plain = yield* Effect.flip(pulls.find({ ...at, url: at.url.replace("http:", "https:") }))
+      assert.isFalse(plain.isRetryable)
+      assert.include(plain.message, "cannot be trusted (TLS)")
       const deep = yield* Effect.flip(pulls.find({ ...at, url: `${at.url.replace(".git", "")}/deeper` }))
       assert.include(deep.message, "OWNER/NAME")
     })
   )
 
-  it.effect("a redirect is not followed", () =>
+  it.effect("a limit that passes soon is waited for; any other is said, and when to come back", () =>
     Effect.gen(function* () {
-      const { api } = yield* GitHub
+      const stage = yield* GitHub
+      const { api } = stage
+      const at = yield* target
+      const pulls = yield* PullRequests
+      const reset = String(Math.ceil(Date.now() / 1000) + 3600)
+      const secondary = { message: "You have exceeded a secondary rate limit." }
+      const rows: ReadonlyArray<readonly [number, Record<string, string>, object]> = [
+        [403, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": reset }, { message: "API limit" }],
+        [403, { "retry-after": "3600" }, secondary],
+        [403, {}, secondary],
+        [429, { "retry-after": "3600" }, { message: "Too many requests" }]
+      ]
+      for (const [status, headers, body] of rows) {
+        const from = api.requests.length
+        const error = yield* troubled(
+          stage,
+          () => ({ _tag: "Answer", status, headers, body }),
+          Effect.flip(pulls.find(at))
+        )
+        assert.isTrue(error.isRetryable, error.message)
+        assert.include(error.message, "Wait")
+        assert.lengthOf(api.requests.slice(from), 1)
+      }
+      let limited = 0
+      const from = api.requests.length
+      const found = yield* troubled(
+        stage,
+        () =>
+          limited++ === 0
+            ? { _tag: "Answer", status: 403, headers: { "retry-after": "1" }, body: secondary }
+            : undefined,
+        pulls.find(at)
+      )
+      assert.isUndefined(found)
+      assert.lengthOf(api.requests.slice(from), 2)
+    })
+  )
+
+  it.effect("what nobody waits for any more is broken off, and not tried again", () =>
+    Effect.gen(function* () {
+      const came = yield* Deferred.make<void>()
+      const gone = yield* Deferred.make<void>()
+      let asked = 0
+      const { url } = yield* serving((_, response) => {
+        asked += 1
+        response.once("close", () => Deferred.doneUnsafe(gone, Effect.void))
+        Deferred.doneUnsafe(came, Effect.void)
+      })
+      const fiber = yield* Effect.forkChild(
+        Effect.flatMap(PullRequests, (pulls) => pulls.find({ url: `${url}/a/b`, baseBranch: "main", branch }))
+      )
+      yield* Deferred.await(came)
+      yield* Fiber.interrupt(fiber)
+      yield* Deferred.await(gone)
+      assert.strictEqual(asked, 1)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a redirect is not followed, whether it is asked for one or opens one", () =>
+    Effect.gen(function* () {
+      const stage = yield* GitHub
+      const at = yield* target
+      const pulls = yield* PullRequests
       const heard: Array<string | undefined> = []
       const elsewhere = yield* serving((request, response) => {
-        heard.push(request.headers.authorization)
+        heard.push(request.url)
         response.writeHead(200, { "content-type": "application/json" }).end("[]")
       })
-      api.trouble = () => ({ _tag: "Answer", status: 302, headers: { location: elsewhere.url } })
-      const error = yield* Effect.flip(
-        Effect.flatMap(PullRequests, (pulls) => Effect.flatMap(target, pulls.find))
-      )
-      api.trouble = () => undefined
-      assert.include(error.message, "redirects")
+      for (const status of [301, 302, 307, 308]) {
+        for (const ask of [pulls.find(at), pulls.create(at, text)]) {
+          const from = stage.api.requests.length
+          const error = yield* troubled(
+            stage,
+            () => ({ _tag: "Answer", status, headers: { location: `${elsewhere.url}/?${token}` } }),
+            Effect.flip(Effect.asVoid(ask))
+          )
+          assert.include(error.message, "redirects to")
+          assert.include(error.message, "present address")
+          assert.notInclude(error.message, token)
+          assert.isFalse(error.isRetryable)
+          assert.lengthOf(stage.api.requests.slice(from), 1)
+        }
+      }
       assert.deepStrictEqual(heard, [])
     }).pipe(Effect.scoped)
+  )
+
+  it.effect("nothing is printed, also where a server says that it is deprecated", () =>
+    Effect.gen(function* () {
+      const stage = yield* GitHub
+      const at = yield* target
+      const said = (["debug", "info", "log", "warn", "error"] as const).map((name) => vi.spyOn(console, name))
+      const headers = { deprecation: "true", sunset: "soon", link: '<https://x>; rel="deprecation"' }
+      yield* troubled(
+        stage,
+        () => ({ _tag: "Answer", status: 200, headers, body: [] }),
+        Effect.flatMap(PullRequests, (pulls) => pulls.find(at))
+      )
+      const printed = said.flatMap(({ mock }) => mock.calls)
+      vi.restoreAllMocks()
+      assert.deepStrictEqual(printed, [])
+    })
   )
 
   it.effect("an App's token is for one repository and one use, and for no other server", () =>
@@ -208,6 +331,14 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
         const credential = yield* app.get({ url: `${server}/acme/app.git`, purpose })
         assert.strictEqual(credential?.username, "x-access-token")
       }
+      // Each is asked for anew, first where the App is installed, and then as the App itself.
+      assert.deepStrictEqual(
+        api.requests.slice(from).map(({ method, path }) => `${method} ${path}`),
+        Array.from({ length: 3 }, () => [
+          "GET /repos/acme/app/installation",
+          "POST /app/installations/77/access_tokens"
+        ]).flat()
+      )
       assert.isUndefined(yield* app.get({ url: "https://github.com/acme/app", purpose: "push" }))
       const asked = api.requests.slice(from).filter(({ path }) => path.endsWith("/access_tokens"))
       assert.deepStrictEqual(
@@ -219,55 +350,130 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
         ]
       )
       assert.deepStrictEqual(api.complaints, [])
-      api.trouble = () => ({ _tag: "Answer", status: 404, body: { message: "Not Found" } })
-      const error = yield* Effect.flip(app.get({ url: `${server}/acme/other.git`, purpose: "push" }))
-      api.trouble = () => undefined
-      assert.include(error.message, "installed on the repository")
-      assert.notInclude(error.message, "PRIVATE KEY")
+      const other = app.get({ url: `${server}/acme/other.git`, purpose: "push" })
+      for (const [status, remedy] of [
+        [401, "id and key"],
+        [404, "installed on the repository"],
+        [422, "installed on the repository"]
+      ] as const) {
+        let shown = ""
+        const error = yield* troubled(
+          yield* GitHub,
+          ({ authorization = "" }) => {
+            shown = authorization.split(" ")[1] ?? ""
+            return { _tag: "Answer", status, body: { message: `no ${authorization}` } }
+          },
+          Effect.flip(other)
+        )
+        assert.include(error.message, remedy)
+        assert.isFalse(error.isRetryable)
+        // What the App had signed for this one request.
+        assert.isAbove(shown.length, 100)
+        for (const secret of ["PRIVATE KEY", shown]) assert.notInclude(error.message, secret)
+      }
+      const broken = yield* troubled(
+        yield* GitHub,
+        () => ({ _tag: "Answer", status: 503, body: { message: "later" } }),
+        Effect.flip(other)
+      )
+      assert.isTrue(broken.isRetryable, broken.message)
     })
   )
 })
 
+const gitLab = Effect.gen(function* () {
+  const api = yield* GitLabDouble.acquire
+  const pulls = yield* Effect.provide(
+    PullRequests,
+    Layer.provide(Forge.layer({ forges: { [api.url]: "gitlab" } }), tokens(api.url))
+  )
+  return { api, pulls, at: { url: `${api.url}/group/sub/app.git`, baseBranch: "main", branch } }
+})
+
 it.layer(Layer.empty, { excludeTestServices: true })("GitLab", (it) => {
-  it.effect("finds none, opens one, finds it; a redirect carries no token elsewhere", () =>
+  it.effect("finds none, opens one, finds it; a second one is refused", () =>
     Effect.gen(function* () {
-      const asked: Array<string> = []
-      const opened: Array<object> = []
+      const { api, at, pulls } = yield* gitLab
+      assert.isUndefined(yield* pulls.find(at))
+      const made = yield* pulls.create(at, text)
+      assert.deepStrictEqual(made, { number: 1, url: "https://gitlab.example/acme/app/-/merge_requests/1" })
+      assert.deepStrictEqual(yield* pulls.find(at), made)
+      const again = yield* Effect.flip(pulls.create(at, { ...text, draft: false }))
+      assert.include(again.message, "already exists")
+      assert.isFalse(again.isRetryable)
+      const [first, second, , last] = api.requests
+      const asked = {
+        path: "/api/v4/projects/group%2Fsub%2Fapp/merge_requests",
+        authorization: `Bearer ${token}`
+      }
+      assert.deepStrictEqual(first, {
+        ...asked,
+        method: "GET",
+        query: { source_branch: branch, target_branch: "main", state: "opened", per_page: "100" },
+        body: undefined
+      })
+      const body = { source_branch: branch, target_branch: "main", description: "What was broken" }
+      assert.deepStrictEqual(second, {
+        ...asked,
+        method: "POST",
+        query: {},
+        body: { ...body, title: "Draft: Repair" }
+      })
+      assert.deepStrictEqual(last?.body, { ...body, title: "Repair" })
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("one from a fork's branch of the same name is somebody else's", () =>
+    Effect.gen(function* () {
+      const { api, at, pulls } = yield* gitLab
+      const branches = { source_branch: branch, target_branch: "main" }
+      const theirs = {
+        iid: 9,
+        web_url: "https://x/9",
+        source_project_id: 6,
+        target_project_id: 5,
+        ...branches
+      }
+      api.opened.push(theirs)
+      assert.isUndefined(yield* pulls.find(at))
+      const made = yield* pulls.create(at, text)
+      assert.deepStrictEqual(yield* pulls.find(at), made)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("what goes wrong says so, and never the token; a redirect is not followed", () =>
+    Effect.gen(function* () {
+      const { api, at, pulls } = yield* gitLab
       const heard: Array<string | undefined> = []
       const elsewhere = yield* serving((request, response) => {
-        heard.push(request.headers.authorization, request.headers["private-token"]?.toString())
+        heard.push(request.url)
         response.writeHead(200, { "content-type": "application/json" }).end("[]")
       })
-      let redirecting = false
-      const { url } = yield* serving((request, response) => {
-        asked.push(`${request.method} ${request.url?.split("?")[0]} ${request.headers.authorization}`)
-        if (redirecting) return void response.writeHead(302, { location: `${elsewhere.url}/x` }).end()
-        request.resume().once("end", () => {
-          if (request.method === "POST")
-            opened.push({ iid: 7, web_url: "https://gitlab.example/acme/app/-/7" })
-          response
-            .writeHead(request.method === "POST" ? 201 : 200, { "content-type": "application/json" })
-            .end(JSON.stringify(request.method === "POST" ? opened[0] : opened))
-        })
-      })
-      const at = { url: `${url}/group/sub/app.git`, baseBranch: "main", branch }
-      yield* Effect.gen(function* () {
-        const pulls = yield* PullRequests
-        assert.isUndefined(yield* pulls.find(at))
-        const made = yield* pulls.create(at, text)
-        assert.deepStrictEqual(made, { number: 7, url: "https://gitlab.example/acme/app/-/7" })
-        assert.deepStrictEqual(yield* pulls.find(at), made)
-        redirecting = true
-        yield* Effect.exit(pulls.find(at))
-      }).pipe(Effect.provide(Layer.provide(Forge.layer({ forges: { [url]: "gitlab" } }), tokens(url))))
-      assert.deepStrictEqual(asked.slice(0, 2), [
-        `GET /api/v4/projects/group%2Fsub%2Fapp/merge_requests Bearer ${token}`,
-        `POST /api/v4/projects/group%2Fsub%2Fapp/merge_requests Bearer ${token}`
-      ])
-      assert.isTrue(
-        heard.every((one) => one === undefined),
-        JSON.stringify(heard)
-      )
+      const message = JSON.stringify({ message: `no ${token}` })
+      const rows: ReadonlyArray<readonly [GitLabDouble.ApiTrouble, string, boolean, number]> = [
+        [{ status: 401, text: message }, "valid", false, 1],
+        [{ status: 403, text: message }, "the right", false, 1],
+        [{ status: 404, text: message }, "address", false, 1],
+        [{ status: 429, text: message }, "Wait", true, 1],
+        [{ status: 502, text: `<html>${token}` }, "answers 502", true, 3],
+        [{ status: 307, headers: { location: `${elsewhere.url}/${token}` } }, "redirects to", false, 1],
+        [{ status: 200, text: `["${"x".repeat(9 * 1024 * 1024)}"]` }, "longer than", false, 1],
+        [{ status: 200, text: "not JSON" }, "not what its API says", false, 1],
+        [{ status: 200, text: "{}" }, "not what its API says", false, 1],
+        [{ status: 200, text: '[{"iid":1,"web_url":"data:x"}]' }, "not what its API says", false, 1]
+      ]
+      for (const [trouble, said, isRetryable, requests] of rows) {
+        const from = api.requests.length
+        api.trouble = () => trouble
+        const error = yield* Effect.flip(pulls.find(at))
+        assert.include(error.message, said)
+        assert.notInclude(error.message, token)
+        assert.strictEqual(error.isRetryable, isRetryable, error.message)
+        assert.lengthOf(api.requests.slice(from), requests)
+      }
+      assert.deepStrictEqual(heard, [])
+      const without = yield* Effect.flip(pulls.find({ ...at, url: "https://gitlab.com/a/b" }))
+      assert.include(without.message, "token")
     }).pipe(Effect.scoped)
   )
 })

@@ -2,6 +2,7 @@
  * What is said of commits, in a form that others verify: nothing of it may change unnoticed.
  */
 import { assert, describe, it } from "@effect/vitest"
+import { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as CommitStatement from "@cogni/sandbox-git-relay/CommitStatement"
 import type { Checked } from "@cogni/sandbox-git-relay/GitRelay"
@@ -32,6 +33,21 @@ const checked: Checked = {
   policyDigest: "d".repeat(64)
 }
 const auditHead = { entries: 7, hash: "e".repeat(64) }
+
+/** Everything that differs from run to run. */
+const Said = Schema.Struct({
+  runId: RunId,
+  url: Schema.String,
+  baseBranch: Schema.String,
+  baseCommit: CommitId,
+  tip: CommitId,
+  digest: Schema.String,
+  bytes: Schema.Int,
+  commits: Schema.Int,
+  paths: Schema.Int,
+  auditHead: Schema.optionalKey(AuditHead)
+})
+
 const codec = Schema.toCodecJson(CommitStatement.CommitStatement)
 
 describe("CommitStatement", () => {
@@ -68,9 +84,16 @@ describe("CommitStatement", () => {
     assert.notInclude(text, "/relays/")
   })
 
-  it.prop("survives its JSON form", [CommitStatement.CommitStatement], ([statement]) => {
-    const wire = JSON.stringify(Schema.encodeSync(codec)(statement))
-    assert.deepStrictEqual(Schema.decodeUnknownSync(codec)(JSON.parse(wire)), statement)
+  it.prop("survives its JSON form, whatever is said", [Said], ([{ auditHead: head, ...said }]) => {
+    const { baseBranch, baseCommit, bytes, commits, digest, paths, tip: at, url } = said
+    const request = { runId: said.runId, url }
+    const clone = { ...checked.clone, request, baseBranch, baseCommit, branch: branchOf(said.runId) }
+    const bundle = { ...checked.bundle, bytes, digest }
+    const made = CommitStatement.make({ ...checked, clone, bundle, commits, paths, tip: at }, head)
+    const wire = JSON.stringify(Schema.encodeSync(codec)(made))
+    const back = Schema.decodeUnknownSync(codec)(JSON.parse(wire))
+    assert.strictEqual(JSON.stringify(Schema.encodeSync(codec)(back)), wire)
+    assert.strictEqual(made.predicate.auditHead, head)
   })
 
   it.each([

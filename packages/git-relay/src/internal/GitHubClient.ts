@@ -14,7 +14,9 @@ export interface GitHubClientOptions {
 
 export type GitHubClient = Client
 
-const silent = () => undefined
+const nothing = () => undefined
+
+const silent = { debug: nothing, info: nothing, warn: nothing, error: nothing }
 
 export const make = async ({ apiUrl, asking, auth }: GitHubClientOptions): Promise<GitHubClient> => {
   // Loaded when somebody asks: most runs want no pull request.
@@ -35,8 +37,15 @@ export const make = async ({ apiUrl, asking, auth }: GitHubClientOptions): Promi
   return new (Octokit.plugin(sparing, retry, throttling))({
     baseUrl: apiUrl,
     userAgent: "cogni-sandbox",
-    log: { debug: silent, info: silent, warn: silent, error: silent },
-    request: { fetch: asking.fetch, retries: ForgeAnswers.retriesMax },
+    log: silent,
+    // Left out here, it is the console that hears of what is deprecated. `retries` must not be here: with it, `retry`
+    // sends anything again and at once, also what was refused.
+    request: { fetch: asking.fetch, log: silent },
+    retry: {
+      retries: ForgeAnswers.retriesMax,
+      // 429: a limit does not pass that fast, and `throttle` knows how long it lasts.
+      doNotRetry: [400, 401, 403, 404, 409, 410, 422, 429, 451]
+    },
     throttle: { onRateLimit: waitOnce, onSecondaryRateLimit: waitOnce },
     ...auth
   })
