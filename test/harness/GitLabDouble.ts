@@ -1,6 +1,6 @@
 /**
- * A GitLab that is only its merge requests: of a project, by branch. Written from its documentation, which is no schema,
- * so it holds nobody to anything: tests look at what it was asked.
+ * A GitLab that is only its merge requests: of a project, by branch. Written from its documentation, which is
+ * no schema, so it holds nobody to anything: tests look at what it was asked.
  *
  * @see {@link https://docs.gitlab.com/api/merge_requests/}
  */

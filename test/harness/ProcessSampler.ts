@@ -86,7 +86,7 @@ const procBytesMax = 256 * 1024
 // forms
 // -----------------------------------------------------------------------------
 
-/** How a secret may be written. Base64 at all three places in a group, so that whatever stands before it, it is seen. */
+/** How a secret may be written: base64 at all three places in a group, so that it is seen whatever is before it. */
 export const formsOf = (planted: ReadonlyArray<Planted>): ReadonlyArray<Form> =>
   planted.flatMap(({ name, secret }) => {
     const forms: ReadonlyArray<readonly [string, string]> = [

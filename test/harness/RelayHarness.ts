@@ -44,9 +44,14 @@ export const layer = (
 /** What an agent does in its clone: a shell script, as its user, without a network. What it printed. */
 export const work = ({ workspacePath }: Clone, script: string): Effect.Effect<string> =>
   docker(
-    ...["run", "--rm", "--network", "none", "--user", "1000:1000", "--init"],
-    ...["--volume", `${workspacePath}:/workspace`, "--workdir", "/workspace/repo"],
-    ...["--env", "HOME=/tmp", "--entrypoint", "/bin/bash", Images.runtime, "-euc", script]
+    ..."run --rm --network none --user 1000:1000 --init --workdir /workspace/repo --env HOME=/tmp".split(" "),
+    "--volume",
+    `${workspacePath}:/workspace`,
+    "--entrypoint",
+    "/bin/bash",
+    Images.runtime,
+    "-euc",
+    script
   )
 
 /** A run id that no other test has. */

@@ -1,6 +1,6 @@
 /**
- * Pull requests at a GitHub that is held to its own description, merge requests at a GitLab of a few lines, tokens of an
- * App: request by request, and with everything that can go wrong.
+ * Pull requests at a GitHub that is held to its own description, merge requests at a GitLab of a few lines, tokens of
+ * an App: request by request, and with everything that can go wrong.
  */
 import { assert, it, vi } from "@effect/vitest"
 import * as Forge from "@cogni/sandbox-git-relay/Forge"
@@ -266,7 +266,8 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
       )
       yield* Deferred.await(came)
       yield* Fiber.interrupt(fiber)
-      yield* Deferred.await(gone)
+      // Well before a request would end by itself.
+      yield* Effect.timeout(Deferred.await(gone), "10 seconds")
       assert.strictEqual(asked, 1)
     }).pipe(Effect.scoped)
   )
@@ -281,7 +282,7 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
         heard.push(request.url)
         response.writeHead(200, { "content-type": "application/json" }).end("[]")
       })
-      for (const status of [301, 302, 307, 308]) {
+      for (const status of [301, 307]) {
         for (const ask of [pulls.find(at), pulls.create(at, text)]) {
           const from = stage.api.requests.length
           const error = yield* troubled(

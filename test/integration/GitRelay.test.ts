@@ -39,6 +39,13 @@ const stage = Layer.effect(
       branchAt: (url, branch) =>
         Effect.map(GitOrigin.branchAt(url, branch), (id) =>
           id === undefined ? undefined : CommitId.make(id)
+        ),
+      // Of a repository on this host no hook is run, so it refuses by its configuration.
+      shut: (url, isShut) =>
+        Effect.asVoid(
+          isShut
+            ? GitOrigin.git(url, "config", "receive.hideRefs", "refs/heads/sandbox")
+            : GitOrigin.git(url, "config", "--unset-all", "receive.hideRefs")
         )
     })
   )

@@ -330,7 +330,7 @@ it.layer(layers, { excludeTestServices: true, timeout: "4 minutes" })(
           const outcomes = yield* Effect.forEach(
             deaths,
             (death) =>
-              Effect.map(Effect.exit(survived(death)), (exit) =>
+              Effect.map(Effect.exit(Effect.timeout(survived(death), "60 seconds")), (exit) =>
                 Exit.isSuccess(exit) ? [] : [`${death.name}: ${Cause.pretty(exit.cause)}`]
               ),
             { concurrency: 2 }
@@ -343,7 +343,7 @@ it.layer(layers, { excludeTestServices: true, timeout: "4 minutes" })(
           const helpers = sightings.length - others.length
           assert.isAbove(helpers, deaths.length, `${processes} processes in ${sweeps} sweeps`)
         }),
-      120_000
+      240_000
     )
   }
 )

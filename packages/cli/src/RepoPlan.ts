@@ -1,7 +1,7 @@
 /**
  * From what was typed about a repository to what the relay is asked for. Pure.
  */
-import { RunId } from "@cogni/sandbox-core/RunId"
+import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Clone, CloneRequest } from "@cogni/sandbox-git-relay/GitRelay"
 import { BaseBranch, BranchName, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"

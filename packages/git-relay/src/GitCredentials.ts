@@ -4,7 +4,7 @@
  *
  * A credential is bound to one server. It goes to git over a pipe, to nothing else, and is forgotten.
  */
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, Layer, type Redacted } from "effect"
 import type { CredentialsUnavailable } from "./GitRelayError.ts"
 import { serverOf } from "./Refs.ts"
 

@@ -1,29 +1,36 @@
 /**
- * `GitRelay` in memory: no git, no files, no container. Commits are real all the same, encoded and named as git does it,
- * and held to the same policy.
+ * `GitRelay` in memory: no git, no files, no container. Commits are real all the same, encoded and named as git does
+ * it, and held to the same policy.
  *
- * `MemoryGit` is the hand that a test has in it: it makes origins, commits as an agent would, and looks where a branch
- * stands.
+ * `MemoryGit` is the hand that a test has in it: it makes origins and their troubles, commits as an agent would, and
+ * looks where a branch stands.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { Context, Effect, Layer, type Scope } from "effect"
+import { Context, Effect, Layer } from "effect"
+import { createHash } from "node:crypto"
 import * as CommitPolicy from "./CommitPolicy.ts"
 import {
   type Checked,
   type Clone,
   type CloneRequest,
   type Collected,
+  depthMax,
   GitRelay,
-  type Kept
+  type Kept,
+  type Pushed,
+  type ReopenOptions
 } from "./GitRelay.ts"
 import {
   GitRelayError,
   type GitRelayReason,
   NotKept,
   type Operation,
+  type OriginFault,
   OriginUnavailable,
   PatchRefused,
   PolicyRefused,
+  PullRequestFailed,
+  type PushFault,
   PushRefused,
   RelayFailed
 } from "./GitRelayError.ts"
@@ -50,8 +57,19 @@ export class MemoryGit extends Context.Service<
     /** Changed and not committed. */
     readonly leave: (clone: Clone, files: Files) => Effect.Effect<void>
     readonly branchAt: (url: string, branch: string) => Effect.Effect<CommitId | undefined>
+    /** What an origin refuses from now on; nothing, when there is nothing in it. */
+    readonly trouble: (
+      url: string,
+      trouble: {
+        readonly clone?: OriginFault | undefined
+        readonly push?: PushFault | undefined
+        readonly pullRequest?: string | undefined
+      }
+    ) => Effect.Effect<void>
   }
 >()("@cogni/sandbox-git-relay/MemoryGit") {}
+
+type Trouble = Parameters<MemoryGit["Service"]["trouble"]>[1]
 
 /** @category models */
 export interface MemoryOptions {
@@ -59,6 +77,7 @@ export interface MemoryOptions {
 }
 
 interface Origin {
+  trouble: Trouble
   readonly branches: Map<string, CommitId>
   readonly pullRequests: Map<string, number>
 }
@@ -70,7 +89,9 @@ interface Relayed {
   /** Of the workspace. */
   tip: CommitId
   files: Files
-  left: Files | undefined
+  left?: Files | undefined
+  /** Where the branch stood when we pushed it last. */
+  pushedTip?: CommitId | undefined
 }
 
 // -----------------------------------------------------------------------------
@@ -98,7 +119,7 @@ const makeGit = () => {
       Effect.sync(() => {
         const url = `https://memory.example/${name}`
         const main = files === undefined ? [] : [["main", put(files, [], "first\n")] as const]
-        origins.set(url, { branches: new Map(main), pullRequests: new Map() })
+        origins.set(url, { branches: new Map(main), pullRequests: new Map(), trouble: {} })
         return url
       }),
     commit: ({ request: { runId } }, files, message = "work") =>
@@ -108,7 +129,11 @@ const makeGit = () => {
         const run = runs.get(runId)!
         run.left = { ...run.left, ...files }
       }),
-    branchAt: (url, branch) => Effect.sync(() => origins.get(url)?.branches.get(branch))
+    branchAt: (url, branch) => Effect.sync(() => origins.get(url)?.branches.get(branch)),
+    trouble: (url, trouble) =>
+      Effect.sync(() => {
+        origins.get(url)!.trouble = trouble
+      })
   })
   return { objects, origins, runs, contents, commit, git }
 }
@@ -128,25 +153,16 @@ const cloned = Effect.fnUntraced(function* (git: Git, { policies }: MemoryOption
   const there = git.runs.get(runId)
   if (there !== undefined) return yield* inUse(runId, "there is something already")
   const origin = git.origins.get(url)
-  if (origin === undefined) {
-    return yield* new OriginUnavailable({
-      fault: "not_found",
-      detail: "is not there",
-      remedy: "Make it: MemoryGit.origin",
-      isRetryable: false
-    })
-  }
+  if (origin === undefined) return yield* unavailable("not_found", "is not there")
+  const { clone: fault } = origin.trouble
+  if (fault !== undefined) return yield* unavailable(fault, "is in trouble")
   const refs = new Map([...origin.branches].map(([name, id]) => [`refs/heads/${name}`, id]))
   const headBranch = origin.branches.has("main") ? "main" : undefined
   const base = yield* Effect.fromResult(
     OriginAnswers.baseOf({ headBranch, refs, objectFormat: "sha1" }, request.baseBranch)
   )
   const branch = request.branch ?? branchOf(runId)
-  const refused = CommitPolicy.branchAllowed(CommitPolicy.policyFor(policies, url), branch, base.branch)
-  if (refused !== undefined) {
-    const { detail, remedy } = refused
-    return yield* new OriginUnavailable({ fault: "unsupported", detail, remedy, isRetryable: false })
-  }
+  yield* mayPush(policies, url, branch, base.branch)
   const clone: Clone = {
     request,
     baseBranch: base.branch,
@@ -156,14 +172,16 @@ const cloned = Effect.fnUntraced(function* (git: Git, { policies }: MemoryOption
     workspacePath: `/memory/${runId}/workspace`,
     directory: `/memory/${runId}`
   }
-  const files = git.contents.get(clone.baseCommit) ?? {}
-  git.runs.set(runId, { clone, stage: "cloned", held: true, tip: clone.baseCommit, files, left: undefined })
+  const files = git.contents.get(clone.baseCommit)
+  if (files === undefined) return yield* unavailable("other", `has no commit ${clone.baseCommit}`)
+  git.runs.set(runId, { clone, stage: "cloned", held: true, tip: clone.baseCommit, files })
   return clone
 })
 
 const checked = Effect.fnUntraced(function* (git: Git, { policies }: MemoryOptions, collected: Collected) {
   const { bundle, clone, tip } = collected
   if (tip === undefined || bundle === undefined) return yield* nothing
+  yield* runOf(git, clone)
   const policy = CommitPolicy.policyFor(policies, clone.request.url)
   const { commits, paths, violations, violationsTotal } = yield* CommitWalk.walk({
     reader: git.objects.reader,
@@ -182,74 +200,96 @@ const checked = Effect.fnUntraced(function* (git: Git, { policies }: MemoryOptio
 
 const pushed = Effect.fnUntraced(function* (git: Git, given: Checked) {
   const { clone, tip } = given
-  const { branches } = git.origins.get(clone.request.url)!
+  const run = yield* runOf(git, clone)
+  const { branches, trouble } = git.origins.get(clone.request.url)!
+  const refuse = (fault: PushFault, detail: string) =>
+    new PushRefused({
+      fault,
+      branch: clone.branch,
+      detail,
+      remedy: "Push under another name, or once it is over",
+      keptAt: clone.directory,
+      isRetryable: fault !== "branch_exists"
+    })
+  if (trouble.push !== undefined) return yield* refuse(trouble.push, "the origin is in trouble")
   const there = branches.get(clone.branch)
   const unchanged =
     there !== undefined && (there === tip || treeOf(git.objects, there) === treeOf(git.objects, tip))
   if (there !== undefined && !unchanged) {
-    return yield* new PushRefused({
-      fault: "branch_exists",
-      branch: clone.branch,
-      detail: "it is there already, with something else",
-      remedy: "Push under another name",
-      keptAt: clone.directory,
-      isRetryable: false
-    })
+    // On top of what is ours alone.
+    const follows = there === run.pushedTip && (yield* git.objects.reader.isAncestor(there, tip))
+    if (!follows) return yield* refuse("branch_exists", "it is there already, with something else")
   }
-  if (!unchanged) branches.set(clone.branch, tip)
-  stageOf(git, clone, clone.request.createPr === true ? "pushed" : "settled")
-  return { checked: given, branch: clone.branch, tip: there ?? tip, unchanged }
+  const at = unchanged ? there : tip
+  branches.set(clone.branch, at)
+  run.pushedTip = at
+  run.stage = clone.request.createPr === true ? "pushed" : "settled"
+  return { checked: given, branch: clone.branch, tip: at, unchanged }
+})
+
+/** What there is to say of each commit, the oldest first: no changes, for there is no git to write them. */
+const patched = Effect.fnUntraced(function* (git: Git, { clone, tip }: Checked) {
+  yield* runOf(git, clone)
+  const commits = yield* git.objects.reader.commits(tip, clone.baseCommit, depthMax)
+  const letters = commits.toReversed().map(({ id }) => {
+    const content = Buffer.from(git.objects.get(id)!.content).toString("utf8")
+    return `From ${id} Mon Sep 17 00:00:00 2001\nSubject: ${content.slice(content.indexOf("\n\n") + 2)}\n`
+  })
+  return Buffer.from(letters.join(""), "utf8")
+})
+
+const requested = Effect.fnUntraced(function* (git: Git, { branch, checked: { clone } }: Pushed) {
+  const { pullRequests, trouble } = git.origins.get(clone.request.url)!
+  if (trouble.pullRequest !== undefined) {
+    const detail = trouble.pullRequest
+    return yield* new PullRequestFailed({ detail, remedy: "Try again", isRetryable: true })
+  }
+  const existing = pullRequests.has(branch)
+  const number = pullRequests.get(branch) ?? pullRequests.size + 1
+  pullRequests.set(branch, number)
+  stageOf(git, clone, "settled")
+  return { url: `${clone.request.url}/pull/${number}`, number, existing }
+})
+
+const collected = Effect.fnUntraced(function* (git: Git, clone: Clone, leftovers: string | undefined) {
+  const run = yield* runOf(git, clone)
+  if (leftovers !== undefined && run.left !== undefined) {
+    git.commit(run, run.left, leftovers)
+    run.left = undefined
+  }
+  const { tip } = run
+  if (tip === clone.baseCommit) return { clone, tip: undefined, bundle: undefined }
+  run.stage = "collected"
+  const digest = createHash("sha256").update(tip).digest("hex")
+  const bundle = { path: `${clone.directory}/bundle`, bytes: tip.length, digest }
+  return { clone, tip, bundle } satisfies Collected
 })
 
 const makeRelay = (git: Git, options: MemoryOptions): GitRelay["Service"] => {
-  const { objects, origins, runs } = git
+  const { runs } = git
   const holding = <E, R>(runId: RunId, acquire: Effect.Effect<Clone, E, R>) =>
-    Effect.tap(acquire, () =>
-      Effect.addFinalizer(() =>
-        Effect.sync(() => {
-          const run = runs.get(runId)
-          if (run !== undefined) run.held = false
-          if (run?.stage === "settled") runs.delete(runId)
-        })
-      )
+    Effect.acquireRelease(acquire, () =>
+      Effect.sync(() => {
+        const run = runs.get(runId)
+        if (run !== undefined) run.held = false
+        if (run?.stage === "settled") runs.delete(runId)
+      })
     )
+  const of = (name: Operation, { request: { runId } }: Clone) => operation(name, runId)
   return GitRelay.of({
     clone: (request) =>
       holding(request.runId, cloned(git, options, request)).pipe(operation("clone", request.runId)),
     reopen: (runId, changed = {}) =>
-      holding(runId, reopened(git, runId, changed)).pipe(operation("reopen", runId)),
-    collect: (clone, how) =>
-      Effect.gen(function* () {
-        const run = runs.get(clone.request.runId)
-        if (run === undefined) return yield* gone
-        if (how?.commitLeftovers !== undefined && run.left !== undefined)
-          git.commit(run, run.left, how.commitLeftovers)
-        if (run.tip === clone.baseCommit) return { clone, tip: undefined, bundle: undefined }
-        stageOf(git, clone, "collected")
-        const bundle = { path: `${clone.directory}/bundle`, bytes: 1, digest: "0".repeat(64) }
-        return { clone, tip: run.tip, bundle } satisfies Collected
-      }).pipe(operation("collect", clone.request.runId)),
+      holding(runId, reopened(git, options, runId, changed)).pipe(operation("reopen", runId)),
+    collect: (clone, how) => collected(git, clone, how?.commitLeftovers).pipe(of("collect", clone)),
     apply: (clone) =>
       Effect.fail(
         new PatchRefused({ detail: "there is no git in memory to apply them", remedy: "Use HostGitRelay" })
-      ).pipe(operation("apply", clone.request.runId)),
-    check: (collected) =>
-      checked(git, options, collected).pipe(operation("check", collected.clone.request.runId)),
-    patch: ({ clone, tip }) =>
-      Effect.sync(() => {
-        const content = Buffer.from(objects.get(tip)!.content).toString("utf8")
-        return Buffer.from(`From ${tip}\nSubject: ${content.slice(content.indexOf("\n\n") + 2)}`)
-      }).pipe(operation("patch", clone.request.runId)),
-    push: (given) => pushed(git, given).pipe(operation("push", given.clone.request.runId)),
-    openPullRequest: ({ branch, checked: { clone } }) =>
-      Effect.sync(() => {
-        const { pullRequests } = origins.get(clone.request.url)!
-        const existing = pullRequests.has(branch)
-        const number = pullRequests.get(branch) ?? pullRequests.size + 1
-        pullRequests.set(branch, number)
-        stageOf(git, clone, "settled")
-        return { url: `${clone.request.url}/pull/${number}`, number, existing }
-      }),
+      ).pipe(of("apply", clone)),
+    check: (given) => checked(git, options, given).pipe(of("check", given.clone)),
+    patch: (given) => patched(git, given).pipe(of("patch", given.clone)),
+    push: (given) => pushed(git, given).pipe(of("push", given.clone)),
+    openPullRequest: (given) => requested(git, given).pipe(of("openPullRequest", given.checked.clone)),
     discard: (runId) =>
       Effect.sync(() => {
         const run = runs.get(runId)
@@ -291,15 +331,17 @@ export const layer = (options: MemoryOptions = {}): Layer.Layer<GitRelay | Memor
 
 const reopened = Effect.fnUntraced(function* (
   git: Git,
+  { policies }: MemoryOptions,
   runId: RunId,
-  changed: { readonly branch?: BranchName | undefined; readonly createPr?: boolean | undefined }
-): Effect.fn.Return<Clone, NotKept, Scope.Scope> {
+  changed: ReopenOptions
+) {
   const run = git.runs.get(runId)
   if (run === undefined || run.stage === "settled") return yield* inUse(runId, "nothing is kept")
   if (run.held) return yield* inUse(runId, "somebody is at work")
   const request =
     changed.createPr === undefined ? run.clone.request : { ...run.clone.request, createPr: changed.createPr }
-  const clone = { ...run.clone, request, branch: changed.branch ?? run.clone.branch }
+  const clone: Clone = { ...run.clone, request, branch: changed.branch ?? run.clone.branch }
+  yield* mayPush(policies, request.url, clone.branch, clone.baseBranch)
   git.runs.set(runId, { ...run, clone, held: true })
   return clone
 })
@@ -317,9 +359,34 @@ const treeOf = (objects: MemoryObjects.MemoryObjects, id: CommitId): string =>
 const inUse = (runId: RunId, detail: string) =>
   new NotKept({ runId, detail, remedy: "Use another run id, or see what is kept" })
 
-const gone = Effect.fail(
-  new RelayFailed({ detail: "what is kept is gone", remedy: "Run it again", isRetryable: false })
-)
+const runOf = ({ runs }: Git, { request: { runId } }: Clone): Effect.Effect<Relayed, RelayFailed> => {
+  const run = runs.get(runId)
+  return run === undefined
+    ? Effect.fail(
+        new RelayFailed({ detail: "what is kept is gone", remedy: "Run it again", isRetryable: false })
+      )
+    : Effect.succeed(run)
+}
+
+const mayPush = (
+  policies: CommitPolicy.Policies | undefined,
+  url: string,
+  branch: BranchName,
+  base: string
+): Effect.Effect<void, OriginUnavailable> => {
+  const refused = CommitPolicy.branchAllowed(CommitPolicy.policyFor(policies, url), branch, base)
+  return refused === undefined
+    ? Effect.void
+    : Effect.fail(unavailable("unsupported", `must not get the branch ${branch}: ${refused.detail}`))
+}
+
+const unavailable = (fault: OriginFault, detail: string) =>
+  new OriginUnavailable({
+    fault,
+    detail,
+    remedy: "See MemoryGit: what it has, and what trouble it was given",
+    isRetryable: fault === "unreachable" || fault === "timeout"
+  })
 
 const nothing = Effect.fail(
   new RelayFailed({ detail: "there is nothing to check", remedy: "Discard it", isRetryable: false })

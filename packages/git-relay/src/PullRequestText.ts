@@ -1,10 +1,11 @@
 /**
  * What a pull request says, made from commits that an agent wrote. Pure.
  *
- * In a forge, text acts: a mention writes to people, a reference shows up elsewhere, "fixes #1" closes an issue, an
- * image is fetched by every reader. Commit text is therefore shown as code. That alone is not enough: GitLab looks for
- * closing words in a description as it was written, code or not, and a squashed merge makes a commit message of it, which
- * knows no code at all. So marks are also taken apart by an invisible joiner, in a title and in code alike.
+ * In a forge, text acts: a mention writes to people, a reference shows up elsewhere, "fixes #1" closes an
+ * issue, an image is fetched by every reader. Commit text is therefore shown as code. That alone is not enough:
+ * GitLab looks for closing words in a description as it was written, code or not, and a squashed merge makes a
+ * commit message of it, which knows no code at all. So marks are also taken apart by an invisible joiner, in a
+ * title and in code alike.
  */
 import { clip, oneLine, printable } from "./internal/Text.ts"
 
@@ -62,7 +63,7 @@ export const inert = (text: string): string =>
 // internal
 // -----------------------------------------------------------------------------
 
-/** Nothing that is looked for in plain text: names of people, issues and the like, addresses, commands, markers. */
+/** Nothing that is looked for in plain text: people, issues and the like, addresses, commands, markers. */
 const withoutReferences = (text: string): string =>
   text
     .replace(/[@#!&$%^~[]/gu, (mark) => `${mark}${wordJoiner}`)

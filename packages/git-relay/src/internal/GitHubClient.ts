@@ -38,8 +38,8 @@ export const make = async ({ apiUrl, asking, auth }: GitHubClientOptions): Promi
     baseUrl: apiUrl,
     userAgent: "cogni-sandbox",
     log: silent,
-    // Left out here, it is the console that hears of what is deprecated. `retries` must not be here: with it, `retry`
-    // sends anything again and at once, also what was refused.
+    // Without `log` it is the console that hears of what is deprecated. With `retries` here, and not below,
+    // anything would be sent again and at once, also what was refused.
     request: { fetch: asking.fetch, log: silent },
     retry: {
       retries: ForgeAnswers.retriesMax,

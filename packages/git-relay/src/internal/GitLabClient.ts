@@ -1,6 +1,6 @@
 /**
- * Gitbeaker as this package uses it: its resources, over requests of our own. Its own requests follow redirects, read
- * answers of any length, and try ten times within a quarter of a second.
+ * Gitbeaker as this package uses it: its resources, over requests of our own. Its own requests follow
+ * redirects, read answers of any length, and try ten times within a quarter of a second.
  */
 import type { Gitlab as Client } from "@gitbeaker/rest"
 import { type Asking, StatusRefused } from "./ForgeAnswers.ts"

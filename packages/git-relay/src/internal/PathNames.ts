@@ -41,11 +41,9 @@ export const baseOf = (path: string): string => path.slice(path.lastIndexOf("/")
 
 /** A component that some file system takes for the repository's own directory, or that is no name at all. */
 export const isDotGit = (name: string): boolean =>
-  name === "." ||
-  name === ".." ||
   fold(name)
     .split("/")
-    .some((part) => part === ".git" || part === "git~1")
+    .some((part) => part === ".git" || part === "git~1" || part === ".." || part === ".")
 
 /** Any component of it. */
 export const entersDotGit = (path: string): boolean => path.split("/").some(isDotGit)

@@ -6,7 +6,7 @@
 export const lineCharactersMax = 400
 
 /** C0, DEL, C1, and what turns the direction of writing. */
-const unprintable = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]+/gu
+const unprintable = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]+/gu
 
 export const oneLine = (text: string, charactersMax: number = lineCharactersMax): string =>
   // It becomes part of a sentence, which has a full stop of its own.

@@ -22,6 +22,8 @@ export class Stage extends Context.Service<
     ) => Effect.Effect<CommitId>
     readonly leave: (clone: Clone, files: Readonly<Record<string, string>>) => Effect.Effect<void>
     readonly branchAt: (url: string, branch: string) => Effect.Effect<CommitId | undefined>
+    /** Whether the origin takes no push from now on, whatever it is. */
+    readonly shut: (url: string, isShut: boolean) => Effect.Effect<void>
   }
 >()("@cogni/sandbox-git-relay/testing/Stage") {}
 
@@ -61,13 +63,42 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       }).pipe(Effect.scoped)
     )
 
+    it.effect("it starts from the branch that is named, or from a commit of it", () =>
+      Effect.gen(function* () {
+        const relay = yield* GitRelay
+        const stage = yield* Stage
+        const first = BranchName.make("sandbox/first")
+        const asked = yield* request({ branch: first })
+        const main = (yield* stage.branchAt(asked.url, "main"))!
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const clone = yield* relay.clone(asked)
+            yield* stage.commit(clone, { "a.txt": "a\n" }, "first")
+            yield* sent(clone)
+          })
+        )
+        const upon = { ...(yield* request()), url: asked.url, baseBranch: first }
+        const clone = yield* relay.clone(upon)
+        const standing = (yield* stage.branchAt(asked.url, first))!
+        assert.deepInclude(clone, { baseBranch: first, baseCommit: standing })
+        const older = { ...upon, runId: yield* RunId.generate, baseCommit: main }
+        assert.deepInclude(yield* relay.clone(older), { baseBranch: first, baseCommit: main })
+        // What a run starts from is never what it pushes to.
+        const onto = { ...upon, runId: yield* RunId.generate, branch: first }
+        const reason = yield* reasonOf(Effect.scoped(relay.clone(onto)))
+        assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", reason.message)
+        for (const { runId } of [upon, older]) yield* relay.discard(runId)
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("an origin without the base, or without anything, is refused, and nothing is kept of it", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const empty = yield* (yield* Stage).origin()
         for (const [asked, fault] of [
           [yield* request({ baseBranch: "nope" }), "base_missing"],
-          [yield* request({ url: empty }), "empty"]
+          [yield* request({ url: empty }), "empty"],
+          [yield* request({ url: `${empty}-nowhere` }), "not_found"]
         ] as const) {
           const reason = yield* reasonOf(Effect.scoped(relay.clone(asked)))
           assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === fault, reason.message)
@@ -99,7 +130,9 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
             const tip = yield* stage.commit(clone, { "b.txt": "b\n" }, "add b")
             const checked = yield* relay.check(yield* relay.collect(clone))
             assert.deepInclude(checked, { tip, commits: 2, paths: 2 })
-            assert.include(Buffer.from(yield* relay.patch(checked)).toString("utf8"), "Subject: ")
+            const patch = Buffer.from(yield* relay.patch(checked)).toString("utf8")
+            const subjects = ["Subject: add a\n", "Subject: add b\n"].map((line) => patch.indexOf(line))
+            assert.isTrue(0 < subjects[0]! && subjects[0]! < subjects[1]!, patch)
             assert.deepInclude(yield* relay.push(checked), { tip, unchanged: false, branch: clone.branch })
             assert.strictEqual(yield* stage.branchAt(asked.url, clone.branch), tip)
             assert.deepInclude(yield* relay.push(checked), { tip, unchanged: true })
@@ -118,7 +151,11 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
         assert.isUndefined((yield* relay.collect(clone)).tip)
         const collected = yield* relay.collect(clone, { commitLeftovers: "what was left" })
         assert.isDefined(collected.tip)
-        yield* relay.push(yield* relay.check(collected))
+        const again = yield* relay.collect(clone, { commitLeftovers: "what was left" })
+        assert.strictEqual(again.tip, collected.tip)
+        const checked = yield* relay.check(collected)
+        assert.deepInclude(checked, { commits: 1, paths: 1 })
+        yield* relay.push(checked)
       }).pipe(Effect.scoped)
     )
 
@@ -155,6 +192,85 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
           assert.isDefined(yield* stage.branchAt(first.url, "sandbox/other"))
           assert.notInclude(yield* keptIds, second.runId)
         })
+    )
+
+    it.effect("an origin that takes nothing loses nothing: it is kept until it does", () =>
+      Effect.gen(function* () {
+        const relay = yield* GitRelay
+        const stage = yield* Stage
+        const asked = yield* request()
+        yield* stage.shut(asked.url, true)
+        const [reason, tip] = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const clone = yield* relay.clone(asked)
+            const tip = yield* stage.commit(clone, { "a.txt": "a\n" }, "work")
+            return [yield* reasonOf(sent(clone)), tip] as const
+          })
+        )
+        assert.isTrue(reason._tag === "PushRefused" && reason.fault === "rejected", reason.message)
+        assert.include(reason.message, "kept at")
+        assert.deepInclude(
+          (yield* relay.kept).find(({ runId }) => runId === asked.runId),
+          { stage: "checked", inUse: false }
+        )
+        yield* stage.shut(asked.url, false)
+        yield* Effect.scoped(Effect.flatMap(relay.reopen(asked.runId), sent))
+        assert.strictEqual(yield* stage.branchAt(asked.url, `sandbox/${asked.runId}`), tip)
+        assert.notInclude(yield* keptIds, asked.runId)
+      })
+    )
+
+    it.effect("where a pull request is wanted it is kept beyond the push, and more goes on top", () =>
+      Effect.gen(function* () {
+        const relay = yield* GitRelay
+        const stage = yield* Stage
+        const asked = yield* request({ createPr: true })
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const clone = yield* relay.clone(asked)
+            yield* stage.commit(clone, { "a.txt": "a\n" }, "first")
+            yield* sent(clone)
+          })
+        )
+        const kept = (yield* relay.kept).find(({ runId }) => runId === asked.runId)
+        assert.strictEqual(kept?.stage, "pushed")
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const clone = yield* relay.reopen(asked.runId, { createPr: false })
+            const tip = yield* stage.commit(clone, { "b.txt": "b\n" }, "second")
+            assert.deepInclude(yield* sent(clone), { tip, unchanged: false })
+            assert.strictEqual(yield* stage.branchAt(asked.url, clone.branch), tip)
+          })
+        )
+        assert.notInclude(yield* keptIds, asked.runId)
+      })
+    )
+
+    it.effect("a secret of the run is in nothing that is pushed, and not in what is said of it", () =>
+      Effect.gen(function* () {
+        const relay = yield* GitRelay
+        const stage = yield* Stage
+        const secret = "Zq8vK2mW5xR9tB4nL7cJ3hD6"
+        const asked = yield* request({ canaries: [{ name: "planted", secret }] })
+        const found = Effect.fnUntraced(function* (clone: Clone) {
+          const reason = yield* reasonOf(sent(clone))
+          if (reason._tag !== "PolicyRefused") return assert.fail(reason.message)
+          assert.deepInclude(reason.violations[0], { rule: "known-secret", path: "notes.txt" })
+          assert.notInclude(reason.message, secret)
+        })
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const clone = yield* relay.clone(asked)
+            const hidden = Buffer.from(secret).toString("base64")
+            yield* stage.commit(clone, { "notes.txt": `${hidden}\n` }, "notes")
+            yield* stage.commit(clone, { "notes.txt": "nothing\n" }, "no notes")
+            yield* found(clone)
+          })
+        )
+        // Whoever takes it up knows of it still.
+        yield* Effect.scoped(Effect.flatMap(relay.reopen(asked.runId), found))
+        yield* relay.discard(asked.runId)
+      })
     )
 
     it.effect("what the policy refuses is named, kept, and dropped when nobody wants it", () =>
@@ -196,6 +312,29 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
         assert.isTrue(kept?.inUse)
         yield* relay.discard(asked.runId)
       }).pipe(Effect.scoped)
+    )
+
+    it.effect("nothing can be had of a clone whose scope is closed and that is delivered", () =>
+      Effect.gen(function* () {
+        const relay = yield* GitRelay
+        const stage = yield* Stage
+        const asked = yield* request()
+        const [clone, checked] = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const clone = yield* relay.clone(asked)
+            yield* stage.commit(clone, { "a.txt": "a\n" }, "work")
+            return [clone, (yield* sent(clone)).checked] as const
+          })
+        )
+        for (const gone of [relay.collect(clone), relay.patch(checked), relay.push(checked)]) {
+          const reason = yield* reasonOf<unknown, never>(gone)
+          assert.strictEqual(reason._tag, "RelayFailed", reason.message)
+        }
+        // To want it gone is no error, nor to want it twice.
+        yield* relay.discard(asked.runId)
+        yield* relay.discard(yield* RunId.generate)
+        assert.strictEqual((yield* reasonOf(Effect.scoped(relay.reopen(asked.runId))))._tag, "NotKept")
+      })
     )
 
     it.effect("an agent that was left alone by its host is taken up again", () =>

@@ -1,0 +1,173 @@
+/**
+ * What the environment says of git servers: each token for one of them, and no configuration that means less than it
+ * says.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as GitSettings from "@cogni/sandbox-cli/GitSettings"
+import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Effect, Redacted } from "effect"
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { inspect } from "node:util"
+
+const token = "ghs_planted.0123456789"
+const other = "glpat-planted-0123456789"
+
+const nothing: GitSettings.GitVariables = {
+  gitHubToken: undefined,
+  gitHubTokenFile: undefined,
+  gitHubServer: undefined,
+  gitHubApi: undefined,
+  gitLabToken: undefined,
+  gitLabHost: undefined,
+  caFile: undefined,
+  proxyUrl: undefined,
+  noProxy: undefined,
+  policyFile: undefined
+}
+const made = (found: Partial<GitSettings.GitVariables>) =>
+  GitSettings.make({ ...nothing, ...found }).pipe(Effect.provide(NodeServices.layer))
+const refusal = (found: Partial<GitSettings.GitVariables>) => Effect.flip(made(found))
+
+const plain = ({ tokens }: GitSettings.GitSettings) =>
+  tokens.map((one) => ({ ...one, token: Redacted.value(one.token) }))
+
+/** Ends with the test. */
+const file = (content: string, mode = 0o600) =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-git-settings-"))),
+      (directory) => Effect.sync(() => rmSync(directory, { recursive: true }))
+    ),
+    (directory) => {
+      const path = join(directory, "file")
+      writeFileSync(path, content)
+      chmodSync(path, mode)
+      return path
+    }
+  )
+
+describe("GitSettings", () => {
+  it.effect("with nothing set there is no token, and every rule as documented", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* made({}), {
+        tokens: [],
+        gitHubServer: "https://github.com",
+        gitHubApi: undefined,
+        gitLabServer: "https://gitlab.com",
+        policies: CommitPolicy.defaults,
+        network: { caFile: undefined, proxyUrl: undefined, noProxy: undefined }
+      })
+    })
+  )
+
+  it.effect("each token belongs to one server, whose name is cut down to what a token is bound to", () =>
+    Effect.gen(function* () {
+      const tokens = { gitHubToken: Redacted.make(token), gitLabToken: Redacted.make(other) }
+      assert.deepStrictEqual(plain(yield* made(tokens)), [
+        { server: "https://github.com", username: "x-access-token", token },
+        { server: "https://gitlab.com", username: "oauth2", token: other }
+      ])
+      const own = {
+        gitHubServer: "https://GitHub.Example.com:443/x?y",
+        gitLabHost: "gitlab.example.com:8443"
+      }
+      const settings = yield* made({ ...tokens, ...own, gitHubApi: "https://github.example.com/api/v3" })
+      assert.deepStrictEqual(
+        plain(settings).map(({ server }) => server),
+        ["https://github.example.com", "https://gitlab.example.com:8443"]
+      )
+      assert.strictEqual(settings.gitHubServer, "https://github.example.com")
+      assert.strictEqual(settings.gitLabServer, "https://gitlab.example.com:8443")
+      assert.strictEqual(settings.gitHubApi, "https://github.example.com/api/v3")
+      const local = yield* made({ ...tokens, gitLabHost: "http://127.0.0.1:3000" })
+      assert.strictEqual(local.gitLabServer, "http://127.0.0.1:3000")
+      assert.notInclude(inspect(local, { depth: 9 }), "planted")
+    })
+  )
+
+  it.effect("a token may lie in a file that nobody else reads", () =>
+    Effect.gen(function* () {
+      const settings = yield* made({ gitHubTokenFile: yield* file(`${token}\n`) })
+      assert.deepStrictEqual(plain(settings), [
+        { server: "https://github.com", username: "x-access-token", token }
+      ])
+    })
+  )
+
+  it.effect("a token that is there twice, or lies open, or nowhere, is refused and not shown", () =>
+    Effect.gen(function* () {
+      const open = yield* file(token, 0o644)
+      const rows: ReadonlyArray<readonly [Partial<GitSettings.GitVariables>, string]> = [
+        [{ gitHubToken: Redacted.make(token), gitHubTokenFile: open }, "are both set"],
+        [{ gitHubTokenFile: open }, "is open to others (mode 0644)"],
+        [{ gitHubTokenFile: "/nowhere/token" }, "GITHUB_TOKEN_FILE /nowhere/token cannot be read"],
+        [{ gitHubTokenFile: yield* file("") }, "is empty"]
+      ]
+      for (const [found, why] of rows) {
+        const { exit, message } = yield* refusal(found)
+        assert.strictEqual(exit, "configuration")
+        assert.include(message, why)
+        assert.include(message, "GITHUB_TOKEN")
+        assert.notInclude(message, "planted")
+      }
+    })
+  )
+
+  it.effect("a server that is no URL of a server is refused, and not repeated", () =>
+    Effect.gen(function* () {
+      for (const gitHubServer of ["github.com", "ssh://git@github.com", "file:///etc", ""]) {
+        const { exit, message } = yield* refusal({ gitHubServer })
+        assert.strictEqual(exit, "configuration")
+        assert.include(message, "GITHUB_SERVER_URL is no URL")
+      }
+      assert.include((yield* refusal({ gitLabHost: "ssh://x" })).message, "GITLAB_HOST is no URL")
+      assert.include((yield* refusal({ gitLabHost: "a b" })).message, "GITLAB_HOST is no URL")
+    })
+  )
+
+  it.effect("the network of the host is passed on as it is", () =>
+    Effect.gen(function* () {
+      const network = { caFile: "/etc/ca.pem", proxyUrl: "http://proxy:3128", noProxy: "10.0.0.0/8,.example" }
+      assert.deepStrictEqual((yield* made(network)).network, network)
+    })
+  )
+
+  it.effect("what a file says may be pushed is the policy; what it leaves out is as documented", () =>
+    Effect.gen(function* () {
+      const changes = { "github.com/acme/*": { submodules: "allow" } }
+      const text = JSON.stringify({ default: { commitsMax: 3 }, repositories: changes })
+      const { policies } = yield* made({ policyFile: yield* file(text, 0o644) })
+      assert.deepStrictEqual(policies, {
+        default: { ...CommitPolicy.defaultPolicy, commitsMax: 3 },
+        repositories: changes
+      } as never)
+    })
+  )
+
+  it.effect(
+    "a policy with anything in it that is not understood is refused, and never taken for the rest",
+    () =>
+      Effect.gen(function* () {
+        const rows: ReadonlyArray<readonly [string, string]> = [
+          ["{", "is no policy"],
+          ["[]", "is no policy"],
+          ['{"default":{"protectedPath":["x"]}}', "protectedPath"],
+          ['{"defaults":{}}', "defaults"],
+          ['{"default":{"commitsMax":0}}', "commitsMax"],
+          ['{"repositories":{"a/*":{"secrets":"ignore"}}}', "secrets"]
+        ]
+        for (const [text, why] of rows) {
+          const { exit, message, remedy } = yield* refusal({ policyFile: yield* file(text) })
+          assert.strictEqual(exit, "configuration")
+          assert.include(message, "COGNI_RELAY_POLICY_FILE")
+          assert.include(message, why)
+          assert.include(remedy, "docs/guides/git-relay.md")
+        }
+        const missing = yield* refusal({ policyFile: "/nowhere/policy.json" })
+        assert.include(missing.message, "COGNI_RELAY_POLICY_FILE /nowhere/policy.json cannot be read")
+      })
+  )
+})

@@ -1,0 +1,255 @@
+/**
+ * What became of a run's commits, as it is told to people, to scripts and to the shell.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as RelayReport from "@cogni/sandbox-cli/RelayReport"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as CommitStatement from "@cogni/sandbox-git-relay/CommitStatement"
+import type { Checked, Clone, Kept } from "@cogni/sandbox-git-relay/GitRelay"
+import * as Errors from "@cogni/sandbox-git-relay/GitRelayError"
+import { branchOf, CommitId } from "@cogni/sandbox-git-relay/Refs"
+import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
+
+const runId = RunId.make("run-000000000001")
+const branch = branchOf(runId)
+const [base, tip] = [CommitId.make("a".repeat(40)), CommitId.make("b".repeat(40))]
+const url = "https://git.example.com/team/project.git"
+const clone: Clone = {
+  request: { runId, url, canaries: [{ name: "aws_secret_access_key", secret: "planted-value" }] },
+  baseBranch: "main",
+  branch,
+  baseCommit: base,
+  objectFormat: "sha1",
+  workspacePath: "/relays/run-000000000001/workspace",
+  directory: "/relays/run-000000000001"
+}
+const checked: Checked = {
+  clone,
+  tip,
+  bundle: { path: "/relays/run-000000000001/bundle", bytes: 1234, digest: "c".repeat(64) },
+  commits: 1,
+  paths: 2,
+  policyDigest: "d".repeat(64)
+}
+
+const ofReason = (reason: Errors.GitRelayReason, operation: Errors.Operation = "push") =>
+  new Errors.GitRelayError({ operation, runId, reason })
+
+const said = { detail: "it will not do", remedy: "Do otherwise" }
+const refused = ofReason(
+  new Errors.PolicyRefused({
+    violations: [
+      {
+        rule: "protected-path",
+        commit: tip,
+        path: ".github/workflows/x.yml",
+        detail: "it is protected",
+        remedy: "Drop it."
+      }
+    ],
+    violationsTotal: 3,
+    keptAt: clone.directory
+  }),
+  "check"
+)
+const raced = ofReason(
+  new Errors.PushRefused({ fault: "raced", branch, ...said, keptAt: clone.directory, isRetryable: true })
+)
+
+const pushed: Delivery & { readonly _tag: "Pushed" } = {
+  _tag: "Pushed",
+  checked,
+  tip,
+  unchanged: false,
+  pullRequest: undefined,
+  statement: CommitStatement.make(checked)
+}
+const pullRequest = { url: "https://git.example.com/team/project/pull/7", number: 7, existing: false }
+const facts = { origin: url, branch, baseBranch: "main", baseCommit: base }
+
+describe("one line for people", () => {
+  const lines: ReadonlyArray<readonly [string, Delivery, string]> = [
+    ["skipped", { _tag: "Skipped", clone }, "nothing was committed, so nothing was pushed"],
+    ["pushed", pushed, "pushed sandbox/run-000000000001 (1 commit, 2 paths)"],
+    [
+      "pushed, as many",
+      { ...pushed, checked: { ...checked, commits: 2, paths: 1 } },
+      "pushed sandbox/run-000000000001 (2 commits, 1 path)"
+    ],
+    [
+      "unchanged",
+      { ...pushed, unchanged: true },
+      "sandbox/run-000000000001 was there already, with this very content"
+    ],
+    [
+      "a new pull request",
+      { ...pushed, pullRequest },
+      "pushed sandbox/run-000000000001 (1 commit, 2 paths); pull request opened: https://git.example.com/team/project/pull/7"
+    ],
+    [
+      "one that was open",
+      { ...pushed, unchanged: true, pullRequest: { ...pullRequest, existing: true } },
+      "sandbox/run-000000000001 was there already, with this very content; pull request was open already: https://git.example.com/team/project/pull/7"
+    ],
+    ["patched", { _tag: "Patched", checked, patch: Buffer.from("x") }, "wrote 1 commit to /tmp/work.patch"],
+    [
+      "kept",
+      { _tag: "Kept", clone, tip },
+      "the run did not succeed: its commits are kept, and not pushed. See: cogni-sandbox relay retry run-000000000001"
+    ],
+    [
+      "failed",
+      { _tag: "Failed", clone, error: refused },
+      "run-000000000001: check: the policy refuses the commits: protected-path, .github/workflows/x.yml in bbbbbbbbbbbb: " +
+        "it is protected. Drop it. And 2 more. They are kept at /relays/run-000000000001. " +
+        "Then: cogni-sandbox relay retry run-000000000001, or relay drop"
+    ]
+  ]
+  it.each(lines)("%s", (_, delivery, line) =>
+    assert.strictEqual(RelayReport.describe(delivery, "/tmp/work.patch"), line)
+  )
+
+  it("what an origin said cannot break the line, nor act on a terminal", () => {
+    const error = ofReason(
+      new Errors.PushRefused({
+        fault: "rejected",
+        branch,
+        keptAt: "/k",
+        isRetryable: false,
+        detail: "no\n\u001b[2Jcogni-sandbox: all is well\r\u202e",
+        remedy: "Look at what the origin says"
+      })
+    )
+    const line = RelayReport.problem(error, runId)
+    assert.notMatch(line, /[\u0000-\u001f\u007f-\u009f\u202e]/u)
+    assert.isTrue(line.startsWith(`${runId}: `))
+  })
+})
+
+describe("for scripts", () => {
+  it("a delivery is its record, and nothing else of the host or the run", () => {
+    const rows: ReadonlyArray<readonly [Delivery, object]> = [
+      [
+        { _tag: "Skipped", clone },
+        { status: "skipped", ...facts }
+      ],
+      [
+        { ...pushed, pullRequest },
+        {
+          status: "pushed",
+          ...facts,
+          tip,
+          pullRequestUrl: pullRequest.url,
+          statement: CommitStatement.make(checked)
+        }
+      ],
+      [
+        { ...pushed, unchanged: true },
+        { status: "unchanged", ...facts, tip, statement: CommitStatement.make(checked) }
+      ],
+      [
+        { _tag: "Patched", checked, patch: Buffer.from("the patch") },
+        { status: "patched", ...facts, tip }
+      ],
+      [
+        { _tag: "Kept", clone, tip },
+        { status: "kept", ...facts, tip, keptAt: clone.directory }
+      ],
+      [
+        { _tag: "Failed", clone, error: raced },
+        { status: "failed", ...facts, message: raced.message, keptAt: clone.directory }
+      ]
+    ]
+    for (const [delivery, record] of rows) {
+      const json = RelayReport.toJson(delivery)
+      assert.deepStrictEqual(JSON.parse(JSON.stringify(json)), record)
+      assert.notInclude(JSON.stringify(json), "planted-value")
+    }
+  })
+
+  it("a run whose commits are not delivered is no success, and says why", () => {
+    const report = { ok: true, runId, exitCode: 0 }
+    const failed: Delivery = { _tag: "Failed", clone, error: raced }
+    assert.deepStrictEqual(RelayReport.withDelivery(report, failed), {
+      ...report,
+      ok: false,
+      error: {
+        code: "undelivered",
+        reason: "PushRefused",
+        message: raced.message,
+        isRetryable: true
+      },
+      relay: RelayReport.toJson(failed)
+    })
+    // An error of the run's own is the first that went wrong.
+    const error = { code: "timeout", reason: "TimedOut", message: "late", isRetryable: false }
+    assert.deepInclude(RelayReport.withDelivery({ ok: false, error }, failed), { ok: false, error })
+  })
+
+  it("anything else that became of them leaves the report as it is", () => {
+    const report = { ok: true, answer: "Lima" }
+    for (const delivery of [pushed, { _tag: "Kept", clone, tip }, { _tag: "Skipped", clone }] as const)
+      assert.deepStrictEqual(RelayReport.withDelivery(report, delivery), {
+        ...report,
+        relay: RelayReport.toJson(delivery)
+      })
+  })
+})
+
+describe("as a number", () => {
+  const origin = (isRetryable: boolean) =>
+    new Errors.OriginUnavailable({ fault: "unreachable", ...said, isRetryable })
+  const relay = new Errors.RelayFailed({ ...said, isRetryable: false })
+  const keptAt = clone.directory
+  const rows: ReadonlyArray<readonly [string, Errors.GitRelayError]> = [
+    ["refused", refused],
+    ["refused", ofReason(new Errors.BundleRefused({ detail: "no", keptAt }), "collect")],
+    ["refused", ofReason(new Errors.PatchRefused(said), "apply")],
+    ["notFound", ofReason(new Errors.NotKept({ runId, ...said }), "reopen")],
+    ["configuration", ofReason(new Errors.CredentialsUnavailable({ ...said, isRetryable: true }), "clone")],
+    ["unavailable", ofReason(origin(true), "clone")],
+    ["input", ofReason(origin(false), "clone")],
+    ["fault", ofReason(relay, "clone")],
+    ["fault", ofReason(new Errors.RelayUnavailable({}), "clone")],
+    ["undelivered", ofReason(relay, "collect")],
+    ["undelivered", ofReason(new Errors.RelayUnavailable({}), "push")],
+    ["undelivered", raced],
+    [
+      "undelivered",
+      ofReason(new Errors.PullRequestFailed({ ...said, isRetryable: false }), "openPullRequest")
+    ]
+  ]
+  it.each(rows)("%s: %s", (name, error) => assert.strictEqual(RelayReport.exitOf(error), name))
+
+  it("there is a row for every reason", () => {
+    const tags = Errors.GitRelayReason.members.map(({ identifier }) => identifier)
+    assert.sameMembers([...new Set(rows.map(([, { reason }]) => reason._tag))], tags)
+  })
+})
+
+describe("what is kept", () => {
+  const since = new Date("2026-01-01T00:00:00.000Z")
+  const { directory } = clone
+  const one: Kept = { runId, url, branch, stage: "collected", directory, since, inUse: false }
+  const other: Kept = { ...one, stage: "checked", url: "/srv/\u001b[31mgit", inUse: true }
+
+  it("is listed one run a line, aligned, and nothing in it acts on a terminal", () => {
+    assert.deepStrictEqual(RelayReport.list([one, other], new Date("2026-01-01T00:01:05.000Z")), [
+      "RUN               STAGE             SINCE        BRANCH                    ORIGIN",
+      "run-000000000001  collected         1 m 5 s ago  sandbox/run-000000000001  https://git.example.com/team/project.git",
+      "run-000000000001  checked (in use)  1 m 5 s ago  sandbox/run-000000000001  /srv/^[[31mgit"
+    ])
+  })
+
+  it("and is plain JSON for scripts", () => {
+    assert.deepStrictEqual(RelayReport.keptJson(one), {
+      runId: "run-000000000001",
+      origin: "https://git.example.com/team/project.git",
+      branch: "sandbox/run-000000000001",
+      stage: "collected",
+      since: "2026-01-01T00:00:00.000Z",
+      inUse: false,
+      keptAt: "/relays/run-000000000001"
+    })
+  })
+})

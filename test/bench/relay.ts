@@ -1,0 +1,447 @@
+/**
+ * `./dev bench relay`: what it costs that an agent's commits go through the relay, beside git alone.
+ *
+ *     --quick         a small repository, two rounds: to see that it works
+ *     --output DIR    where relay.json and relay.md go (default test/bench/results; with --quick nowhere)
+ *
+ * Origin, relay and whoever looks at the memory are processes of their own. Ends with 1 when a bar is missed.
+ */
+import * as Canary from "@cogni/sandbox-core/Canary"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as Hardening from "@cogni/sandbox-docker/Hardening"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as Exporter from "@cogni/sandbox-git-relay/Exporter"
+import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
+import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
+import * as PullRequests from "@cogni/sandbox-git-relay/PullRequests"
+import { Context, Effect, Exit, Fiber, Layer, Redacted, Scope } from "effect"
+import { type ChildProcess, execFile, execFileSync, fork } from "node:child_process"
+import { existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync, writeFileSync } from "node:fs"
+import { availableParallelism, loadavg, release, tmpdir } from "node:os"
+import { join } from "node:path"
+import { parseArgs, promisify } from "node:util"
+import type { Asked, Seen } from "./RelayMemory.ts"
+import type { Place } from "./RelayOrigin.ts"
+import * as RelayRepository from "./RelayRepository.ts"
+import * as Report from "./Report.ts"
+import * as Samples from "./Samples.ts"
+
+const { values: options } = parseArgs({
+  options: { quick: { type: "boolean", default: false }, output: { type: "string" } }
+})
+
+const shape = options.quick ? RelayRepository.small : RelayRepository.full
+const roundsMin = options.quick ? 2 : 5
+const roundsMax = options.quick ? 2 : 9
+/** No round begins after that, once there are enough; after twice that, none at all. */
+const secondsMax = 210
+const startsPerRound = 3
+const change = { commits: 3, files: 53, bytes: options.quick ? 3e6 : 30e6 }
+
+const image = process.env["COGNI_RUNTIME_IMAGE"] ?? "cogni-sandbox/runtime:latest"
+const host = process.env["DOCKER_HOST"]
+const username = "x-access-token"
+const token = "bench-origin-token-51e27f3a9c"
+
+const say = (text: string) => process.stderr.write(`${text}\n`)
+const exec = promisify(execFile)
+
+// -----------------------------------------------------------------------------
+// processes
+// -----------------------------------------------------------------------------
+
+/** In memory, where there is room: 20,000 files on a disk would be what is measured. `TMPDIR` has the last word. */
+const inMemory = "/dev/shm"
+const hasRoom = () => {
+  if (process.env["TMPDIR"] !== undefined || !existsSync(inMemory)) return false
+  const { bavail, bsize } = statfsSync(inMemory)
+  return bavail * bsize > 16 * shape.bytes
+}
+
+const place = hasRoom() ? inMemory : tmpdir()
+const root = mkdtempSync(join(place, "cogni-bench-relay-"))
+const children: Array<ChildProcess> = []
+const cleanUp: Array<() => unknown> = [
+  () => children.forEach((one) => one.disconnect?.()),
+  () => rmSync(root, { recursive: true, force: true })
+]
+
+const child = (file: string): ChildProcess => {
+  const started = fork(join(import.meta.dirname, file), {
+    execArgv: ["--disable-warning=ExperimentalWarning"],
+    stdio: ["ignore", "inherit", "inherit", "ipc"]
+  })
+  children.push(started)
+  return started
+}
+
+const ask = <A>(whom: ChildProcess, question: object): Promise<A> =>
+  new Promise((resolve, reject) => {
+    const ended = (code: number | null) => reject(new Error(`a process ended with ${code}`))
+    whom.once("exit", ended)
+    whom.once("message", (message) => {
+      whom.off("exit", ended)
+      resolve(message as A)
+    })
+    whom.send(question)
+  })
+
+const remove = (path: string) => exec("rm", ["-rf", "--", path])
+
+const origin = async () => {
+  const directory = join(root, "origin")
+  const [seed, path] = [join(root, "seed.git"), join(directory, "large.git")]
+  mkdirSync(directory)
+  await RelayRepository.make(seed, shape)
+  const server = child("RelayOrigin.ts")
+  const { url } = await ask<{ readonly url: string }>(server, {
+    directory,
+    username,
+    token
+  } satisfies Place)
+  return {
+    processId: server.pid!,
+    server: url,
+    url: `${url}/large.git`,
+    packBytes: RelayRepository.packBytes(seed),
+    /** As if nothing had ever been pushed to it. */
+    reset: async () => {
+      await remove(path)
+      await exec("cp", ["-al", "--", seed, path])
+    }
+  }
+}
+
+// -----------------------------------------------------------------------------
+// git alone
+// -----------------------------------------------------------------------------
+
+const naive = (url: string) => {
+  const withToken = url.replace("//", `//${username}:${token}@`)
+  const git = (...argv: ReadonlyArray<string>) =>
+    exec("git", [...argv], { env: { ...RelayRepository.environment }, cwd: "/" })
+  return {
+    clone: (path: string) => git("clone", "-q", "--depth=1", withToken, path),
+    push: (path: string) => git("-C", path, "push", "-q", "origin", "HEAD:refs/heads/agent")
+  }
+}
+
+// -----------------------------------------------------------------------------
+// the relay
+// -----------------------------------------------------------------------------
+
+type Held = Clone & { readonly end: () => Promise<void> }
+
+const relay = (name: string, scope: Scope.Scope, server: string, cached: boolean) =>
+  Effect.map(
+    Layer.buildWithScope(
+      HostGitRelay.layer({
+        directory: join(root, name),
+        image,
+        owners: HostOwner,
+        secrets: [
+          { name: "the key of the model", secret: Redacted.make("bench-model-key-1f93ab7760c5d84e2b") },
+          { name: "the token for the origin", secret: Redacted.make(token) }
+        ],
+        ...(cached ? { cache: { directory: join(root, `${name}-mirrors`) } } : {})
+      }).pipe(
+        Layer.provide(PullRequests.layerNoop),
+        Layer.provide(GitCredentials.layerTokens([{ server, username, token: Redacted.make(token) }])),
+        Layer.provide(DockerContainerRuntime.layer({ host }))
+      ),
+      scope
+    ),
+    (context) => {
+      const git = Context.get(context, GitRelay)
+      return {
+        /** Until it is told to end. */
+        clone: async (url: string): Promise<Held> => {
+          const own = Scope.makeUnsafe()
+          const runId = await Effect.runPromise(RunId.generate)
+          const { canaries } = await Effect.runPromise(Canary.plant)
+          const clone = await Effect.runPromise(git.clone({ runId, url, canaries }).pipe(Scope.provide(own)))
+          const end = () => Effect.runPromise(Effect.andThen(git.discard(runId), Scope.close(own, Exit.void)))
+          return { ...clone, end }
+        },
+        collect: (clone: Clone) => Effect.runPromise(git.collect(clone)),
+        check: (collected: Parameters<typeof git.check>[0]) => Effect.runPromise(git.check(collected)),
+        push: (checked: Parameters<typeof git.push>[0]) => Effect.runPromise(git.push(checked)),
+        forget: () => remove(join(root, `${name}-mirrors`))
+      }
+    }
+  )
+
+/** One container, held as the relay holds its own, that does nothing: the engine's share, with nothing of ours in it. */
+const containerStart = (
+  api: DockerApi.DockerApi["Service"],
+  { baseCommit, objectFormat, workspacePath }: Clone
+) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const runId = yield* RunId.generate
+      const spec = Exporter.bundleSpec(
+        { runId, image, user: HostGitRelay.agentUser, workspacePath, runtimeSecondsMax: 60 },
+        { ref: "HEAD", baseCommit, objectFormat }
+      )
+      const id = yield* Effect.acquireRelease(
+        api.create({
+          name: `cogni-bench-${runId}`,
+          image,
+          entrypoint: ["true"],
+          argv: [],
+          env: [],
+          user: "1000:1000",
+          labels: {},
+          hostConfig: Hardening.hostConfig(spec)
+        }),
+        (created) => Effect.ignore(api.remove(created))
+      )
+      const socket = yield* api.attach(id)
+      const exited = yield* Effect.forkScoped(api.waitNextExit(id), { startImmediately: true })
+      yield* api.start(id)
+      socket.resume()
+      yield* Fiber.join(exited)
+      socket.destroy()
+    })
+  ).pipe(Effect.runPromise)
+
+// -----------------------------------------------------------------------------
+// the agent
+// -----------------------------------------------------------------------------
+
+/** The same files for everybody, a directory for each commit. */
+const prepareChange = (): string => {
+  const path = join(root, "change")
+  const next = RelayRepository.noise(2)
+  for (let file = 0; file < change.files; file++) {
+    const directory = join(path, `commit${file % change.commits}`, `d${file % 20}`, "new")
+    mkdirSync(directory, { recursive: true })
+    writeFileSync(join(directory, `added${file}.bin`), next(Math.round(change.bytes / change.files)))
+  }
+  execFileSync("chmod", ["-R", "a+rX", path])
+  return path
+}
+
+/** Three commits, by whoever owns the repository, in a container that is thrown away. */
+const work = (repository: string, changePath: string, user: string) => {
+  const how = ["--rm", "--network=none", "--init", `--user=${user}`, "--env=HOME=/tmp", "--workdir=/repo"]
+  const volumes = [`--volume=${repository}:/repo`, `--volume=${changePath}:/change:ro`]
+  const script = `for one in /change/*; do
+    cp -r "$one"/. .
+    git -c safe.directory='*' add --all
+    git -c safe.directory='*' -c user.name=a -c user.email=a@example.invalid commit -q -m "Add $(basename "$one")"
+  done`
+  return exec("docker", ["run", ...how, ...volumes, "--entrypoint=/bin/bash", image, "-euc", script])
+}
+
+// -----------------------------------------------------------------------------
+// measuring
+// -----------------------------------------------------------------------------
+
+interface Sample extends Seen {
+  readonly millis: number
+}
+
+const samples = new Map<string, Array<Sample>>()
+
+const measurer = (originProcessId: number) => {
+  const memory = child("RelayMemory.ts")
+  return async <A>(name: string, run: () => Promise<A>): Promise<A> => {
+    // What an earlier one has written is not to be waited for by a later one.
+    await exec("sync")
+    globalThis.gc?.()
+    await ask(memory, { processId: process.pid, except: [originProcessId] } satisfies Asked)
+    const before = performance.now()
+    const value = await run()
+    const millis = performance.now() - before
+    const seen = await ask<Seen>(memory, {} satisfies Asked)
+    samples.set(name, [...(samples.get(name) ?? []), { millis, ...seen }])
+    say(`  ${name}: ${Math.round(millis)} ms`)
+    return value
+  }
+}
+
+const round = (value: number, digits = 2) => Math.round(value * 10 ** digits) / 10 ** digits
+const secondsAt = (name: string, share: number) =>
+  Samples.percentile(
+    (samples.get(name) ?? []).map(({ millis }) => millis / 1000).toSorted((a, b) => a - b),
+    share
+  )
+const most = (names: ReadonlyArray<string>, of: (sample: Sample) => number) =>
+  Math.max(...names.flatMap((name) => samples.get(name) ?? []).map(of))
+const megabytes = (bytes: number) => round(bytes / 1e6, 1)
+
+const rows = {
+  clone: "git clone --depth=1",
+  uncached: "relay clone, no cache",
+  cold: "relay clone, empty cache",
+  warm: "relay clone, filled cache",
+  push: "git push",
+  after: "relay collect, check and push",
+  collect: "relay collect",
+  check: "relay check",
+  relayPush: "relay push",
+  start: "one container start"
+} as const
+const ofRelay = [rows.uncached, rows.cold, rows.warm, rows.collect, rows.check, rows.relayPush]
+
+/** The last of each of the steps, as one. */
+const together = (steps: ReadonlyArray<string>): Sample => {
+  const last = steps.map((name) => samples.get(name)!.at(-1)!)
+  const highest = (of: (sample: Sample) => number) => Math.max(...last.map(of))
+  return {
+    millis: last.reduce((sum, { millis }) => sum + millis, 0),
+    ownGrowth: highest(({ ownGrowth }) => ownGrowth),
+    children: highest((sample) => sample.children),
+    childrenAnonymous: highest(({ childrenAnonymous }) => childrenAnonymous)
+  }
+}
+
+// -----------------------------------------------------------------------------
+// main
+// -----------------------------------------------------------------------------
+
+const main = async () => {
+  const load = round(loadavg()[0]!, 1)
+  say(`a repository of ${shape.files} files, ${megabytes(shape.bytes)} MB`)
+  const { packBytes, processId, reset, server, url } = await origin()
+  await reset()
+  const changePath = prepareChange()
+  const scope = Scope.makeUnsafe()
+  cleanUp.unshift(() => Effect.runPromise(Scope.close(scope, Exit.void)))
+  const uncached = await Effect.runPromise(relay("uncached", scope, server, false))
+  const cold = await Effect.runPromise(relay("cold", scope, server, true))
+  const warm = await Effect.runPromise(relay("warm", scope, server, true))
+  const api = Context.get(
+    await Effect.runPromise(Layer.buildWithScope(DockerApi.layer({ host }), scope)),
+    DockerApi.DockerApi
+  )
+  const alone = naive(url)
+  const measure = measurer(processId)
+  // The first of all fills the cache, and finds out whether all of it works.
+  await (await warm.clone(url)).end()
+
+  const began = performance.now()
+  let rounds = 0
+  const isTime = (share: number) => performance.now() - began < secondsMax * 1000 * share
+  while (rounds < roundsMin ? rounds === 0 || isTime(2) : rounds < roundsMax && isTime(1)) {
+    say(`round ${rounds + 1}`)
+    const path = join(root, `naive-${rounds}`)
+    let held: Held | undefined
+    const clones: ReadonlyArray<() => Promise<unknown>> = [
+      () => measure(rows.clone, () => alone.clone(path)),
+      async () => await (await measure(rows.uncached, () => uncached.clone(url))).end(),
+      async () => {
+        await cold.forget()
+        await (await measure(rows.cold, () => cold.clone(url))).end()
+      },
+      async () => {
+        held = await measure(rows.warm, () => warm.clone(url))
+      }
+    ]
+    // Forth and back: memory that the one before has just let go is cheaper than any other.
+    const turn = rounds % 2 === 0 ? clones : clones.toReversed()
+    for (const clone of Samples.rotate(turn, rounds >> 1)) await clone()
+    const { end, ...clone } = held!
+    await work(path, changePath, "0:0")
+    await work(join(clone.workspacePath, "repo"), changePath, "1000:1000")
+    const pushes: ReadonlyArray<() => Promise<unknown>> = [
+      () => measure(rows.push, () => alone.push(path)),
+      async () => {
+        const collected = await measure(rows.collect, () => warm.collect(clone))
+        const checked = await measure(rows.check, () => warm.check(collected))
+        await measure(rows.relayPush, () => warm.push(checked))
+        const whole = together([rows.collect, rows.check, rows.relayPush])
+        samples.set(rows.after, [...(samples.get(rows.after) ?? []), whole])
+      }
+    ]
+    for (const push of Samples.rotate(pushes, rounds)) {
+      await push()
+      await reset()
+    }
+    for (let index = 0; index < startsPerRound; index++)
+      await measure(rows.start, () => containerStart(api, clone))
+    await end()
+    await remove(path)
+    rounds += 1
+  }
+
+  const median = (name: string) => secondsAt(name, 0.5)
+  const bars: ReadonlyArray<Report.Bar> = [
+    {
+      name: "a clone from a filled cache, times git's own",
+      value: round(median(rows.warm) / median(rows.clone)),
+      atMost: 0.4
+    },
+    {
+      name: "after the run, s; 1.3 × git push + one container start",
+      value: round(median(rows.after)),
+      atMost: round(1.3 * median(rows.push) + median(rows.start))
+    },
+    {
+      name: "memory of what the relay starts, MB, pages of files aside",
+      value: megabytes(most(ofRelay, ({ childrenAnonymous }) => childrenAnonymous)),
+      atMost: 150
+    },
+    {
+      name: "with the pages of files that they have mapped, MB",
+      value: megabytes(most(ofRelay, (sample) => sample.children))
+    },
+    {
+      name: "growth of the relay's own process, MB",
+      value: megabytes(most(ofRelay, ({ ownGrowth }) => ownGrowth)),
+      atMost: 150
+    }
+  ]
+  const report = {
+    takenAt: new Date().toISOString(),
+    machine: {
+      cores: availableParallelism(),
+      kernel: release(),
+      node: process.version,
+      git: (await exec("git", ["--version"])).stdout.replace("git version ", "").trim(),
+      files: place === inMemory ? "in memory" : "on disk",
+      "load before": load,
+      rounds
+    },
+    repository: { ...shape, packMegabytes: megabytes(packBytes), change },
+    rows: Object.values(rows).map((name) => ({
+      name,
+      p10: round(secondsAt(name, 0.1)),
+      p50: round(secondsAt(name, 0.5)),
+      p90: round(secondsAt(name, 0.9)),
+      ownGrowth: megabytes(most([name], ({ ownGrowth }) => ownGrowth)),
+      children: megabytes(most([name], (sample) => sample.children)),
+      childrenAnonymous: megabytes(most([name], ({ childrenAnonymous }) => childrenAnonymous))
+    })),
+    bars
+  }
+  const text = [
+    `${shape.files} files, ${megabytes(shape.bytes)} MB that do not compress, ${shape.commits} commits, a pack of ${megabytes(packBytes)} MB, behind \`git http-backend\` on this host. The agent's change: ${change.commits} commits, ${change.files} files, ${megabytes(change.bytes)} MB. All rows taken in turns.`,
+    Report.table(
+      ["seconds; MB at most", "p10", "p50", "p90", "own growth", "children", "files' pages aside"],
+      report.rows.map((row) => Object.values(row))
+    ),
+    Report.barTable(bars),
+    `Taken ${report.takenAt} on: ${Object.entries(report.machine)
+      .map(([name, value]) => `${name} ${value}`)
+      .join(", ")}.`
+  ].join("\n\n")
+  process.stdout.write(`${text}\n`)
+  const output = options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
+  if (output !== undefined) {
+    mkdirSync(output, { recursive: true })
+    writeFileSync(join(output, "relay.json"), `${JSON.stringify(report, undefined, 2)}\n`)
+    writeFileSync(join(output, "relay.md"), `# The relay, measured\n\n${text}\n`)
+  }
+  if (bars.some(Report.isMissed)) process.exitCode = 1
+}
+
+try {
+  await main()
+} finally {
+  for (const clean of cleanUp) await clean()
+}

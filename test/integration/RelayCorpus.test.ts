@@ -1,0 +1,355 @@
+/**
+ * The corpus of workspaces, tried twice: on a careless host, to see that each of them bites, and on the relay, to see
+ * that none does and that ordinary work arrives with the very commit id it had. Then streams in the place of a bundle.
+ */
+import { assert, describe, layer } from "@effect/vitest"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
+import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
+import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
+import * as PullRequests from "@cogni/sandbox-git-relay/PullRequests"
+import { Context, Effect, Layer, Queue, Redacted, Result, Schedule, Semaphore } from "effect"
+import { readFileSync, statSync } from "node:fs"
+import { join } from "node:path"
+import * as RelayHarness from "../harness/RelayHarness.ts"
+import * as Corpus from "../relay-corpus/Corpus.ts"
+import * as LocalRuntime from "../relay-corpus/LocalRuntime.ts"
+import { git, run, work } from "../relay-corpus/Making.ts"
+import * as Naive from "../relay-corpus/Naive.ts"
+import * as Observation from "../relay-corpus/Observation.ts"
+import * as Origin from "../relay-corpus/Origin.ts"
+import * as Scene from "../relay-corpus/Scene.ts"
+import * as StreamedRuntime from "../relay-corpus/StreamedRuntime.ts"
+import * as Streams from "../relay-corpus/Streams.ts"
+import { type Trial, trialsOf } from "../relay-corpus/Trials.ts"
+
+/** What hangs is told from what is slow after so long; an ordinary command takes a hundredth of it. */
+const denialMillis = 1500
+/** What the relay gives an export that hangs. An ordinary one takes a tenth of it. */
+const collectSeconds = 8
+/** Most of it is waiting for a place. */
+const patience = 170_000
+
+/** An origin, and how much may go on at a time. */
+class Stage extends Context.Service<Stage, Scene.Stage & { readonly places: Semaphore.Semaphore }>()(
+  "test/Stage"
+) {
+  static readonly layer = Layer.effect(
+    Stage,
+    Effect.gen(function* () {
+      const stage = yield* Scene.stage(yield* Origin.acquire)
+      return { ...stage, places: yield* Semaphore.make(6) }
+    })
+  )
+}
+
+/** Two at a time; of those that do little but wait, four. */
+const inScene = <A, E, R>(
+  workspace: Pick<Corpus.Workspace, "attack"> & { readonly benign?: boolean },
+  use: (scene: Scene.Scene) => Effect.Effect<A, E, R>
+) =>
+  Effect.gen(function* () {
+    const stage = yield* Stage
+    const places = workspace.attack === "denial" && workspace.benign !== true ? 1 : 2
+    return yield* stage.places.withPermits(places)(Effect.scoped(Effect.flatMap(Scene.acquire(stage), use)))
+  })
+
+const live = { excludeTestServices: true, timeout: patience } as const
+
+// -----------------------------------------------------------------------------
+// a careless host
+// -----------------------------------------------------------------------------
+
+const careless = (workspace: Corpus.Workspace) =>
+  inScene(workspace, (scene) =>
+    Effect.promise(async () => {
+      const context = await Scene.prepare(scene)
+      const tip = (await workspace.make(context)) ?? undefined
+      assert.isFalse(Scene.isThere(context.marker), "its payload ran while it was made")
+      const was = await Observation.before(scene)
+      const hangs = workspace.attack === "denial" && workspace.benign !== true
+      return Naive.handle(scene, context, workspace, was, {
+        tip,
+        millis: hangs ? denialMillis : Naive.millisDefault,
+        ...(workspace.benign === true ? {} : { until: workspace.attack })
+      })
+    })
+  )
+
+/** A renamed branch is pushed under its new name, as it should be; of the others, every fourth is enough. */
+const sampled = Corpus.controls.filter(({ name }, index) => index % 4 === 0 && !name.includes("renamed"))
+
+describe.concurrent("a careless host", () => {
+  layer(Stage.layer, live)("", (it) => {
+    for (const workspace of Corpus.hostile) {
+      const { attack, name, unshown } = workspace
+      if (unshown !== undefined) continue
+      it.effect(
+        `is harmed (${attack}): ${name}`,
+        () =>
+          Effect.map(careless(workspace), ({ fired, last }) => {
+            const seen = `${JSON.stringify(fired)}; the last was ${last}`
+            assert.include(
+              fired.map((one) => one.attack),
+              attack,
+              `it bites nobody: ${seen}`
+            )
+          }),
+        patience
+      )
+    }
+    for (const workspace of sampled) {
+      it.effect(
+        `is not harmed: ${workspace.name}`,
+        () =>
+          Effect.map(careless(workspace), ({ fired }) => {
+            assert.deepStrictEqual(fired, [])
+          }),
+        patience
+      )
+    }
+  })
+})
+
+// -----------------------------------------------------------------------------
+// the relay
+// -----------------------------------------------------------------------------
+
+interface Outcome {
+  /** What arrived at the origin. */
+  readonly head: string | undefined
+  /** The commit that the workspace is about. */
+  readonly tip: string | undefined
+  readonly fired: ReadonlyArray<Observation.Fired>
+  readonly refusal: GitRelayError | undefined
+}
+
+/** As what an agent leaves: everything in it belongs to the agent. */
+const handOver = (workspacePath: string, owner: { readonly uid: number; readonly gid: number }) =>
+  run(["chown", "-R", "-P", "-h", `${owner.uid}:${owner.gid}`, workspacePath])
+
+const contextOf = (scene: Scene.Scene, { baseCommit, branch, workspacePath }: Clone): Corpus.Context => ({
+  ...scene.planted,
+  repository: join(workspacePath, "repo"),
+  branch,
+  base: baseCommit
+})
+
+const headOf = (scene: Scene.Scene, branch: string) =>
+  Effect.sync(() => Origin.refsOf(scene.repository.path).get(`refs/heads/${branch}`))
+
+/** Everything from clone to push; an error of the relay is its refusal. */
+const relayed = (trial: Trial): Effect.Effect<Outcome, GitRelayError, Stage | GitRelay> =>
+  inScene(trial, (scene) =>
+    Effect.gen(function* () {
+      const relay = yield* GitRelay
+      const runId = yield* RunId.generate
+      const canaries = [{ name: "the run's key", secret: scene.planted.runKey }]
+      const clone = yield* relay.clone({ runId, url: scene.repository.url, canaries })
+      const context = contextOf(scene, clone)
+      const { tip, was } = yield* Effect.promise(async () => {
+        const owner = statSync(context.repository)
+        const tip = (await trial.make(context)) ?? undefined
+        await handOver(clone.workspacePath, owner)
+        return { tip, was: await Observation.before(scene) }
+      })
+      const ended = yield* relay
+        .collect(clone)
+        .pipe(Effect.flatMap(relay.check), Effect.flatMap(relay.push), Effect.result)
+      const forbidden = trial.wants === "refused"
+      const fired = yield* Effect.promise(() => Observation.observe(scene, context, was, { forbidden, tip }))
+      const head = yield* headOf(scene, clone.branch)
+      yield* relay.discard(runId)
+      return { head, tip, fired, refusal: Result.isFailure(ended) ? ended.failure : undefined }
+    })
+  )
+
+const judge = ({ wants }: Trial, { fired, head, refusal, tip }: Outcome): void => {
+  assert.deepStrictEqual(fired, [])
+  if (wants === "delivered") assert.strictEqual(head, tip, `it did not arrive: ${refusal?.message}`)
+  if (wants === "refused") assert.isDefined(refusal, "nothing was refused")
+  if (refusal !== undefined) assert.isUndefined(head, "it was refused, and arrived")
+}
+
+/** Workspaces, each tried on a relay that `relayOf` makes for an origin. */
+export const relayHalf = <E, R>(
+  how: string,
+  workspaces: ReadonlyArray<Corpus.Workspace>,
+  relayOf: (stage: Scene.Stage) => Layer.Layer<GitRelay | R, E>
+): void => {
+  const relay = Layer.unwrap(Effect.map(Stage, relayOf)).pipe(Layer.provideMerge(Stage.layer))
+  describe.concurrent(`the relay ${how}`, () => {
+    layer(relay, live)("", (it) => {
+      for (const trial of trialsOf(workspaces)) {
+        it.effect(
+          `${trial.wants} (${trial.benign ? "benign" : trial.attack}): ${trial.name}`,
+          () => Effect.map(relayed(trial), (outcome) => judge(trial, outcome)),
+          patience
+        )
+      }
+    })
+  })
+}
+
+const credentialsFor = ({ origin }: Scene.Stage) =>
+  GitCredentials.layerTokens([
+    { server: origin.url, username: origin.username, token: Redacted.make(origin.token) }
+  ])
+
+/** All that the relay keeps, in memory: it comes and goes with the stage. */
+const optionsFor = ({ origin }: Scene.Stage, name: string) => ({
+  directory: join(origin.directory, "..", name),
+  // Each origin is asked once.
+  cache: undefined,
+  limits: { collectSecondsMax: collectSeconds, checkSecondsMax: 20, transferSecondsMax: 20 }
+})
+
+/** Over containers or what stands for them. */
+const relayOver =
+  (runtime: Layer.Layer<ContainerRuntime>, name: string, collectSecondsMax = collectSeconds) =>
+  (stage: Scene.Stage) => {
+    const options = optionsFor(stage, name)
+    return HostGitRelay.layer({
+      ...options,
+      image: "none",
+      owners: HostOwner,
+      limits: { ...options.limits, collectSecondsMax }
+    }).pipe(Layer.provide([runtime, credentialsFor(stage), PullRequests.layerNoop]))
+  }
+
+/** What is refused for what is committed, in a repository where nothing else is wrong. */
+const isContent = ({ attack, wants }: Corpus.Workspace) => attack === "content" && wants === "refused"
+
+relayHalf(
+  "over Docker",
+  Corpus.workspaces.filter((one) => !isContent(one)),
+  (stage) => RelayHarness.layer(optionsFor(stage, "relays"), credentialsFor(stage))
+)
+
+relayHalf("over a process", Corpus.workspaces.filter(isContent), relayOver(LocalRuntime.layer, "local"))
+
+// -----------------------------------------------------------------------------
+// streams
+// -----------------------------------------------------------------------------
+
+const streamSeconds = 3
+
+/** Clones that wait for a stream. What is refused leaves them as they were: each is used many times. */
+class Clones extends Context.Service<Clones, Queue.Queue<Waiting>>()("test/Clones") {
+  static readonly layer = Layer.effect(
+    Clones,
+    Effect.gen(function* () {
+      const clones = yield* Queue.unbounded<Waiting>()
+      yield* Effect.forEach([1, 2, 3], () => Effect.flatMap(waiting, (one) => Queue.offer(clones, one)))
+      return clones
+    })
+  )
+}
+
+interface Waiting {
+  readonly scene: Scene.Scene
+  readonly clone: Clone
+  readonly made: Streams.StreamContext
+}
+
+const waiting = Effect.gen(function* () {
+  const relay = yield* GitRelay
+  const scene = yield* Scene.acquire(yield* Stage)
+  const clone = yield* relay.clone({ runId: yield* RunId.generate, url: scene.repository.url })
+  const made = yield* Effect.promise(() => bundleOf(contextOf(scene, clone)))
+  yield* Effect.addFinalizer(() => Effect.ignore(relay.discard(clone.request.runId)))
+  return { scene, clone, made } satisfies Waiting
+})
+
+/** A commit in the clone, and the bundle that its agent's git would make of it. */
+const bundleOf = async (context: Corpus.Context): Promise<Streams.StreamContext> => {
+  const tip = await work(context)
+  const path = join(context.repository, "../good.bundle")
+  await git(context, "bundle", "create", "--quiet", path, context.branch, `^${context.base}`)
+  return { branch: context.branch, base: context.base, tip, goodBundle: readFileSync(path) }
+}
+
+/** Once nothing can be left any more. */
+const leftOf = (directory: string) =>
+  Effect.sync(() => Observation.processesOf(directory)).pipe(
+    Effect.repeat({ schedule: Schedule.spaced("20 millis"), times: 50, until: (left) => left.length === 0 })
+  )
+
+const pour = (stream: Streams.HostileStream, { clone, made, scene }: Waiting) =>
+  Effect.gen(function* () {
+    const relay = yield* GitRelay
+    const sources = yield* StreamedRuntime.Sources
+    sources.set(clone.request.runId, [stream, made])
+    const ended = yield* relay
+      .collect(clone)
+      .pipe(Effect.flatMap(relay.check), Effect.flatMap(relay.push), Effect.result)
+    const head = yield* headOf(scene, clone.branch)
+    const refs = Origin.refsOf(scene.repository.path)
+    const left = yield* leftOf(clone.directory)
+    const refusal = Result.isFailure(ended) ? ended.failure : undefined
+    assert.deepStrictEqual(left, [], "a process is left")
+    assert.strictEqual(refs.size - (head === undefined ? 0 : 1), 4, "another ref has come, or gone")
+    if (refusal === undefined) assert.strictEqual(head, made.tip)
+    else assert.isUndefined(head, "it was refused, and arrived")
+    return refusal
+  })
+
+const streamed = (
+  stream: Streams.HostileStream
+): Effect.Effect<
+  GitRelayError | undefined,
+  GitRelayError,
+  Clones | Stage | GitRelay | StreamedRuntime.Sources
+> =>
+  stream.wants === "refused" && stream.bringsTip === undefined
+    ? Effect.flatMap(Clones, (clones) =>
+        Effect.acquireUseRelease(
+          Queue.take(clones),
+          (one) => pour(stream, one),
+          (one) => Queue.offer(clones, one)
+        )
+      )
+    : Effect.scoped(Effect.flatMap(waiting, (one) => pour(stream, one)))
+
+const isQuick = ({ name, wants }: Streams.HostileStream) => wants === "refused" && name.includes("cut short")
+
+describe.concurrent("a stream in the place of a bundle", () => {
+  const relay = Layer.unwrap(
+    Effect.gen(function* () {
+      const stage = yield* Stage
+      const sources = yield* StreamedRuntime.Sources
+      const streams = Layer.provide(StreamedRuntime.layer, Layer.succeed(StreamedRuntime.Sources, sources))
+      return relayOver(streams, "streams", streamSeconds)(stage)
+    })
+  )
+  const services = Clones.layer.pipe(
+    Layer.provideMerge(relay),
+    Layer.provideMerge(StreamedRuntime.Sources.layer),
+    Layer.provideMerge(Stage.layer)
+  )
+  layer(services, live)("", (it) => {
+    for (const stream of Streams.streams) {
+      it.effect(
+        `${stream.wants}: ${stream.name}`,
+        () =>
+          Effect.map(streamed(stream), (refusal) => {
+            if (stream.wants === "refused") assert.isDefined(refusal, "nothing was refused")
+            if (stream.wants === "delivered") assert.isUndefined(refusal?.message)
+          }),
+        patience
+      )
+    }
+    it.effect("a clone that has refused some of them takes a good one", () =>
+      Effect.scoped(
+        Effect.gen(function* () {
+          const one = yield* waiting
+          for (const stream of Streams.streams.filter(isQuick)) assert.isDefined(yield* pour(stream, one))
+          assert.isUndefined(yield* pour(Streams.control, one))
+        })
+      )
+    )
+  })
+})

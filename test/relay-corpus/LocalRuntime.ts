@@ -1,0 +1,63 @@
+/**
+ * What a relay asks of a container, done by a process of this host.
+ *
+ * For workspaces whose commits are what matters: in their repositories there is nothing that would run, and a container
+ * is ten times the work of the git in it. Nothing else may be given to it.
+ */
+import { type Container, ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { Deferred, Effect, Layer, Stream } from "effect"
+import { spawn } from "node:child_process"
+
+const nothing = Effect.die(new Error("no relay asks for it"))
+
+/** Its only mount is where everything is. */
+const argvOf = ({ argv = [], mounts }: ContainerSpec) => {
+  const [mount] = mounts ?? []
+  return mount === undefined ? argv : argv.map((word) => word.replace(mount.target, mount.source))
+}
+
+const containerOf = Effect.fnUntraced(function* (spec: ContainerSpec) {
+  const over = yield* Deferred.make<number>()
+  const [program = "", ...rest] = argvOf(spec)
+  const output = Stream.unwrap(
+    Effect.map(
+      Effect.acquireRelease(
+        Effect.sync(() =>
+          spawn(program, rest, { env: { ...spec.env }, cwd: "/", stdio: ["ignore", "pipe", "pipe"] })
+        ),
+        (child) => Effect.sync(() => child.kill("SIGKILL"))
+      ),
+      (child) => {
+        child.once("close", (code) => Deferred.doneUnsafe(over, Effect.succeed(code ?? 137)))
+        const from = (channel: "stdout" | "stderr") =>
+          Stream.fromAsyncIterable<Uint8Array, unknown>(child[channel], (cause) => cause).pipe(
+            Stream.orDie,
+            Stream.map((bytes) => ({ channel, bytes }))
+          )
+        return Stream.merge(from("stdout"), from("stderr"))
+      }
+    )
+  )
+  return {
+    id: "local",
+    start: Effect.as(Effect.void, undefined),
+    proceed: nothing,
+    output,
+    exit: Effect.map(Deferred.await(over), (exitCode) => ({
+      exitCode,
+      oomKilled: false,
+      processesRefused: false,
+      peak: {}
+    })),
+    send: () => nothing,
+    stop: () => nothing,
+    exec: () => nothing
+  } satisfies Container
+})
+
+export const layer: Layer.Layer<ContainerRuntime> = Layer.succeed(ContainerRuntime, {
+  acquire: containerOf,
+  acquireVolume: () => nothing,
+  sharesHost: Effect.succeed(true),
+  leftovers: () => Effect.succeed([])
+})

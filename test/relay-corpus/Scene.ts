@@ -1,0 +1,171 @@
+/**
+ * Where one workspace is tried: an origin's repository, an attacker's server, and files of the host that nobody may
+ * read or change. All of it is below one directory, which ends with it.
+ */
+import { Effect, type Scope } from "effect"
+import { lstatSync, mkdirSync, writeFileSync } from "node:fs"
+import { cp, rm } from "node:fs/promises"
+import { join } from "node:path"
+import * as Collector from "./Collector.ts"
+import type { Context } from "./Corpus.ts"
+import { encode, run, treeBytes } from "./Making.ts"
+import { type Origin, type Repository, temporary } from "./Origin.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** What all scenes share, made once. */
+export interface Stage {
+  readonly origin: Origin
+  readonly certificate: Collector.Certificate
+  /** Files of a host, to be copied. */
+  readonly host: string
+  readonly next: () => number
+}
+
+export interface Scene {
+  readonly origin: Origin
+  readonly repository: Repository
+  readonly collector: Collector.Collector
+  /** Below which everything is, but for the repository of the origin. */
+  readonly directory: string
+  /** Its files are the host's, and must not change. */
+  readonly host: string
+  /** Without a workspace yet: its `repository`, `branch` and `base` come from whoever clones. */
+  readonly planted: Omit<Context, "repository" | "branch" | "base">
+}
+
+// -----------------------------------------------------------------------------
+// constants
+// -----------------------------------------------------------------------------
+
+/** What the host has, and no origin may get. */
+export const secret = "planted-host-secret-4b1d77"
+
+export const runKey = "cogni-run-key-Zk3Vq8Xw5Nn1Tt6Yb2Rr9"
+
+const person = "Host <host@example.invalid> 1740000000 +0000"
+
+const victim = (() => {
+  const blob = encode("blob", Buffer.from(`${secret}\n`)).id
+  const bytes = treeBytes([{ mode: "100644", name: "secret.txt", id: blob }])
+  const tree = encode("tree", bytes).id
+  const text = `tree ${tree}\nauthor ${person}\ncommitter ${person}\n\nKeep it\n`
+  return { blob, tree, commit: encode("commit", Buffer.from(text)).id }
+})()
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+const prepareHost = async (directory: string): Promise<void> => {
+  const files = join(directory, "files")
+  mkdirSync(files, { recursive: true })
+  writeFileSync(join(directory, "secret.txt"), `${secret}\n`)
+  for (const name of ["a.txt", "b.txt"]) writeFileSync(join(files, name), `A file of the host: ${secret}\n`)
+  const repository = join(directory, "victim")
+  await run(["git", "init", "-q", "-b", "main", "--template=", repository])
+  writeFileSync(join(repository, "secret.txt"), `${secret}\n`)
+  await run(["git", "-C", repository, "add", "-A"])
+  const [name, email] = ["Host", "host@example.invalid"]
+  await run(["git", "-C", repository, "commit", "-q", "-m", "Keep it"], {
+    environment: {
+      GIT_AUTHOR_NAME: name,
+      GIT_COMMITTER_NAME: name,
+      GIT_AUTHOR_EMAIL: email,
+      GIT_COMMITTER_EMAIL: email,
+      GIT_AUTHOR_DATE: "1740000000 +0000",
+      GIT_COMMITTER_DATE: "1740000000 +0000"
+    }
+  })
+  await run(["git", "-C", repository, "cat-file", "-e", victim.commit])
+}
+
+/** What all scenes of an origin share. */
+export const stage = (origin: Origin): Effect.Effect<Stage, never, Scope.Scope> =>
+  Effect.acquireRelease(
+    Effect.promise(async () => {
+      const directory = temporary("cogni-stage-")
+      await prepareHost(join(directory, "host"))
+      let made = 0
+      return {
+        directory,
+        origin,
+        certificate: await Collector.certify(directory),
+        host: join(directory, "host"),
+        next: () => ++made
+      }
+    }),
+    ({ directory }) => Effect.promise(() => rm(directory, { recursive: true, force: true }))
+  )
+
+/** A scene of its own for one workspace. */
+export const acquire = (
+  stage: Stage,
+  kind: Parameters<Origin["create"]>[1] = "plain"
+): Effect.Effect<Scene, never, Scope.Scope> =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.promise(async () => {
+        const number = stage.next()
+        const directory = temporary("cogni-scene-")
+        const host = join(directory, "host")
+        await cp(stage.host, host, { recursive: true, preserveTimestamps: true })
+        const collectorAddress = `127.0.${1 + Math.floor(number / 250)}.${2 + (number % 250)}`
+        const collector = await Collector.start(stage.certificate, {
+          address: collectorAddress,
+          port: stage.origin.port
+        })
+        const repository = await stage.origin.create(`repository-${number}`, kind)
+        const scene: Scene = {
+          origin: stage.origin,
+          repository,
+          collector,
+          directory,
+          host,
+          planted: {
+            origin: repository.url,
+            marker: join(directory, "marker"),
+            secretFile: join(host, "secret.txt"),
+            secret,
+            runKey,
+            victim: { ...victim, repository: join(host, "victim"), directory: join(host, "files") },
+            collector: collector.url,
+            collectorTls: collector.urlTls,
+            collectorAddress
+          }
+        }
+        return scene
+      }),
+      ({ collector, directory, repository }) =>
+        Effect.promise(async () => {
+          await collector.close()
+          await rm(repository.path, { recursive: true, force: true })
+          await rm(directory, { recursive: true, force: true })
+        })
+    ),
+    (scene) => scene
+  )
+
+/** A workspace as a careless host gives it to an agent, on a branch of its own. */
+export const prepare = async (scene: Scene, branch = "sandbox/run-1"): Promise<Context> => {
+  const repository = join(scene.directory, "ws/repo")
+  mkdirSync(join(scene.directory, "ws"))
+  await run(["git", "clone", "-q", "--template=", "--no-local", scene.repository.path, repository])
+  await run(["git", "-C", repository, "remote", "set-url", "origin", scene.repository.url])
+  await run(["git", "-C", repository, "checkout", "-q", "-b", branch])
+  mkdirSync(join(repository, ".git/info"), { recursive: true })
+  const base = await run(["git", "-C", repository, "rev-parse", "HEAD"])
+  return { ...scene.planted, repository, branch, base }
+}
+
+/** Whether anything is there, a link that leads nowhere included. */
+export const isThere = (path: string): boolean => {
+  try {
+    lstatSync(path)
+    return true
+  } catch {
+    return false
+  }
+}

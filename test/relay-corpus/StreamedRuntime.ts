@@ -1,0 +1,73 @@
+/** Containers that write what a test has given them, in the place of what a program of theirs would have written. */
+import { type Container, type ContainerExit, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import { Context, Deferred, Effect, Layer, Stream } from "effect"
+import type { HostileStream, StreamContext } from "./Streams.ts"
+
+/** What the next container of a run is to write. */
+export class Sources extends Context.Service<Sources, Map<RunId, readonly [HostileStream, StreamContext]>>()(
+  "test/Sources"
+) {
+  static readonly layer = Layer.sync(Sources, () => new Map())
+}
+
+const pieceBytes = 1 << 16
+
+function* pieces(bytes: Uint8Array): Iterable<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += pieceBytes) yield bytes.subarray(at, at + pieceBytes)
+}
+
+/** Without a way to end it early: a source that waits for ever would be waited for. */
+const stream = (source: AsyncIterable<Uint8Array> | Uint8Array): Stream.Stream<Uint8Array> => {
+  if (source instanceof Uint8Array) return Stream.fromIterable(pieces(source))
+  const iterator = source[Symbol.asyncIterator]()
+  return Stream.fromAsyncIterable(
+    { [Symbol.asyncIterator]: () => ({ next: () => iterator.next() }) },
+    (cause) => cause
+  ).pipe(Stream.orDie)
+}
+
+const exitOf = (exitCode: number): ContainerExit => ({
+  exitCode,
+  oomKilled: false,
+  processesRefused: false,
+  peak: {}
+})
+
+const containerOf = Effect.fnUntraced(function* (
+  { bytes, exitCode = 0, stderr = "" }: HostileStream,
+  context: StreamContext
+) {
+  const over = yield* Deferred.make<void>()
+  const said = Stream.make({ channel: "stderr" as const, bytes: new TextEncoder().encode(stderr) })
+  const written = Stream.map(stream(bytes(context)), (piece) => ({
+    channel: "stdout" as const,
+    bytes: piece
+  }))
+  const nothing = Effect.die(new Error("no relay asks for it"))
+  return {
+    id: "streamed",
+    start: Effect.void.pipe(Effect.as(undefined)),
+    proceed: nothing,
+    output: Stream.concat(said, written).pipe(Stream.ensuring(Deferred.succeed(over, undefined))),
+    exit: Effect.as(Deferred.await(over), exitOf(exitCode)),
+    send: () => nothing,
+    stop: () => nothing,
+    exec: () => nothing
+  } satisfies Container
+})
+
+export const layer: Layer.Layer<ContainerRuntime, never, Sources> = Layer.effect(
+  ContainerRuntime,
+  Effect.map(Sources, (sources) =>
+    ContainerRuntime.of({
+      acquire: ({ runId }) => {
+        const source = sources.get(runId)
+        return source === undefined ? Effect.die(new Error(`no source for ${runId}`)) : containerOf(...source)
+      },
+      acquireVolume: () => Effect.die(new Error("no relay asks for it")),
+      sharesHost: Effect.succeed(true),
+      leftovers: () => Effect.succeed([])
+    })
+  )
+)

@@ -1,0 +1,43 @@
+/** How the corpus is tried where each try is dear: what gets along goes into one workspace. */
+import type { Attack, Workspace } from "./Corpus.ts"
+import { work } from "./Making.ts"
+
+/** Workspaces that are tried in one clone: most are by themselves. */
+export interface Trial {
+  readonly name: string
+  readonly attack: Attack
+  readonly benign: boolean
+  readonly wants: Workspace["wants"]
+  readonly make: Workspace["make"]
+}
+
+/** So many of those that get along. Not one of them may do what it is there for. */
+const together = 6
+
+const trialOf = (workspaces: ReadonlyArray<Workspace>): Trial => {
+  const [first] = workspaces
+  const make: Trial["make"] = async (context) => {
+    const tip = await work(context)
+    for (const { spoil } of workspaces) spoil?.(context)
+    return tip
+  }
+  return {
+    ...first!,
+    benign: first!.benign === true,
+    name: workspaces.map(({ name }) => name).join("; "),
+    make: workspaces.length === 1 ? first!.make : make
+  }
+}
+
+export const trialsOf = (workspaces: ReadonlyArray<Workspace>): ReadonlyArray<Trial> => {
+  const groups = new Map<string, Array<Array<Workspace>>>()
+  for (const one of workspaces) {
+    const key = one.spoil === undefined ? one.name : `${one.attack} ${one.wants}`
+    const group = groups.get(key) ?? []
+    groups.set(key, group)
+    const last = group.at(-1)
+    if (last === undefined || last.length === together) group.push([one])
+    else last.push(one)
+  }
+  return [...groups.values()].flat().map(trialOf)
+}
