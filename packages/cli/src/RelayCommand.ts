@@ -64,7 +64,11 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
       const record = yield* Effect.flatMap(RunStore, (store) => store.get(runId))
       return yield* RelayRun.deliver(
         clone,
-        { deliver: input.patch === undefined ? "push" : "patch" },
+        {
+          deliver: input.patch === undefined ? "push" : "patch",
+          // Its process may have died before they were: nothing else would keep them.
+          commitLeftovers: clone.request.commitLeftovers
+        },
         record?.llm?.auditHead
       )
     }).pipe(Effect.scoped, Effect.provideService(RelayObserver, RepoRun.observe(progress)))

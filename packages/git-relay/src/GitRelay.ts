@@ -50,6 +50,8 @@ export const CloneRequest = Schema.Struct({
   ),
   /** A pull request is wanted when it is pushed; until then it is not settled. */
   createPr: Schema.optionalKey(Schema.Boolean),
+  /** What a commit says of what is uncommitted when another process takes it up. Absent: it is not committed. */
+  commitLeftovers: Schema.optional(Schema.String),
   /** What was planted for the run; kept with it until it is pushed. They open nothing. */
   canaries: Schema.optionalKey(Schema.Array(KnownSecret))
 })

@@ -231,7 +231,11 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
         const state = yield* directory.read(runId)
         if (state === undefined) return
         if (held.busy.has(runId)) return yield* directory.save({ ...state, stage: "settled" })
-        yield* directory.take(runId)
+        if (!(yield* directory.isOver(runId))) {
+          const taken = yield* directory.take(runId)
+          // Said before it is done: half of it must not be taken up by anybody.
+          yield* directory.save({ ...taken, stage: "settled" })
+        }
         yield* remove(directory, runId)
       }).pipe(operation("discard", runId)),
     kept: kept.pipe(operation("kept"))

@@ -28,8 +28,6 @@ import { BranchName, CommitId } from "./Refs.ts"
 export interface RelayRunRequest extends CloneRequest {
   /** Where the commits go: to a branch of the origin, or into a patch and no further. */
   readonly deliver: "push" | "patch"
-  /** What the commit of leftovers says; `undefined`: they are not committed. */
-  readonly commitLeftovers?: string | undefined
   readonly pullRequest?: PullRequestText | undefined
 }
 
@@ -132,7 +130,9 @@ export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E,
         )
       )
       const delivery = yield* (
-        value.succeeded ? deliver(clone, request, value.auditHead) : keep(clone, request)
+        value.succeeded
+          ? deliver(clone, { deliver: request.deliver, pullRequest: request.pullRequest }, value.auditHead)
+          : keep(clone, request)
       ).pipe(
         Effect.catchTag("GitRelayError", (error) =>
           Effect.succeed<Delivery>({ _tag: "Failed", clone, error })
@@ -150,12 +150,12 @@ export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E,
  */
 export const deliver = Effect.fn("RelayRun.deliver")(function* (
   clone: Clone,
-  request: Pick<RelayRunRequest, "deliver" | "pullRequest">,
+  request: Pick<RelayRunRequest, "deliver" | "pullRequest" | "commitLeftovers">,
   auditHead?: AuditHead
 ): Effect.fn.Return<Delivery, GitRelayError, GitRelay> {
   const relay = yield* GitRelay
   const { createPr = false, runId } = clone.request
-  const collected = yield* relay.collect(clone)
+  const collected = yield* relay.collect(clone, { commitLeftovers: request.commitLeftovers })
   if (collected.tip === undefined) {
     yield* relay.discard(runId)
     return { _tag: "Skipped", clone }

@@ -3,7 +3,7 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as OriginAnswers from "@cogni/sandbox-git-relay/OriginAnswers"
-import { Result } from "effect"
+import { Result, Schema } from "effect"
 
 const a = "a".repeat(40)
 const b = "b".repeat(40)
@@ -52,9 +52,18 @@ describe("OriginAnswers", () => {
     ["fatal: unable to access 'https://x/': The requested URL returned error: 301", "redirected", false],
     ["fatal: Authentication failed for 'https://x/'", "unauthorized", false],
     ["fatal: could not read Username for 'https://x': terminal prompts disabled", "unauthorized", false],
+    ["fatal: unable to access 'https://x/': The requested URL returned error: 401", "unauthorized", false],
     ["fatal: unable to access 'https://x/': The requested URL returned error: 403", "forbidden", false],
+    [
+      "remote: Permission to acme/app.git denied to a-bot.; fatal: unable to access 'https://x/': The requested URL returned error: 403",
+      "forbidden",
+      false
+    ],
     ["remote: Write access to repository not granted.; returned error: 403", "forbidden", false],
     ["fatal: repository 'https://x/a/b/' not found", "not_found", false],
+    ["remote: Repository not found.; fatal: repository 'https://x/a/b/' not found", "not_found", false],
+    ["fatal: unable to access 'https://x/': The requested URL returned error: 404", "not_found", false],
+    ["fatal: not a git repository: '/srv/x'", "not_found", false],
     ["fatal: '/nowhere' does not appear to be a git repository", "not_found", false],
     ["fatal: detected dubious ownership in repository at '/srv/x'", "unsupported", false],
     [
@@ -63,6 +72,11 @@ describe("OriginAnswers", () => {
       true
     ],
     ["fatal: unable to access 'https://x/': The requested URL returned error: 503", "unreachable", true],
+    ["fatal: unable to access 'https://x/': The requested URL returned error: 429", "unreachable", true],
+    ["fatal: unable to access 'https://x/': Recv failure: Connection reset by peer", "unreachable", true],
+    ["fatal: unable to access 'https://x/': Empty reply from server", "unreachable", true],
+    ["fatal: the remote end hung up unexpectedly", "unreachable", true],
+    ["fatal: unable to access 'https://x/': Could not resolve proxy: proxy.example", "unknown_host", true],
     ["error: RPC failed; curl 56 Recv failure: Connection reset by peer", "unreachable", true],
     ["something that nobody has heard of", "other", false],
     ["", "other", false]
@@ -85,6 +99,17 @@ describe("OriginAnswers", () => {
     ["fatal: unable to access 'https://x/': The requested URL returned error: 403", "forbidden"],
     ["fatal: Authentication failed for 'https://x/'", "unauthorized"],
     ["send-pack: unexpected disconnect while reading sideband packet", "unreachable"],
+    ["[rejected] (fetch first)", "raced"],
+    ["[rejected] (non-fast-forward)", "raced"],
+    ["[remote rejected] (protected branch hook declined)", "branch_protected"],
+    [
+      "remote: GitLab: You are not allowed to push code to protected branches on this project.; [remote rejected] (pre-receive hook declined)",
+      "branch_protected"
+    ],
+    ["remote: error: did not receive expected object aaaa; [remote rejected] (shallow)", "base_vanished"],
+    ["fatal: repository 'https://x/a/b/' not found", "not_found"],
+    ["fatal: unable to access 'https://x/': Could not resolve host: x", "unreachable"],
+    ["", "rejected"],
     ["git push took more than 900 s", "timeout"]
   ]
   it.each(pushes)("pushing: %s", (said, fault) =>
@@ -97,6 +122,17 @@ describe("OriginAnswers", () => {
     assert.deepStrictEqual(OriginAnswers.parsePush(stdout, branch), { flag: "*", summary: "[new branch]" })
     assert.strictEqual(OriginAnswers.parsePush(`!\t${a}:refs/heads/other\t[rejected]\n`, branch), undefined)
     assert.strictEqual(OriginAnswers.parsePush("", branch), undefined)
+  })
+
+  it.prop("whatever is said, there is one answer to it, and something to do", [Schema.String], ([said]) => {
+    const error = OriginAnswers.faultOf(said)
+    assert.isNotEmpty(error.remedy)
+    assert.include(error.message, said)
+    assert.isNotEmpty(OriginAnswers.pushFaultOf(said).remedy)
+    // What does not look like an answer is none.
+    const told = OriginAnswers.parseAdvertised(`${said}\n${a}\trefs/heads/main\n`)
+    assert.strictEqual(told.refs.get("refs/heads/main"), a)
+    assert.strictEqual(OriginAnswers.parsePush(`${said}\n`, "sandbox/of-nobody"), undefined)
   })
 
   it("speaks one way to each kind of origin", () => {

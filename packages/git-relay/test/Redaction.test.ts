@@ -44,11 +44,20 @@ describe("Redaction", () => {
     )
   })
 
-  it("a path is shown as it is, or with what cannot be shown spelt out", () => {
-    const latin1 = (text: string) => Buffer.from(text, "utf8").toString("latin1")
-    assert.strictEqual(Text.showPath(latin1("src/größe.ts")), "src/größe.ts")
-    assert.strictEqual(Text.showPath("latin\u00e9.txt"), String.raw`latin\xe9.txt`)
-    assert.strictEqual(Text.showPath("a\nb\u001b"), String.raw`a\x0ab\x1b`)
-    assert.isAtMost(Text.showPath("x".repeat(5000)).length, Text.lineCharactersMax)
+  it("of several credentials none comes through, and one that is part of another leaves nothing of it", () => {
+    const redact = Redaction.make([
+      { username: "a", password: Redacted.make("secret-one") },
+      { username: "b", password: Redacted.make("secret-one-and-more") }
+    ])
+    assert.strictEqual(redact("x secret-one-and-more y secret-one z"), "x [redacted] y [redacted] z")
+  })
+
+  it("what is shorter than a credential can be is left, or every word would go", () => {
+    assert.strictEqual(Redaction.make([{ username: "a", password: Redacted.make("e") }])("there"), "there")
+  })
+
+  it("a credential is gone before a text is cut, so that no half of it stays", () => {
+    const long = `${"x".repeat(Text.lineCharactersMax - 10)}${secret}`
+    assert.notInclude(Redaction.make([credential])(long), secret.slice(0, 9))
   })
 })

@@ -5,10 +5,15 @@ import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"
+import { branchOf } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
-import { Deferred, Effect, Exit, Fiber, Schema } from "effect"
+import { Cause, Deferred, Effect, Exit, Fiber, Schema } from "effect"
 
 const files = { "a.txt": "a\n" }
+
+/** A record but for its branch and its statement, which no schema makes up. */
+const { branch: _branch, statement: _statement, ...sayable } = RelayRun.DeliveryRecord.fields
+const Said = Schema.Struct({ ...sayable, runId: RunId.RunId })
 
 /** One run with a clone, and what of it is kept afterwards. */
 const lived = Effect.fnUntraced(function* <A extends RelayRun.Used, E, R>(
@@ -100,6 +105,92 @@ describe("RelayRun.around", () => {
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
   )
 
+  it.effect("what an origin does not take is kept, and sent by a retry", () =>
+    Effect.gen(function* () {
+      const git = yield* MemoryGitRelay.MemoryGit
+      const relay = yield* GitRelay
+      const { branch, exit, kept, runId, url } = yield* lived((clone) =>
+        git
+          .trouble(clone.request.url, { push: "branch_protected" })
+          .pipe(Effect.andThen(commits(clone)), Effect.as({ succeeded: true }))
+      )
+      const delivery = deliveryOf(exit)
+      assert.isTrue(delivery._tag === "Failed" && delivery.error.reason._tag === "PushRefused")
+      assert.isUndefined(branch)
+      assert.deepInclude(kept[0], { runId, stage: "checked", inUse: false })
+      yield* git.trouble(url, {})
+      const retried = yield* Effect.scoped(
+        Effect.flatMap(relay.reopen(runId), (clone) => RelayRun.deliver(clone, { deliver: "push" }))
+      )
+      assert.strictEqual(retried._tag, "Pushed")
+      assert.deepStrictEqual(yield* relay.kept, [])
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("a forge that opens none leaves the branch where it is, and a retry only opens it", () =>
+    Effect.gen(function* () {
+      const git = yield* MemoryGitRelay.MemoryGit
+      const relay = yield* GitRelay
+      const { branch, exit, kept, runId, url } = yield* lived(
+        (clone) =>
+          git
+            .trouble(clone.request.url, { pullRequest: "it is busy" })
+            .pipe(Effect.andThen(commits(clone)), Effect.as({ succeeded: true })),
+        { createPr: true }
+      )
+      const delivery = deliveryOf(exit)
+      assert.isTrue(delivery._tag === "Failed" && delivery.error.reason._tag === "PullRequestFailed")
+      assert.isDefined(branch)
+      assert.deepInclude(kept[0], { runId, stage: "pushed" })
+      yield* git.trouble(url, {})
+      const retried = yield* Effect.scoped(
+        Effect.flatMap(relay.reopen(runId), (clone) => RelayRun.deliver(clone, { deliver: "push" }))
+      )
+      assert.isTrue(retried._tag === "Pushed" && retried.unchanged && retried.pullRequest?.number === 1)
+      assert.strictEqual(RelayRun.recordOf(retried).status, "unchanged")
+      assert.deepStrictEqual(yield* relay.kept, [])
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("where there is no clone, nothing is lived", () =>
+    Effect.gen(function* () {
+      let lives = 0
+      const { exit, kept } = yield* lived(
+        () =>
+          Effect.sync(() => {
+            lives += 1
+            return { succeeded: true }
+          }),
+        { baseBranch: "nowhere" }
+      )
+      assert.isTrue(Exit.isFailure(exit))
+      assert.strictEqual(lives, 0)
+      assert.deepStrictEqual(kept, [])
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("a run that failed and changed nothing leaves nothing", () =>
+    Effect.gen(function* () {
+      const { exit, kept } = yield* lived((_, began) => Effect.andThen(began, Effect.fail("timed out")))
+      assert.isTrue(Exit.isFailure(exit) && Cause.squash(exit.cause) === "timed out")
+      assert.deepStrictEqual(kept, [])
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect("leftovers of a run that succeeded are its own to commit; of one that failed, the relay's", () =>
+    Effect.gen(function* () {
+      const git = yield* MemoryGitRelay.MemoryGit
+      const leaves = (clone: Clone) => git.leave(clone, { "left.txt": "x\n" })
+      const done = yield* lived((clone) => Effect.as(leaves(clone), { succeeded: true }))
+      assert.strictEqual(deliveryOf(done.exit)._tag, "Skipped")
+      const fails = (clone: Clone, began: Effect.Effect<void>) =>
+        began.pipe(Effect.andThen(leaves(clone)), Effect.andThen(Effect.fail("out of memory")))
+      assert.lengthOf((yield* lived(fails)).kept, 1)
+      const unwanted = yield* lived(fails, { commitLeftovers: undefined })
+      assert.deepStrictEqual(unwanted.kept, [])
+    }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
   it.effect("a patch is kept until it is discarded", () =>
     Effect.gen(function* () {
       const { branch, exit, kept } = yield* lived((clone) => Effect.as(commits(clone), { succeeded: true }), {
@@ -184,5 +275,14 @@ describe("RelayRun", () => {
       assert.isDefined(record.statement)
       assert.include(record.pullRequestUrl, "/pull/1")
     }).pipe(Effect.provide(MemoryGitRelay.layer()))
+  )
+
+  it.effect.prop("a record survives its JSON form, whatever is said", [Said], ([{ runId, ...said }]) =>
+    Effect.gen(function* () {
+      const record: RelayRun.DeliveryRecord = { ...said, branch: branchOf(runId) }
+      const codec = Schema.fromJsonString(Schema.toCodecJson(RelayRun.DeliveryRecord))
+      const wire = yield* Schema.encodeEffect(codec)(record)
+      assert.deepStrictEqual(yield* Schema.decodeUnknownEffect(codec)(wire), record)
+    })
   )
 })

@@ -61,6 +61,7 @@ export const clone = Effect.fnUntraced(function* (held: Held, request: CloneRequ
     since: new Date().toISOString(),
     canaries: request.canaries ?? [],
     createPr: request.createPr ?? false,
+    ...(request.commitLeftovers === undefined ? {} : { commitLeftovers: request.commitLeftovers }),
     depth: request.depth ?? 1
   }
   yield* clearHalfMade(held, runId)
@@ -176,6 +177,7 @@ const cloneOf = (state: RelayDirectory.State, root: string): Clone => ({
     branch: state.branch,
     depth: state.depth,
     createPr: state.createPr,
+    commitLeftovers: state.commitLeftovers,
     canaries: state.canaries
   },
   baseBranch: state.baseBranch!,

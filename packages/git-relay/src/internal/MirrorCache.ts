@@ -40,6 +40,12 @@ export interface MirrorCache {
 /** More packs than this, and it is cheaper to fetch anew than to copy them all into every workspace. */
 const packsMax = 12
 
+/** A lock whose owner cannot be seen from here (another boot, another machine) is over by then. */
+const lockForeignMillisMax = 3_600_000
+
+/** Who makes a lock, also writes who it is: one that says nothing by then never will. */
+const lockUnsignedMillisMax = 5000
+
 /** How long a run waits for another that is fetching the same. */
 const lockSecondsMax = 60
 
@@ -108,8 +114,8 @@ const locked = ({ own, owners }: MirrorCacheOptions, path: string) => {
     } catch (thrown) {
       if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
       const text = await readFile(path, "utf8").catch(() => "")
-      const owner = parseOwner(text)
-      if (owner !== undefined && owners.liveness(owner) === "dead") await setAside(path, text)
+      const made = (await stat(path).catch(() => undefined))?.mtimeMs ?? Number.POSITIVE_INFINITY
+      if (isLeft(owners, text, Date.now() - made)) await setAside(path, text)
     }
     return taken
   })
@@ -127,6 +133,13 @@ const locked = ({ own, owners }: MirrorCacheOptions, path: string) => {
       )
     )
   )
+}
+
+const isLeft = (owners: Owners, text: string, ageMillis: number): boolean => {
+  const owner = parseOwner(text)
+  if (owner === undefined) return ageMillis > lockUnsignedMillisMax
+  const seen = owners.liveness(owner)
+  return seen === "dead" || (seen === "unknown" && ageMillis > lockForeignMillisMax)
 }
 
 /** The lock of a dead process, and no other: what somebody has taken in the meantime is put back. */

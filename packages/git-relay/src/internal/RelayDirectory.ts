@@ -37,6 +37,7 @@ export const State = Schema.Struct({
   since: Schema.String,
   canaries: Schema.Array(KnownSecret),
   createPr: Schema.Boolean,
+  commitLeftovers: Schema.optionalKey(Schema.String),
   depth: Schema.Int,
   /** What follows is known from `cloned` on. */
   baseBranch: Schema.optionalKey(Schema.String),
