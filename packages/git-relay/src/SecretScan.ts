@@ -65,8 +65,9 @@ export const makeKnown = (
 ): ((bytes: Uint8Array) => ReadonlyArray<string>) => {
   const forms = secrets.flatMap(formsOf)
   const names = [...new Set(secrets.map(({ name }) => name))]
+  const mayHold = Canary.makeSieve(forms)
   return (bytes) => {
-    if (forms.length === 0) return []
+    if (!mayHold(bytes)) return []
     const seen = new Set(Canary.look(forms, bytes).map(({ canary }) => canary))
     return names.filter((name) => seen.has(name))
   }
@@ -127,11 +128,42 @@ const lint = (content: string, filePath: string): Effect.Effect<ReadonlyArray<Fi
 
 /**
  * What a secret is made of is ASCII, so one character a byte is enough. UTF-16 is that with a NUL at every character,
- * and in a program's file a NUL ends a text: both are tried.
+ * and in a program's file a NUL ends a text: both are tried. What holds a NUL is mostly noise, which is left out.
  */
-const readings = (bytes: Uint8Array): ReadonlyArray<string> => {
-  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")
-  return text.includes("\0") ? [text.replaceAll("\0", " "), text.replaceAll("\0", "")] : [text]
+const readings = (bytes: Uint8Array): ReadonlyArray<string> =>
+  bytes.includes(0)
+    ? [textsIn(bytes, false), textsIn(bytes, true)]
+    : [Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")]
+
+/** No secret is in a shorter text. */
+const textBytesMin = 8
+
+const [space, newline] = [0x20, 0x0a]
+
+const isText = Uint8Array.from({ length: 256 }, (_, byte) =>
+  (byte >= space && byte < 0x7f) || byte === 9 || byte === newline || byte === 13 ? 1 : 0
+)
+
+/** What in noise can be read, on the lines where it stands. */
+const textsIn = (bytes: Uint8Array, withoutNul: boolean): string => {
+  const text = Buffer.allocUnsafe(bytes.byteLength + 1)
+  let [length, from, lines] = [0, 0, 0]
+  for (let at = 0; at < bytes.byteLength; at++) {
+    const byte = bytes[at]!
+    if (isText[byte] === 1) {
+      text[length++] = byte
+      if (byte === newline) lines++
+    } else if (byte !== 0 || !withoutNul) {
+      if (length - from >= textBytesMin) text[length++] = space
+      else {
+        if (lines > 0) text.fill(newline, from, from + lines)
+        length = from + lines
+      }
+      from = length
+      lines = 0
+    }
+  }
+  return text.toString("latin1", 0, length)
 }
 
 const linesIn = (text: string): number => text.split("\n").length - 1

@@ -26,6 +26,10 @@ const bundle = (header: string, after: Uint8Array = pack()) =>
   Buffer.concat([Buffer.from(header, "latin1"), after, Buffer.from("the pack goes on")])
 const good = bundle(`# v2 git bundle\n-${base} first\n${tip} ${ref}\n\n`)
 
+/** Any bytes, and where they are cut. */
+const Bytes = Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 })))
+const Sizes = Schema.Array(Schema.Int)
+
 /** In pieces of these lengths; whole where there are none. */
 const read = (bytes: Uint8Array, sizes: ReadonlyArray<number> = [], of = expected) => {
   const reader = Bundle.makeReader(of)
@@ -37,6 +41,12 @@ const read = (bytes: Uint8Array, sizes: ReadonlyArray<number> = [], of = expecte
     at += size
   }
   return Result.fail(reader.end())
+}
+
+/** Refused both, in whatever words, or read as the same. */
+const assertSame = (one: ReturnType<typeof read>, other: ReturnType<typeof read>, name = "") => {
+  if (Result.isSuccess(one)) assert.deepStrictEqual(one, other, name)
+  else assert.isTrue(Result.isFailure(other), name)
 }
 
 describe("Bundle", () => {
@@ -99,13 +109,35 @@ describe("Bundle", () => {
     if (Result.isFailure(answer)) assert.include(answer.failure, why)
   })
 
-  it.prop("in whatever pieces it comes, it is the same", [Schema.Array(Schema.Int)], ([sizes]) => {
+  it.prop("in whatever pieces it comes, it is the same", [Sizes], ([sizes]) => {
     assert.deepStrictEqual(read(good, sizes), read(good))
-    for (const [name, bytes] of refusals) {
-      const [whole, cut] = [read(bytes), read(bytes, sizes)]
-      assert.strictEqual(Result.isFailure(cut), Result.isFailure(whole), name)
-    }
+    for (const [name, bytes] of refusals) assertSame(read(bytes, sizes), read(bytes), name)
   })
+
+  it.prop(
+    "no bytes make it throw, wherever they stand and however they are cut",
+    [Bytes, Sizes],
+    ([any, sizes]) => {
+      const bytes = Buffer.from(any)
+      const text = bytes.toString("latin1")
+      for (const hostile of [
+        bytes,
+        bundle(`# v2 git bundle\n${text}`),
+        bundle(`# v2 git bundle\n-${base}${text}\n${tip} ${ref}\n\n`),
+        bundle(`# v2 git bundle\n${tip} ${ref}${text}\n\n`),
+        bundle(`# v2 git bundle\n${tip} ${ref}\n\n`, Buffer.concat([bytes, pack()]))
+      ]) {
+        const answer = read(hostile, sizes)
+        assertSame(answer, read(hostile))
+        // Of what passes, all that counts is as it was.
+        if (Result.isSuccess(answer)) {
+          assert.strictEqual(answer.success.tip, tip)
+          assert.strictEqual(hostile.toString("latin1", answer.success.packOffset).slice(0, 4), "PACK")
+          assert.isAtMost(answer.success.objects, expected.objectsMax)
+        }
+      }
+    }
+  )
 
   it("no change of one byte of the header says something else", () => {
     const end = good.indexOf("PACK") + 12

@@ -4,7 +4,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as Exporter from "@cogni/sandbox-git-relay/Exporter"
-import { CommitId } from "@cogni/sandbox-git-relay/Refs"
+import { branchOf, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { Schema } from "effect"
 
 const baseCommit = CommitId.make("a".repeat(40))
@@ -137,6 +137,34 @@ describe("Exporter", () => {
         assert.isTrue(mounts.every(({ source }) => [workspacePath, "/patches-of-the-host"].includes(source)))
       }
       assert.isTrue(specs[0]!.mounts.every(({ readOnly }) => readOnly))
+    }
+  )
+
+  it.prop(
+    "nothing that git is asked to take out could be read as an option",
+    [RunId, CommitId],
+    ([runId, commit]) => {
+      for (const ref of [`refs/heads/${branchOf(runId)}`, "HEAD"]) {
+        for (const objectFormat of ["sha1", "sha256"] as const) {
+          const { argv } = Exporter.bundleSpec(
+            { ...request, runId },
+            { ref, baseCommit: commit, objectFormat }
+          )
+          // Where the bundle goes, the one reference that the host has named, and what is there already.
+          assert.deepStrictEqual(argv.slice(-3), ["-", ref, `^${commit}`])
+          assert.notMatch(ref, /^-|\s/u)
+        }
+      }
+    }
+  )
+
+  it.prop(
+    "what is said in a commit is one argument, and names of patches are paths",
+    [Schema.String],
+    ([text]) => {
+      assert.deepStrictEqual(Exporter.leftoversSpec(request, text).argv.slice(1), ["--commit", text])
+      const { argv } = Exporter.applySpec(request, { path: "/patches-of-the-host", names: [text] })
+      assert.deepStrictEqual(argv.slice(-2), ["--", `/patches/${text}`])
     }
   )
 })

@@ -2,8 +2,9 @@
  * All that a git of the host is started with, written out: a change of it is a change here.
  */
 import { assert, describe, it } from "@effect/vitest"
+import * as CredentialUse from "@cogni/sandbox-git-relay/CredentialUse"
 import * as GitEnvironment from "@cogni/sandbox-git-relay/GitEnvironment"
-import { Schema } from "effect"
+import { Redacted, Schema } from "effect"
 
 const Command = Schema.Struct({
   argv: Schema.Array(Schema.String),
@@ -121,5 +122,31 @@ describe("GitEnvironment", () => {
     assert.deepStrictEqual(rest, always)
     assert.strictEqual(GIT_CONFIG_GLOBAL, command.configurationPath ?? none)
     assert.strictEqual(no_proxy, command.network?.noProxy)
+  })
+
+  it.prop(
+    "a credential is bound to its server, and not shown to anybody",
+    [Command, Schema.String],
+    ([command, text]) => {
+      const secret = `ghs_${Buffer.from(text).toString("hex")}_planted`
+      const forms = CredentialUse.formsOf({ username: "x-access-token", password: Redacted.make(secret) })
+      const said = [
+        ...GitEnvironment.argumentsOf(command),
+        ...Object.values(GitEnvironment.environmentOf(command))
+      ]
+      for (const form of forms) assert.isFalse(said.some((part) => part.includes(form)))
+      const helpers = said.filter((part) => part.includes(".helper=!"))
+      assert.isAtMost(helpers.length, command.credentialServer === undefined ? 0 : 1)
+    }
+  )
+
+  it("a proxy is asked for what goes over https, and for nothing that stays on this host", () => {
+    const network = { proxyUrl: "http://proxy.example:3128" }
+    for (const transport of ["http", "file", "none"] as const)
+      assert.notInclude(GitEnvironment.argumentsOf({ argv: [], transport, network }).join(" "), "proxy")
+    assert.include(
+      GitEnvironment.argumentsOf({ argv: [], transport: "https", network }),
+      "http.proxy=http://proxy.example:3128"
+    )
   })
 })

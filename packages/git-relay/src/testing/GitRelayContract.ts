@@ -40,6 +40,16 @@ const sent = Effect.fnUntraced(function* (clone: Clone) {
   return yield* relay.push(yield* relay.check(yield* relay.collect(clone)))
 })
 
+/** One file, committed and sent. */
+const delivered = (asked: CloneRequest, path: string) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const clone = yield* (yield* GitRelay).clone(asked)
+      yield* (yield* Stage).commit(clone, { [path]: `${path}\n` }, `add ${path}`)
+      return yield* sent(clone)
+    })
+  )
+
 const reasonOf = <A, R>(effect: Effect.Effect<A, GitRelayError, R>) =>
   Effect.map(Effect.flip(effect), ({ reason }) => reason)
 
@@ -63,32 +73,47 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       }).pipe(Effect.scoped)
     )
 
-    it.effect("it starts from the branch that is named, or from a commit of it", () =>
+    it.effect("it starts from the branch that is named, or from a commit of it, and never pushes there", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
         const stage = yield* Stage
         const first = BranchName.make("sandbox/first")
         const asked = yield* request({ branch: first })
         const main = (yield* stage.branchAt(asked.url, "main"))!
-        yield* Effect.scoped(
-          Effect.gen(function* () {
-            const clone = yield* relay.clone(asked)
-            yield* stage.commit(clone, { "a.txt": "a\n" }, "first")
-            yield* sent(clone)
-          })
-        )
+        yield* delivered(asked, "a.txt")
         const upon = { ...(yield* request()), url: asked.url, baseBranch: first }
-        const clone = yield* relay.clone(upon)
+        const clone = yield* Effect.scoped(relay.clone(upon))
         const standing = (yield* stage.branchAt(asked.url, first))!
         assert.deepInclude(clone, { baseBranch: first, baseCommit: standing })
         const older = { ...upon, runId: yield* RunId.generate, baseCommit: main }
-        assert.deepInclude(yield* relay.clone(older), { baseBranch: first, baseCommit: main })
-        // What a run starts from is never what it pushes to.
+        assert.deepInclude(yield* Effect.scoped(relay.clone(older)), { baseBranch: first, baseCommit: main })
         const onto = { ...upon, runId: yield* RunId.generate, branch: first }
-        const reason = yield* reasonOf(Effect.scoped(relay.clone(onto)))
-        assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", reason.message)
+        for (const refused of [relay.clone(onto), relay.reopen(upon.runId, { branch: first })]) {
+          const reason = yield* reasonOf(Effect.scoped(refused))
+          assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", reason.message)
+        }
+        const kept = (yield* relay.kept).find(({ runId }) => runId === upon.runId)
+        assert.deepInclude(kept, { stage: "cloned", inUse: false })
         for (const { runId } of [upon, older]) yield* relay.discard(runId)
-      }).pipe(Effect.scoped)
+      })
+    )
+
+    it.effect("a branch that somebody else has pushed is not moved, not even forwards", () =>
+      Effect.gen(function* () {
+        const relay = yield* GitRelay
+        const stage = yield* Stage
+        const [first, second] = [BranchName.make("sandbox/first"), BranchName.make("sandbox/second")]
+        const asked = yield* request({ branch: first })
+        const { url } = asked
+        yield* delivered(asked, "a.txt")
+        yield* delivered({ ...(yield* request({ baseBranch: first, branch: second })), url }, "b.txt")
+        const before = yield* stage.branchAt(url, first)
+        const forwards = { ...(yield* request({ baseBranch: second, branch: first })), url }
+        const reason = yield* reasonOf(delivered(forwards, "c.txt"))
+        assert.isTrue(reason._tag === "PushRefused" && reason.fault === "branch_exists", reason.message)
+        assert.strictEqual(yield* stage.branchAt(url, first), before)
+        yield* relay.discard(forwards.runId)
+      })
     )
 
     it.effect("an origin without the base, or without anything, is refused, and nothing is kept of it", () =>
@@ -167,22 +192,10 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
           const stage = yield* Stage
           const branch = BranchName.make("sandbox/taken")
           const first = yield* request({ branch })
-          yield* Effect.scoped(
-            Effect.gen(function* () {
-              const clone = yield* relay.clone(first)
-              yield* stage.commit(clone, { "a.txt": "a\n" }, "first")
-              yield* sent(clone)
-            })
-          )
+          yield* delivered(first, "a.txt")
           const before = yield* stage.branchAt(first.url, branch)
           const second = { ...(yield* request()), url: first.url, branch }
-          const refused = yield* Effect.scoped(
-            Effect.gen(function* () {
-              const clone = yield* relay.clone(second)
-              yield* stage.commit(clone, { "b.txt": "b\n" }, "second")
-              return yield* reasonOf(sent(clone))
-            })
-          )
+          const refused = yield* reasonOf(delivered(second, "b.txt"))
           assert.isTrue(refused._tag === "PushRefused" && refused.fault === "branch_exists", refused.message)
           assert.strictEqual(yield* stage.branchAt(first.url, branch), before)
           assert.include(yield* keptIds, second.runId)
@@ -225,13 +238,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
         const relay = yield* GitRelay
         const stage = yield* Stage
         const asked = yield* request({ createPr: true })
-        yield* Effect.scoped(
-          Effect.gen(function* () {
-            const clone = yield* relay.clone(asked)
-            yield* stage.commit(clone, { "a.txt": "a\n" }, "first")
-            yield* sent(clone)
-          })
-        )
+        yield* delivered(asked, "a.txt")
         const kept = (yield* relay.kept).find(({ runId }) => runId === asked.runId)
         assert.strictEqual(kept?.stage, "pushed")
         yield* Effect.scoped(
@@ -337,18 +344,35 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
       })
     )
 
-    it.effect("an agent that was left alone by its host is taken up again", () =>
-      Effect.gen(function* () {
-        const relay = yield* GitRelay
-        const stage = yield* Stage
-        const asked = yield* request()
-        const tip = yield* Effect.scoped(
-          Effect.flatMap(relay.clone(asked), (clone) => stage.commit(clone, { "a.txt": "a\n" }, "work"))
-        )
-        assert.include(yield* keptIds, asked.runId)
-        const { tip: arrived } = yield* Effect.scoped(Effect.flatMap(relay.reopen(asked.runId), sent))
-        assert.strictEqual(arrived, tip)
-        assert.notInclude(yield* keptIds, asked.runId)
-      })
+    it.effect(
+      "an agent that was left alone by its host is taken up again, with what it had not committed",
+      () =>
+        Effect.gen(function* () {
+          const relay = yield* GitRelay
+          const stage = yield* Stage
+          const asked = yield* request({ commitLeftovers: "what was left" })
+          const tip = yield* Effect.scoped(
+            Effect.gen(function* () {
+              const clone = yield* relay.clone(asked)
+              const tip = yield* stage.commit(clone, { "a.txt": "a\n" }, "work")
+              yield* stage.leave(clone, { "left.txt": "left\n" })
+              return tip
+            })
+          )
+          assert.include(yield* keptIds, asked.runId)
+          yield* Effect.scoped(
+            Effect.gen(function* () {
+              const clone = yield* relay.reopen(asked.runId)
+              const { commitLeftovers } = clone.request
+              assert.strictEqual(commitLeftovers, "what was left")
+              const checked = yield* relay.check(yield* relay.collect(clone, { commitLeftovers }))
+              assert.deepInclude(checked, { commits: 2, paths: 2 })
+              const patch = Buffer.from(yield* relay.patch(checked)).toString("utf8")
+              for (const part of [tip, "Subject: what was left\n"]) assert.include(patch, part)
+              assert.strictEqual((yield* relay.push(checked)).tip, checked.tip)
+            })
+          )
+          assert.notInclude(yield* keptIds, asked.runId)
+        })
     )
   })
