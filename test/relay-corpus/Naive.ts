@@ -215,8 +215,13 @@ const furnish = (scene: Scene): { readonly home: string; readonly env: Record<st
   const home = join(scene.directory, "home")
   mkdirSync(home)
   const { host, protocol } = new URL(scene.origin.url)
-  const user =
-    "[user]\n\tname = Host\n\temail = host@example.invalid\n[safe]\n\tdirectory = *\n[init]\n\tdefaultBranch = main\n"
+  const user = [
+    "[user]\n\tname = Host\n\temail = host@example.invalid",
+    "[safe]\n\tdirectory = *",
+    "[init]\n\tdefaultBranch = main",
+    // Nothing goes on after the command that has begun it.
+    "[gc]\n\tautoDetach = false\n"
+  ].join("\n")
   writeFileSync(join(home, ".gitconfig"), `${user}[credential]\n\thelper = store\n`)
   writeFileSync(join(home, "plain"), user)
   writeFileSync(join(home, ".git-credentials"), `${protocol}//${username}:${token}@${host}\n`)

@@ -100,6 +100,9 @@ export const stage = (origin: Origin): Effect.Effect<Stage, never, Scope.Scope> 
     ({ directory }) => Effect.promise(() => rm(directory, { recursive: true, force: true }))
   )
 
+/** What has just been ended may still be writing. */
+const removal = { recursive: true, force: true, maxRetries: 20, retryDelay: 50 } as const
+
 /** A scene of its own for one workspace. */
 export const acquire = (
   stage: Stage,
@@ -141,8 +144,8 @@ export const acquire = (
       ({ collector, directory, repository }) =>
         Effect.promise(async () => {
           await collector.close()
-          await rm(repository.path, { recursive: true, force: true })
-          await rm(directory, { recursive: true, force: true })
+          await rm(repository.path, removal)
+          await rm(directory, removal)
         })
     ),
     (scene) => scene

@@ -146,8 +146,8 @@ export const look = (canaries: ReadonlyArray<Canary>, bytes: Uint8Array): Readon
   makeWatcher(canaries).push(bytes)
 
 /**
- * Whether looking is worth while, for large pieces that hold nothing as a rule: what this says no to, {@link look} finds
- * nothing in. One pass over the letters and digits, for a few of each pattern's.
+ * Whether looking is worth while, for large pieces that hold nothing as a rule: what this says no to, {@link look}
+ * finds nothing in. One pass over the letters and digits, for a few of each pattern's.
  *
  * @category combinators
  */

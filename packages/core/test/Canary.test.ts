@@ -208,6 +208,34 @@ describe("Canary", () => {
     })
   })
 
+  describe("a sieve", () => {
+    it.prop(
+      "lets nothing through that would be seen",
+      [Schema.String, Schema.String, Schema.Array(Schema.String)],
+      ([before, after, between]) => {
+        const sieve = Canary.makeSieve(canaries)
+        for (const [what, , text] of spellings) {
+          const spread = [...text].map((one, index) => one + (between[index % 7] ?? "")).join("")
+          for (const written of [text, spread, `\\${text}`, `\\n${text}`]) {
+            const bytes = bytesOf(`${before}${written}${after}`)
+            if (Canary.look(canaries, bytes).length > 0) assert.isTrue(sieve(bytes), what)
+          }
+        }
+      },
+      { arbitrary: { runs: 100, seed: "canary-sieve" } }
+    )
+
+    it("says no to noise, and to everything where nothing is wanted", () => {
+      const noise = new Uint8Array(1_000_000)
+      for (let at = 0; at < noise.byteLength; at += 65_536)
+        crypto.getRandomValues(noise.subarray(at, at + 65_536))
+      assert.isFalse(Canary.makeSieve(canaries)(noise))
+      assert.isFalse(Canary.makeSieve([])(bytesOf(wanted.secret)))
+      // Of a short one there is too little to sieve by.
+      assert.isTrue(Canary.makeSieve([{ name: "short", secret: "abc" }])(bytesOf("nothing")))
+    })
+  })
+
   describe("redact", () => {
     it("leaves names where secrets were, every time", () => {
       const [id, key, password] = canaries.map(({ secret }) => secret)

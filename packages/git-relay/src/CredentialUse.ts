@@ -19,7 +19,10 @@ export const privateKey = (key: Redacted.Redacted<string>): string => Redacted.v
 /** Every form in which git and its servers repeat a credential. @category converting */
 export const formsOf = ({ password, username }: GitCredential): ReadonlyArray<string> => {
   const secret = Redacted.value(password)
-  return [secret, encodeURIComponent(secret), ...encodings(`${username}:${secret}`), ...encodings(secret)]
+  const escaped = encodeURIComponent(secret)
+  // git writes its hexadecimal digits small, others do not.
+  const small = escaped.replace(/%[0-9A-F]{2}/gu, (code) => code.toLowerCase())
+  return [secret, escaped, small, ...encodings(`${username}:${secret}`), ...encodings(secret)]
 }
 
 /** A secret that is looked for in commits, by value. @category converting */

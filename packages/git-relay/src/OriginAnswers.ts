@@ -145,7 +145,8 @@ const patterns: ReadonlyArray<Pattern> = [
 
 /** Why git could not speak to it; `said` is already redacted. @category converting */
 export const faultOf = (said: string): OriginUnavailable => {
-  const known = patterns.find(({ pattern }) => pattern.test(said))
+  const words = withoutNames(said)
+  const known = patterns.find(({ pattern }) => pattern.test(words))
   return known === undefined
     ? new OriginUnavailable({
         fault: "other",
@@ -173,8 +174,9 @@ export const parsePush = (stdout: string, branch: string): PushStatus | undefine
 
 /** Why a push was not taken, from all that was said of it. @category converting */
 export const pushFaultOf = (
-  said: string
+  all: string
 ): { readonly fault: PushFault; readonly remedy: string; readonly isRetryable: boolean } => {
+  const said = withoutNames(all)
   if (/shallow update not allowed|missing necessary objects|did not receive expected object/iu.test(said))
     return {
       fault: "base_vanished",
@@ -221,6 +223,10 @@ export const transportOf = (url: string): "https" | "http" | "file" =>
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** A repository called `openssl`, or a branch `GH006`, says nothing of what is wrong. */
+const withoutNames = (said: string): string =>
+  said.replace(/(?<![^\s(;])'[^']*'/gu, "'…'").replace(/https?:\/\/\S+|(?<!\S)[\w.-]*\/\S*/gu, "…")
 
 const fault = (kind: OriginFault, detail: string, remedy: string) =>
   Result.fail(new OriginUnavailable({ fault: kind, detail, remedy, isRetryable: false }))

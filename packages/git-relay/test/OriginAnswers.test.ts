@@ -65,6 +65,12 @@ describe("OriginAnswers", () => {
     ["fatal: unable to access 'https://x/': The requested URL returned error: 404", "not_found", false],
     ["fatal: not a git repository: '/srv/x'", "not_found", false],
     ["fatal: '/nowhere' does not appear to be a git repository", "not_found", false],
+    [
+      "fatal: unable to access 'https://x/acme/openssl/': The requested URL returned error: 403",
+      "forbidden",
+      false
+    ],
+    ["fatal: repository 'https://x/acme/redirects/' not found", "not_found", false],
     ["fatal: detected dubious ownership in repository at '/srv/x'", "unsupported", false],
     [
       "fatal: unable to access 'http://x/': Failed to connect to x port 9 after 0 ms: Connection refused",

@@ -108,7 +108,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
         yield* delivered(asked, "a.txt")
         yield* delivered({ ...(yield* request({ baseBranch: first, branch: second })), url }, "b.txt")
         const before = yield* stage.branchAt(url, first)
-        const forwards = { ...(yield* request({ baseBranch: second, branch: first })), url }
+        const forwards = { ...(yield* request({ baseBranch: second, branch: first, depth: 5 })), url }
         const reason = yield* reasonOf(delivered(forwards, "c.txt"))
         assert.isTrue(reason._tag === "PushRefused" && reason.fault === "branch_exists", reason.message)
         assert.strictEqual(yield* stage.branchAt(url, first), before)
