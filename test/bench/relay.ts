@@ -386,18 +386,20 @@ const main = async () => {
     rounds += 1
   }
 
+  // In a small repository it is the starts of processes that take the time.
+  const atMost = (value: number) => (options.quick ? {} : { atMost: value })
   const bars: ReadonlyArray<Report.Bar> = [
     {
       name: "a clone from a filled cache, times git's own",
       value: medianOf((turn) => secondsIn(rows.warm, turn) / secondsIn(rows.clone, turn)),
-      atMost: 0.4
+      ...atMost(0.4)
     },
     {
       name: "after the run, less one container start, times git push",
       value: medianOf(
         (turn) => (secondsIn(rows.after, turn) - secondsIn(rows.start, turn)) / secondsIn(rows.push, turn)
       ),
-      atMost: 1.3
+      ...atMost(1.3)
     },
     {
       name: "memory of what the relay starts, MB, pages of files aside",

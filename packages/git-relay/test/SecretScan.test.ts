@@ -75,7 +75,7 @@ describe("what looks like a secret", () => {
 
   it.effect("some rules ask for the name of a file", () =>
     Effect.gen(function* () {
-      const token = `//registry.npmjs.org/:_authToken=${"0f9a1b2c-3d4e-4f5a-8b6c-7d8e9f0a1b2c"}\n`
+      const token = `//npm.example.com/:_authToken=${"0f9a1b2c-3d4e-4f5a-8b6c-7d8e9f0a1b2c"}\n`
       assert.isAbove((yield* scan(token, "a/.npmrc")).length, 0)
     })
   )
