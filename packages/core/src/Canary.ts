@@ -103,15 +103,14 @@ export const makeWatcher = (canaries: ReadonlyArray<Canary>): Watcher => {
   const patterns = canaries.flatMap(patternsOf)
   const longest = Math.max(0, ...patterns.map(({ text }) => text.length))
   const seen = new Set<string>()
-  const decoder = new TextDecoder("latin1")
   const squeeze = makeSqueezer()
   let tail = ""
   let squeezedTail = ""
 
   const sightings = (part: Uint8Array): ReadonlyArray<Sighting> => {
     // Letters in either case are the same here: forty random ones stay unlike anything else.
-    const text = tail + decoder.decode(part).toLowerCase()
-    const squeezed = squeezedTail + decoder.decode(squeeze(part))
+    const text = tail + characters(part).toLowerCase()
+    const squeezed = squeezedTail + characters(squeeze(part))
     tail = text.slice(1 - longest)
     squeezedTail = squeezed.slice(1 - longest)
     return patterns.flatMap(({ canary, encoding, text: pattern }): ReadonlyArray<Sighting> => {
@@ -219,27 +218,38 @@ const patternsOf = ({ name, secret }: Canary): ReadonlyArray<Pattern> => {
 /** Lines and colons belong to how hex and base64 are written; in a secret itself somebody has put them. */
 const spreadOf = (encoding: string): string => (encoding === "plain" ? "spread" : encoding)
 
-const isDigit = (byte: number) => byte >= 0x30 && byte <= 0x39
-const isLetter = (lower: number) => lower >= 0x61 && lower <= 0x7a
 const backslash = 0x5c
-/** `n`, `r` and `t`: with a backslash before them, what becomes of the ends of lines in JSON. */
-const escapes: ReadonlySet<number> = new Set([0x6e, 0x72, 0x74])
+
+/** What is kept of each byte: letters in lower case, and digits. 0: nothing. */
+const keptOf = Uint8Array.from({ length: 256 }, (_, byte) => {
+  const lower = byte | 0x20
+  return byte >= 0x30 && byte <= 0x39 ? byte : lower >= 0x61 && lower <= 0x7a ? lower : 0
+})
+
+/** The same after a backslash: there, `n`, `r` and `t` are what becomes of the ends of lines in JSON. */
+const keptEscapedOf = keptOf.map((kept, byte) => (byte === 0x6e || byte === 0x72 || byte === 0x74 ? 0 : kept))
 
 /** Leaves the letters, in lower case, and the digits: what is written in lines, or with something between, is whole. */
 const makeSqueezer = () => {
-  let escaped = false
+  let table = keptOf
   return (bytes: Uint8Array): Uint8Array => {
     const kept = new Uint8Array(bytes.byteLength)
     let length = 0
-    for (const byte of bytes) {
-      const lower = byte | 0x20
-      const character = isDigit(byte) ? byte : isLetter(lower) ? lower : undefined
-      if (character !== undefined && !(escaped && escapes.has(byte))) kept[length++] = character
-      escaped = byte === backslash
+    // By index, and without a branch for what is dropped: three times as fast, where this is what takes the time.
+    for (let index = 0; index < bytes.byteLength; index++) {
+      const byte = bytes[index]!
+      const character = table[byte]!
+      kept[length] = character
+      length += character === 0 ? 0 : 1
+      table = byte === backslash ? keptEscapedOf : keptOf
     }
     return kept.subarray(0, length)
   }
 }
+
+/** A character for each byte. `TextDecoder` cannot: its latin1 is windows-1252, in texts twice as large and as slow. */
+const characters = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")
 
 const rotate = (letter: string): string => {
   const base = letter <= "Z" ? 65 : 97

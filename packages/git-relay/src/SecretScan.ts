@@ -170,13 +170,19 @@ const linesIn = (text: string): number => text.split("\n").length - 1
 
 /** `Canary` knows secrets of letters and digits only; of another one, this is what is looked for. */
 const formsOf = ({ name, secret }: Canary.Canary): ReadonlyArray<Canary.Canary> => {
-  const latin1 = Buffer.from(secret, "utf8").toString("latin1")
-  const written = [latin1, encodeURIComponent(secret), JSON.stringify(secret).slice(1, -1)]
+  const written = [
+    inLatin1(secret),
+    encodeURIComponent(secret),
+    inLatin1(JSON.stringify(secret).slice(1, -1))
+  ]
   const inside = [0, 1, 2].map((before) => base64Inside(secret, before))
   return [...new Set([...written, ...inside.filter((text) => squeeze(text) !== text)].flatMap(withSqueezed))]
     .filter((text) => text.length >= knownSecretBytesMin)
     .map((text) => ({ name, secret: text }))
 }
+
+/** Its bytes, one character each. */
+const inLatin1 = (text: string): string => Buffer.from(text, "utf8").toString("latin1")
 
 const withSqueezed = (text: string): ReadonlyArray<string> => [text, squeeze(text)]
 

@@ -132,6 +132,12 @@ describe("known secrets", () => {
     assert.deepStrictEqual(known(bytesOf(texts.join(" "))), [])
   })
 
+  it("may be of any letters", () => {
+    const known = SecretScan.makeKnown([{ name: "word", secret: "пароль-для-всех" }])
+    assert.deepStrictEqual(known(Buffer.from("x пароль-для-всех x")), ["word"])
+    assert.deepStrictEqual(known(Buffer.from("nothing")), [])
+  })
+
   it("are those of the run, each once", () => {
     assert.deepStrictEqual(known(bytesOf(`${odd.secret} ${plain.secret} ${plain.secret} abc`)), [
       "plain",
