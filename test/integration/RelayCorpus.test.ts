@@ -342,6 +342,16 @@ describe.concurrent("a stream in the place of a bundle", () => {
         patience
       )
     }
+    it.effect("what a refused one brought is not there for the next", () =>
+      Effect.scoped(
+        Effect.gen(function* () {
+          const one = yield* waiting
+          const named = (name: string) => Streams.streams.find((stream) => stream.name === name)!
+          assert.isDefined(yield* pour(named("a whole bundle, and then no end"), one))
+          assert.isDefined(yield* pour(named("a pack without the tip"), one))
+        })
+      )
+    )
     it.effect("a clone that has refused some of them takes a good one", () =>
       Effect.scoped(
         Effect.gen(function* () {

@@ -35,6 +35,8 @@ export interface GitCommand {
   /** A configuration file of the relay's own, for the repository of a user on this host. */
   readonly configurationPath?: string | undefined
   readonly network?: GitNetwork | undefined
+  /** Objects go there, as long as nobody knows whether they may stay; those of `gitDirectory` are seen behind them. */
+  readonly quarantine?: string | undefined
 }
 
 // -----------------------------------------------------------------------------
@@ -134,9 +136,17 @@ export const argumentsOf = (command: GitCommand): ReadonlyArray<string> => {
 /** @category converting */
 export const environmentOf = ({
   configurationPath,
-  network
+  gitDirectory,
+  network,
+  quarantine
 }: GitCommand): Readonly<Record<string, string>> => ({
   ...environment,
   ...(configurationPath === undefined ? {} : { GIT_CONFIG_GLOBAL: configurationPath }),
-  ...(network?.noProxy === undefined ? {} : { no_proxy: network.noProxy })
+  ...(network?.noProxy === undefined ? {} : { no_proxy: network.noProxy }),
+  ...(quarantine === undefined
+    ? {}
+    : {
+        GIT_OBJECT_DIRECTORY: `${quarantine}/objects`,
+        GIT_ALTERNATE_OBJECT_DIRECTORIES: `${gitDirectory}/objects`
+      })
 })

@@ -116,6 +116,15 @@ describe("GitEnvironment", () => {
     assert.deepStrictEqual(argv.slice(argv.length - command.argv.length), command.argv)
   })
 
+  it("objects in quarantine are apart, with the repository's own behind them", () => {
+    const command = { argv: [], gitDirectory: "/relay/relay.git", quarantine: "/relay/relay.git/quarantine" }
+    assert.deepStrictEqual(GitEnvironment.environmentOf(command), {
+      ...GitEnvironment.environment,
+      GIT_OBJECT_DIRECTORY: "/relay/relay.git/quarantine/objects",
+      GIT_ALTERNATE_OBJECT_DIRECTORIES: "/relay/relay.git/objects"
+    })
+  })
+
   it.prop("of the environment, only two things can be otherwise", [Command], ([command]) => {
     const { GIT_CONFIG_GLOBAL, no_proxy, ...rest } = GitEnvironment.environmentOf(command)
     const { GIT_CONFIG_GLOBAL: none, ...always } = GitEnvironment.environment

@@ -14,13 +14,15 @@ import {
 import type { PostureMismatch } from "@cogni/sandbox-core/SandboxError"
 import { Data, Duration, Effect, Result, type Scope, Stream } from "effect"
 import { createHash } from "node:crypto"
-import { type FileHandle, open, rename } from "node:fs/promises"
+import { type FileHandle, mkdir, open, rename, rm } from "node:fs/promises"
+import { join } from "node:path"
 import * as Bundle from "../Bundle.ts"
 import type { CollectedBundle } from "../GitRelay.ts"
 import { RelayFailed } from "../GitRelayError.ts"
 import type { CommitId } from "../Refs.ts"
 import * as HostGit from "./HostGit.ts"
-import { attempt } from "./RelayDirectory.ts"
+import { attempt, removeOwn } from "./RelayDirectory.ts"
+import * as Repository from "./Repository.ts"
 import { oneLine } from "./Text.ts"
 
 export interface CollectingLimits {
@@ -109,6 +111,7 @@ export const imported = Effect.fnUntraced(
     const { limits } = into
     const reader = Bundle.makeReader({ ...into.expected, objectsMax: limits.objectsMax })
     const file = yield* scratch(`${into.bundlePath}.new`)
+    const quarantine = yield* emptied(join(into.gitDirectory, "quarantine"))
     const digest = createHash("sha256")
     let header: Bundle.BundleHeader | undefined
     let indexing: HostGit.RunningGit | undefined
@@ -130,7 +133,7 @@ export const imported = Effect.fnUntraced(
       if (read === undefined) return
       if (Result.isFailure(read)) return yield* new Unfit({ kind: "content", detail: read.failure })
       header = read.success
-      indexing = yield* indexPack(into.gitDirectory, limits)
+      indexing = yield* indexPack({ gitDirectory: into.gitDirectory, quarantine }, limits)
       const pack = Buffer.concat(held).subarray(header.packOffset)
       held = []
       yield* feed(indexing, pack)
@@ -152,6 +155,8 @@ export const imported = Effect.fnUntraced(
         kind: "content",
         detail: `its objects are not sound: ${oneLine(answer.stderr)}`
       })
+    // From here on they count: what was refused before has left nothing that a later bundle could build on.
+    yield* Repository.transplant(quarantine, into.gitDirectory, "link")
     yield* attempt(into.bundlePath, () => rename(`${into.bundlePath}.new`, into.bundlePath))
     const bundle = { path: into.bundlePath, bytes, digest: digest.digest("hex") }
     return { tip: header.tip, bundle }
@@ -179,9 +184,23 @@ const scratch = (path: string) =>
     (file: FileHandle) => Effect.promise(() => file.close())
   )
 
-const indexPack = (gitDirectory: string, limits: CollectingLimits) =>
+/** A directory for objects, which goes with the scope. */
+const emptied = (path: string) =>
+  Effect.acquireRelease(
+    attempt(path, async () => {
+      await rm(path, { recursive: true, force: true })
+      await mkdir(join(path, "objects", "pack"), { recursive: true, mode: 0o700 })
+      return path
+    }),
+    () => Effect.ignore(removeOwn(path))
+  )
+
+const indexPack = (
+  where: { readonly gitDirectory: string; readonly quarantine: string },
+  limits: CollectingLimits
+) =>
   HostGit.start({
-    gitDirectory,
+    ...where,
     argv: [
       "index-pack",
       "--stdin",
