@@ -131,7 +131,8 @@ export const makeReader = (): Reader => {
 
 /** @category converting */
 export const toLlmCall = (line: AccessLogLine): LlmCall => ({
-  at: new Date(Math.min(line.at * 1000, 8.64e15)).toISOString(),
+  // nginx says when it ended.
+  at: new Date(Math.min(Math.max(0, line.at - line.seconds) * 1000, 8.64e15)).toISOString(),
   requestId: line.requestId,
   method: line.method,
   path: line.target,

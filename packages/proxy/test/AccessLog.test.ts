@@ -41,7 +41,7 @@ describe("AccessLog", () => {
     assert.deepStrictEqual(parse(`${line()}\n`), {
       calls: [
         {
-          at: "2026-11-21T02:36:25.493Z",
+          at: "2026-11-21T02:36:25.489Z",
           requestId: "4ad24309887f4958b464e1b01edca31e",
           method: "POST",
           path: "/v1/chat/completions",

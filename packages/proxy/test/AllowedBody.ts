@@ -97,6 +97,7 @@ const chat: Places = {
 
 const responses: Places = {
   ...shared,
+  effort: { ...shared["effort"], ...plain("context") },
   body: {
     ...plain(
       "model",
@@ -129,7 +130,8 @@ const responses: Places = {
     ...plain("encrypted_content"),
     content: "part",
     summary: "part",
-    output: "part"
+    output: "part",
+    tools: "tool"
   },
   part: {
     ...plain("type", "text", "refusal", "detail", "filename"),
@@ -143,7 +145,12 @@ const responses: Places = {
   text: { ...plain("verbosity"), format: "text_format" },
   text_format: { ...plain("type", "name", "description", "strict"), schema: "free" },
   choice: { ...plain("type", "name", "mode"), tools: "choice" },
-  tool: { ...plain("type", "name", "description", "strict"), parameters: "free", format: "format" }
+  tool: {
+    ...plain("type", "name", "description", "strict"),
+    parameters: "free",
+    format: "format",
+    tools: "tool"
+  }
 }
 
 const counted = {
@@ -242,11 +249,17 @@ export const violations = (
   const payer = api === "messages" ? sent["metadata"]?.user_id : sent["user"]
   if (api !== "count_tokens" && payer !== account) found.push("somebody else pays")
   if (api === "responses" && sent["store"] !== false) found.push("it is kept")
-  for (const { type } of sent["tools"] ?? [])
-    if (type !== undefined && type !== null && type !== "function" && type !== "custom")
-      found.push("a tool that the provider runs")
+  for (const { type } of sent["tools"] ?? []) if (!isOwn(type)) found.push("a tool that the provider runs")
+  for (const { tools, type } of Array.isArray(sent["input"]) ? sent["input"] : [])
+    if (type === "additional_tools")
+      for (const tool of tools)
+        for (const inner of tool.type === "namespace" ? tool.tools : [tool])
+          if (!isOwn(inner.type)) found.push("a tool in the conversation that the provider runs")
   return found
 }
+
+const isOwn = (type: unknown): boolean =>
+  type === undefined || type === null || type === "function" || type === "custom"
 
 const walk = (of: Places, lies: Lies, value: unknown, path: string, found: Array<string>): void => {
   if (typeof value === "string" && (/\0/u.test(value) || !value.isWellFormed()))

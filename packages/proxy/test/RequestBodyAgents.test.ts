@@ -30,6 +30,11 @@ const functionsOfCodex = ({ tools, ...body }: Json): Json => ({
 const differences: Readonly<Record<string, Differences>> = {
   codex: { changed: functionsOfCodex, dropped: ["tools[4]", "tools[8]", "client_metadata"] },
   "codex-media": { changed: functionsOfCodex, dropped: ["tools[2]", "tools[3]", "client_metadata"] },
+  // Its tools are an item of the conversation.
+  "codex-code-mode": {
+    changed: (body) => without(body, "client_metadata"),
+    dropped: ["client_metadata"]
+  },
   // It names the machine; the run's account stands there instead.
   "claude-code": { dropped: ["metadata.user_id"] },
   "claude-code-adaptive": { dropped: ["metadata.user_id"] },
@@ -93,6 +98,7 @@ describe("what agents send", () => {
     assert.deepStrictEqual(names, {
       "claude-code-search": "tools[0]",
       codex: "tools[4]",
+      "codex-code-mode": "client_metadata",
       "codex-media": "tools[2]"
     })
   })

@@ -50,6 +50,40 @@ const Content = Schema.Union([
 const Output = Schema.Union([Text, Schema.Array(Schema.Union([InputText, InputImage, InputFile]))])
 
 // -----------------------------------------------------------------------------
+// tools
+// -----------------------------------------------------------------------------
+
+const Format = Schema.Struct({
+  type: Schema.Literals(["text", "grammar"]),
+  syntax: maybe(Text),
+  definition: maybe(Text)
+})
+
+const Tool = Schema.Union([
+  Schema.Struct({
+    type: Schema.Literal("function"),
+    name: Text,
+    description: maybe(Text),
+    parameters: maybe(Free),
+    strict: maybe(Flag)
+  }),
+  Schema.Struct({
+    type: Schema.Literal("custom"),
+    name: Text,
+    description: maybe(Text),
+    format: maybe(Format)
+  })
+])
+
+/** What every request of Codex's newer models holds its tools in, and they are the agent's own all the same. */
+const Namespace = Schema.Struct({
+  type: Schema.Literal("namespace"),
+  name: Text,
+  description: maybe(Text),
+  tools: Schema.Array(Tool)
+})
+
+// -----------------------------------------------------------------------------
 // items
 // -----------------------------------------------------------------------------
 
@@ -90,9 +124,17 @@ const Item = Schema.Union([
     ...own,
     call_id: Text,
     name: Text,
+    namespace: maybe(Text),
     input: Text
   }),
   Schema.Struct({ type: Schema.Literal("custom_tool_call_output"), ...own, call_id: Text, output: Output }),
+  // No tool that the provider runs: none is left out here, so one is refused.
+  Schema.Struct({
+    type: Schema.Literal("additional_tools"),
+    ...own,
+    role: Schema.Literal("developer"),
+    tools: Schema.Array(Schema.Union([...Tool.members, Namespace]))
+  }),
   Schema.Struct({ type: Schema.Literal("compaction"), ...own, encrypted_content: Text }),
   Schema.Struct({ type: Schema.Literal("compaction_summary"), ...own, encrypted_content: Text }),
   Schema.Struct({
@@ -105,30 +147,8 @@ const Item = Schema.Union([
 ])
 
 // -----------------------------------------------------------------------------
-// tools
+// choices
 // -----------------------------------------------------------------------------
-
-const Format = Schema.Struct({
-  type: Schema.Literals(["text", "grammar"]),
-  syntax: maybe(Text),
-  definition: maybe(Text)
-})
-
-const Tool = Schema.Union([
-  Schema.Struct({
-    type: Schema.Literal("function"),
-    name: Text,
-    description: maybe(Text),
-    parameters: maybe(Free),
-    strict: maybe(Flag)
-  }),
-  Schema.Struct({
-    type: Schema.Literal("custom"),
-    name: Text,
-    description: maybe(Text),
-    format: maybe(Format)
-  })
-])
 
 const NamedTool = Schema.Struct({ type: Schema.Literals(["function", "custom"]), name: Text })
 
@@ -166,7 +186,7 @@ export const Body = Schema.Struct({
   max_tool_calls: maybe(Count),
   parallel_tool_calls: maybe(Flag),
   prompt_cache_key: maybe(Text),
-  reasoning: maybe(Effort),
+  reasoning: maybe(Schema.Struct({ ...Effort.fields, context: maybe(Text) })),
   stream: maybe(Flag),
   stream_options: maybe(Schema.Struct({ include_obfuscation: maybe(Flag) })),
   temperature: maybe(Amount),
