@@ -78,6 +78,7 @@ export type LlmOutcome = typeof LlmOutcome.Type
 
 /** One request of the agent to its model, as the proxy on the host's side saw it. @category models */
 export const LlmCall = Schema.Struct({
+  /** When it began, ISO 8601. */
   at: Schema.String,
   requestId: Schema.String,
   method: Schema.String,

@@ -8,7 +8,18 @@
  * does, and both meet before the agent's first instruction. Everything is in one scope: success, failure, time-out and
  * interruption end the same way, in reverse order, with nothing left behind.
  */
-import { Context, Effect, Exit, Layer, Queue, type Schema, SchemaIssue, type Scope, Stream } from "effect"
+import {
+  Context,
+  Effect,
+  Exit,
+  Layer,
+  Option,
+  Queue,
+  type Schema,
+  SchemaIssue,
+  type Scope,
+  Stream
+} from "effect"
 import { ContainerRuntime } from "./ContainerRuntime.ts"
 import * as AgentWatch from "./internal/AgentWatch.ts"
 import * as Release from "./internal/Release.ts"
@@ -202,6 +213,7 @@ export const make = Effect.gen(function* () {
       [Telemetry.attribute.containerImage]: spec.image,
       ...(spec.llm === undefined ? {} : { [Telemetry.attribute.model]: spec.llm.model })
     })
+    life.span = Option.getOrUndefined(yield* Effect.option(Effect.currentSpan))
     const { container, endpoint, posture, workspace } = yield* begin(life, spec)
     const agent = yield* AgentWatch.watch(container, spec.limits, {
       emit: life.emit,
@@ -246,7 +258,7 @@ export const make = Effect.gen(function* () {
     yield* emit({ _tag: "RunStarted", runId: life.runId })
     const result = yield* Release.scoped(
       live(life, spec).pipe(Effect.onExit((exit) => life.record(exit)))
-    ).pipe(Effect.mapError(life.error))
+    ).pipe(Effect.mapError(life.error), Effect.annotateLogs(Telemetry.attribute.runId, life.runId))
     yield* emit({ _tag: "RunEnded", result })
     return result
   })
@@ -256,6 +268,7 @@ export const make = Effect.gen(function* () {
   const open = Effect.fn("SandboxRunner.open")(function* (input: Omit<SandboxSpec.SandboxSpecInput, "argv">) {
     const spec = yield* decode({ ...input, argv: ["sleep", "infinity"] })
     const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, () => Effect.void)
+    life.span = Option.getOrUndefined(yield* Effect.option(Effect.currentSpan))
     const { container, endpoint, posture, workspace } = yield* begin(life, spec).pipe(
       Effect.onExit((exit) =>
         Exit.isSuccess(exit)

@@ -8,14 +8,26 @@
 /** @category constants */
 export const attribute = {
   runId: "sandbox.run.id",
+  agentId: "sandbox.agent.id",
+  graphId: "sandbox.graph.id",
   phase: "sandbox.phase",
   exitCode: "process.exit.code",
   errorType: "error.type",
   containerId: "container.id",
   containerImage: "container.image.name",
   containerRuntime: "container.runtime.name",
+  operation: "gen_ai.operation.name",
   model: "gen_ai.request.model",
+  responseModel: "gen_ai.response.model",
+  inputTokens: "gen_ai.usage.input_tokens",
+  outputTokens: "gen_ai.usage.output_tokens",
+  httpMethod: "http.request.method",
+  httpStatus: "http.response.status_code",
+  urlPath: "url.path",
   memoryPeakBytes: "sandbox.memory.peak_bytes",
   outputBytes: "sandbox.output.bytes",
-  llmCalls: "sandbox.llm.calls"
+  llmCalls: "sandbox.llm.calls",
+  callId: "sandbox.llm.call.id",
+  callOutcome: "sandbox.llm.call.outcome",
+  costUsd: "sandbox.llm.cost_usd"
 } as const

@@ -1,7 +1,7 @@
 /**
  * What a run knows of itself while it lives: its id, its clock, its phases, and the record it leaves.
  */
-import { Cause, Clock, Duration, Effect, Exit } from "effect"
+import { Cause, Clock, Duration, Effect, Exit, type Tracer } from "effect"
 import type { LlmEndpoint } from "../LlmProxy.ts"
 import type { Posture } from "../Posture.ts"
 import type { RunEvent } from "../RunEvent.ts"
@@ -18,6 +18,7 @@ import {
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import * as Telemetry from "../Telemetry.ts"
 import { target } from "../Workspace.ts"
+import * as CallSpans from "./CallSpans.ts"
 import * as EgressWatch from "./EgressWatch.ts"
 import * as Release from "./Release.ts"
 
@@ -96,6 +97,8 @@ export interface RunLife {
   open: OpenRun | undefined
   posture: Posture | undefined
   llm: LlmTraffic | undefined
+  /** The span of the run, for its calls; it may have ended. */
+  span: Tracer.AnySpan | undefined
 }
 
 export const make = Effect.fnUntraced(function* (
@@ -115,6 +118,7 @@ export const make = Effect.fnUntraced(function* (
     open: undefined,
     posture: undefined,
     llm: undefined,
+    span: undefined,
     lastLook: (endpoint) =>
       Release.bounded(
         "the last look at the run's model calls",
@@ -141,7 +145,8 @@ export const make = Effect.fnUntraced(function* (
         ),
     record: (exit) =>
       Effect.gen(function* () {
-        const { open, posture, timings } = life
+        const { llm, open, posture, span, timings } = life
+        if (llm !== undefined && span !== undefined) yield* CallSpans.make(span, spec.llm?.model ?? "", llm)
         if (open === undefined) return
         yield* Release.bounded(
           "writing the run record",
@@ -153,7 +158,7 @@ export const make = Effect.fnUntraced(function* (
             endedAt: new Date(yield* Clock.currentTimeMillis).toISOString(),
             outcome: outcomeOf(exit),
             ...(posture === undefined ? {} : { posture }),
-            ...(life.llm === undefined ? {} : { llm: life.llm }),
+            ...(llm === undefined ? {} : { llm }),
             suspicions: egress.suspicions(),
             timings: [...timings]
           })

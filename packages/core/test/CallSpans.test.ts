@@ -1,0 +1,106 @@
+/**
+ * A run's model calls, as spans.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Option, Tracer } from "effect"
+import * as CallSpans from "../src/internal/CallSpans.ts"
+import type { LlmCall, LlmTraffic } from "../src/RunResult.ts"
+
+const call: LlmCall = {
+  at: "2026-01-02T03:04:05.250Z",
+  requestId: "req-1",
+  method: "POST",
+  path: "/v1/chat/completions",
+  status: 200,
+  callId: "call-1",
+  requestBytes: 1,
+  responseBytes: 2,
+  durationMs: 1500,
+  completed: true,
+  outcome: "completed",
+  model: "openai/gpt",
+  usage: { inputTokens: 11, outputTokens: 5 }
+}
+
+const traffic = (calls: ReadonlyArray<LlmCall>): LlmTraffic => ({
+  proxy: "gateway",
+  upstream: "http://upstream",
+  calls,
+  callsTotal: calls.length,
+  unreadableRows: 0,
+  injectedHeaders: []
+})
+
+const spansOf = Effect.fnUntraced(function* (calls: ReadonlyArray<LlmCall>) {
+  const spans: Array<Tracer.NativeSpan> = []
+  const tracer = Tracer.make({
+    span: (options) => {
+      const span = new Tracer.NativeSpan(options)
+      spans.push(span)
+      return span
+    }
+  })
+  const parent = tracer.span({
+    name: "run",
+    parent: Option.none(),
+    annotations: Context.empty(),
+    links: [],
+    startTime: 0n,
+    kind: "internal",
+    root: true,
+    sampled: true
+  })
+  yield* CallSpans.make(parent, "gpt", traffic(calls)).pipe(Effect.withTracer(tracer))
+  return { parent, spans: spans.slice(1) }
+})
+
+describe("CallSpans", () => {
+  it.effect("a call is a client's span below the run, from when it began to when it ended", () =>
+    Effect.gen(function* () {
+      const {
+        parent,
+        spans: [span]
+      } = yield* spansOf([call])
+      assert.deepStrictEqual(
+        [span?.name, span?.kind, span?.traceId, Option.getOrUndefined(span?.parent ?? Option.none())?.spanId],
+        ["chat gpt", "client", parent.traceId, parent.spanId]
+      )
+      const status = span?.status
+      if (status?._tag !== "Ended") return assert.fail("it has not ended")
+      const { endTime, startTime } = status
+      assert.strictEqual(startTime, BigInt(Date.parse(call.at)) * 1_000_000n)
+      assert.strictEqual(endTime - startTime, 1_500_000_000n)
+      assert.deepStrictEqual(Object.fromEntries(span?.attributes ?? []), {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt",
+        "gen_ai.response.model": "openai/gpt",
+        "gen_ai.usage.input_tokens": 11,
+        "gen_ai.usage.output_tokens": 5,
+        "sandbox.llm.call.id": "call-1",
+        "sandbox.llm.call.outcome": "completed",
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "url.path": "/v1/chat/completions"
+      })
+    })
+  )
+
+  it.effect("one that failed, or broke off, says so", () =>
+    Effect.gen(function* () {
+      const { spans } = yield* spansOf([
+        { ...call, status: 500 },
+        { ...call, completed: false, outcome: "client_aborted" }
+      ])
+      assert.deepStrictEqual(
+        spans.map(({ attributes, status }) => [
+          attributes.get("error.type"),
+          status._tag === "Ended" && status.exit._tag
+        ]),
+        [
+          ["500", "Failure"],
+          ["client_aborted", "Failure"]
+        ]
+      )
+    })
+  )
+})
