@@ -13,7 +13,17 @@ import { parseAst } from "vitest/node"
 export const root = fileURLToPath(new URL("../..", import.meta.url))
 
 /** Every package, in the order in which one may build on another. */
-export const packages = ["core", "docker", "proxy", "git-relay", "graph-provider", "cli"] as const
+export const packages = [
+  "core",
+  "docker",
+  "proxy",
+  "git-relay",
+  "graph-provider",
+  "sql",
+  "server",
+  "react",
+  "cli"
+] as const
 
 export type Package = (typeof packages)[number]
 

@@ -1,7 +1,8 @@
 /**
  * Which package may import which, and which module may touch the world.
  *
- * A library package knows core and nothing else of ours; whoever composes them is the command, an example or a test.
+ * A library package knows core and nothing else of ours; the server knows the ports of graphs and of the relay besides,
+ * and the hook the catalog's words. Whoever composes them is the command, an example or a test.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { existsSync } from "node:fs"
@@ -36,6 +37,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "HostOwner.ts": ["node:fs", "node:os"],
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
       "KernelFacts.ts": ["node:fs"],
+      "RunSpool.ts": ["node:fs/promises"],
       "internal/EngineConnection.ts": ["dockerode", "node:http"]
     }
   },
@@ -81,10 +83,21 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   "graph-provider": { packages: ["core"], libraries: ["effect"], world: {} },
+  sql: {
+    packages: ["core"],
+    libraries: ["@effect/sql-pg", "effect"],
+    world: { "SqliteDatabase.ts": ["node:fs", "node:sqlite"] }
+  },
+  server: { packages: ["core", "git-relay", "graph-provider"], libraries: ["effect"], world: {} },
+  react: {
+    packages: ["graph-provider"],
+    libraries: ["@tanstack/react-query", "effect", "react"],
+    world: {}
+  },
   cli: {
-    packages: ["core", "docker", "proxy", "git-relay", "graph-provider"],
+    packages: ["core", "docker", "proxy", "git-relay", "graph-provider", "sql", "server"],
     libraries: ["@effect/platform-node", "effect"],
-    world: { "bin.ts": ["node:module"] }
+    world: { "ServeCommand.ts": ["node:http"], "bin.ts": ["node:module"] }
   }
 }
 
@@ -197,13 +210,18 @@ describe("package boundaries", () => {
     )
   })
 
-  it("only KeyInjection unwraps an upstream key, and only CredentialUse a git credential", () => {
+  it("only KeyInjection unwraps an upstream key, CredentialUse a git credential, and GrantToken a grant's token", () => {
     const users = SourceTree.files("packages/*/src/**/*.ts").filter((path) =>
       SourceTree.members(path).some(({ text }) => text === "Redacted.value")
     )
     assert.deepStrictEqual(
       users,
-      [fileOf("git-relay", "CredentialUse.ts"), fileOf("proxy", "KeyInjection.ts")],
+      [
+        fileOf("git-relay", "CredentialUse.ts"),
+        // What comes from a caller is compared by its hash, and goes nowhere else.
+        fileOf("graph-provider", "GrantToken.ts"),
+        fileOf("proxy", "KeyInjection.ts")
+      ],
       "hand the Redacted on; see docs/threat-model.md"
     )
   })

@@ -58,6 +58,7 @@ const calls: ReadonlyArray<Ban> = [
       "test/bench/relay.ts": "a program: where its options come from",
       "test/bench/run.ts": "a program: where its options come from",
       "test/harness/LiteLlm.ts": "where tests learn what ./dev has installed",
+      "test/harness/PostgresServer.ts": "likewise",
       "test/harness/Images.ts": "where tests learn which images ./dev has built"
     }
   },
@@ -334,7 +335,10 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/proxy/test/RequestBodyAgents.test.ts",
   "packages/proxy/test/RequestBodyAllowlist.test.ts",
   "packages/proxy/test/RequestBodyAttacks.test.ts",
-  "packages/proxy/test/RequestBodyProperties.test.ts"
+  "packages/proxy/test/RequestBodyProperties.test.ts",
+  "packages/react/test/Bundle.test.ts",
+  "packages/server/test/Refusals.test.ts",
+  "packages/server/test/ServerStreams.test.ts"
 ])
 
 // -----------------------------------------------------------------------------

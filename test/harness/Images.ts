@@ -7,3 +7,9 @@ export const gateway: string = named("COGNI_GATEWAY_IMAGE", "cogni-sandbox/gatew
 
 /** On no engine. */
 export const absent = "cogni-sandbox/absent:none"
+
+/** Where the image of an agent is said, by its folder under `images/`. */
+export const variableOf = (image: string): string => `COGNI_${image.toUpperCase().replaceAll("-", "_")}_IMAGE`
+
+/** Of an agent, by that folder. */
+export const ofAgent = (image: string): string => named(variableOf(image), `cogni-sandbox/${image}:latest`)

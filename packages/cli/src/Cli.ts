@@ -152,6 +152,41 @@ const relayCommand = Command.make("relay").pipe(
   Command.withSubcommands([relayListCommand, relayRetryCommand, relayDropCommand])
 )
 
+const agentsCommand = Command.make("agents", { output: Flags.output }, (flags) =>
+  Effect.promise(() => import("./AgentsCommand.ts")).pipe(Effect.flatMap(({ agents }) => agents(flags)))
+).pipe(Command.withDescription("Who can be asked, and what each can do"))
+
+const serveCommand = Command.make(
+  "serve",
+  Flags.serve,
+  ({ allowRemote, demo, host, hostRepositories, model, port, ...typed }) =>
+    Effect.promise(() => import("./ServeCommand.ts")).pipe(
+      Effect.flatMap(({ serve }) => {
+        const limits = Object.fromEntries(Object.entries(typed).filter(([, value]) => value !== undefined))
+        return serve({ allowRemote, demo, host, hostRepositories, model, port, limits })
+      })
+    )
+).pipe(Command.withDescription("Agents and their runs over HTTP, for callers with a grant"))
+
+const grantArgument = Argument.String("grant").pipe(Argument.withDescription("Its id"))
+
+const grantsCreateCommand = Command.make("create", Flags.grant, (flags) =>
+  Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ create }) => create(flags)))
+).pipe(Command.withDescription("A new grant; its token goes to standard output, once"))
+
+const grantsListCommand = Command.make("list", { output: Flags.output }, (flags) =>
+  Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
+).pipe(Command.withDescription("Grants, the newest first; tokens are not kept"))
+
+const grantsRevokeCommand = Command.make("revoke", { grant: grantArgument, output: Flags.output }, (flags) =>
+  Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ revoke }) => revoke(flags)))
+).pipe(Command.withDescription("It opens nothing from now on"))
+
+const grantsCommand = Command.make("grants").pipe(
+  Command.withDescription("Who may ask the server for runs, and on whose account"),
+  Command.withSubcommands([grantsCreateCommand, grantsListCommand, grantsRevokeCommand])
+)
+
 const root = (operands: Invocation.Invocation["operands"]) =>
   Command.make("cogni-sandbox").pipe(
     Command.withDescription(
@@ -166,6 +201,9 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       inspectCommand,
       auditCommand,
       relayCommand,
+      agentsCommand,
+      serveCommand,
+      grantsCommand,
       pruneCommand
     ])
   )
@@ -195,6 +233,7 @@ export const main = Effect.fnUntraced(
         asked.words.length === 0 ? ["--help"] : asked.words
       ).pipe(
         Effect.provide(Layer.merge(Settings.layer(environment), AgentRegistry.layer())),
+        traced(environment, asked.words[0]),
         Effect.catchCause((cause) =>
           Cause.hasInterruptsOnly(cause) ? Effect.failCause(cause) : complain(asked, cause)
         ),
@@ -218,6 +257,19 @@ export const main = Effect.fnUntraced(
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** One trace for all of an invocation, where somebody wants it; of a server, one for each request. */
+const traced =
+  (environment: Record<string, string>, command: string | undefined) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R | FileSystem.FileSystem> =>
+    Settings.isTraced(environment)
+      ? Effect.gen(function* () {
+          const Tracing = yield* Effect.promise(() => import("./Tracing.ts"))
+          return yield* (command === "serve" ? effect : Effect.withSpan(effect, "cogni-sandbox")).pipe(
+            Effect.provide(Tracing.layer(environment, yield* version))
+          )
+        })
+      : effect
 
 const noOperands = Cause.fail(
   new Failure.Refusal({

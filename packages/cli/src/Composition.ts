@@ -3,14 +3,13 @@
  */
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
-import type { RunStore } from "@cogni/sandbox-core/RunStore"
+import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import * as DockerSocket from "@cogni/sandbox-docker/DockerSocket"
-import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as Forge from "@cogni/sandbox-git-relay/Forge"
@@ -22,9 +21,11 @@ import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import * as MetricsQuery from "@cogni/sandbox-proxy/tools/MetricsQuery"
-import { Context, Effect, FileSystem, Layer, Redacted } from "effect"
+import type { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
+import { Context, Effect, FileSystem, Layer, Redacted, Result } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
 import type { Refusal } from "./Failure.ts"
+import * as Records from "./Records.ts"
 import type { RunPlan } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
@@ -36,8 +37,8 @@ export class DemoWitness extends Context.Service<
 
 /** Of a plan, what decides about the way out. @category models */
 export type Plan = Pick<RunPlan, "wayOut" | "proxy" | "auditBodies"> & {
-  /** The one workspace that lies where none may: the relay's clone. */
-  readonly allowedWorkspace?: string | undefined
+  /** The workspaces that lie where none may: the relay's clones. */
+  readonly allowedWorkspace?: string | ((path: string) => boolean) | undefined
 }
 
 /** What running needs. @category models */
@@ -45,6 +46,7 @@ export type Runner =
   | SandboxRunner.SandboxRunner
   | ContainerRuntime
   | RunStore
+  | SqlRunStore
   | DockerReaper.DockerReaper
   | DockerApi.DockerApi
   | DemoWitness
@@ -59,24 +61,23 @@ export const reaper = (
 ): Layer.Layer<DockerReaper.DockerReaper | DockerApi.DockerApi, RuntimeUnavailable> =>
   Layer.provideMerge(DockerReaper.layerApi, engine(settings))
 
-/** @category layers */
-export const store = (settings: Settings["Service"]): Layer.Layer<RunStore> =>
-  FileRunStore.layer({ directory: settings.stateDirectory })
-
 /**
- * What no workspace may be, hold or lie in, besides the system's own: the engine's socket, the records, the file of the
- * key. Each where it is named and where it really is.
+ * What no workspace may be, hold or lie in, besides the system's own: the engine's socket, the records and their
+ * database, the files of keys. Each where it is named and where it really is.
  *
  * @category constructors
  */
 export const neverHeld = Effect.fnUntraced(function* (
-  settings: Pick<Settings["Service"], "dockerHost" | "keyFile" | "stateDirectory">
+  settings: Pick<Settings["Service"], "dockerHost" | "keyFile" | "stateDirectory"> &
+    Partial<Pick<Settings["Service"], "database" | "databaseFile">>
 ): Effect.fn.Return<ReadonlyArray<string>, never, FileSystem.FileSystem> {
   const address = DockerSocket.parse(settings.dockerHost ?? DockerSocket.defaultPath)
   const named = [
     settings.stateDirectory,
     ...(address?.type === "unix" ? [address.path] : []),
-    ...(settings.keyFile === undefined ? [] : [settings.keyFile])
+    ...(settings.keyFile === undefined ? [] : [settings.keyFile]),
+    ...(settings.databaseFile === undefined ? [] : [settings.databaseFile]),
+    ...(settings.database === undefined ? [] : fileOf(settings.database))
   ].map((path) => resolve(path))
   return [...new Set([...named, ...(yield* Effect.forEach(named, real))])]
 })
@@ -85,7 +86,7 @@ export const neverHeld = Effect.fnUntraced(function* (
 export const runner = (
   settings: Settings["Service"],
   plan: Plan
-): Layer.Layer<Runner, RuntimeUnavailable, FileSystem.FileSystem> =>
+): Layer.Layer<Runner, Refusal | RuntimeUnavailable | RunStoreError, FileSystem.FileSystem> =>
   SandboxRunner.layer.pipe(
     Layer.provideMerge(proxy(settings, plan)),
     Layer.provideMerge(
@@ -95,11 +96,12 @@ export const runner = (
           Effect.map(neverHeld(settings), (forbidden) =>
             HostWorkspace.layer({
               forbidden,
-              allowed: plan.allowedWorkspace === undefined ? [] : [plan.allowedWorkspace]
+              allowed:
+                typeof plan.allowedWorkspace === "string" ? [plan.allowedWorkspace] : plan.allowedWorkspace
             })
           )
         ),
-        store(settings)
+        Records.store(settings)
       )
     ),
     Layer.provideMerge(reaper(settings))
@@ -144,11 +146,11 @@ export const relayAlone = (
   settings: Settings["Service"]
 ): Layer.Layer<
   GitRelay | RunStore | DockerReaper.DockerReaper | DockerApi.DockerApi,
-  Refusal | RuntimeUnavailable
+  Refusal | RuntimeUnavailable | RunStoreError
 > =>
   relay(settings).pipe(
     Layer.provide(DockerContainerRuntime.layerApi()),
-    Layer.provideMerge(Layer.merge(reaper(settings), store(settings)))
+    Layer.provideMerge(Layer.merge(reaper(settings), Records.store(settings)))
   )
 
 // -----------------------------------------------------------------------------
@@ -167,6 +169,11 @@ const real = (path: string): Effect.Effect<string, never, FileSystem.FileSystem>
         : Effect.map(real(dirname(path)), (parent) => join(parent, basename(path)))
     )
   )
+
+const fileOf = (database: Settings["Service"]["database"]): ReadonlyArray<string> =>
+  Result.isSuccess(database) && database.success.address._tag === "Sqlite"
+    ? [database.success.address.path]
+    : []
 
 const noWitness = Layer.succeed(DemoWitness, { received: Effect.succeed(undefined) })
 

@@ -4,6 +4,7 @@
  * It asks the embedded demo upstream, through the same gateway as any run. Where a real upstream is configured it asks
  * that one instead, and says so.
  */
+import * as RunId from "@cogni/sandbox-core/RunId"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import { Effect } from "effect"
@@ -36,8 +37,9 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
     model: input.model,
     timeoutSeconds: 120
   }
+  const runId = yield* RunId.generate
   const plan = yield* Effect.fromResult(
-    RunPlan.make({ _tag: "Prompt", agent: minimal, prompt }, flags, settings)
+    RunPlan.make({ _tag: "Prompt", agent: minimal, prompt, runId, hasRepository: false }, flags, settings)
   )
   const { received, result } = yield* Effect.gen(function* () {
     const progress = yield* Progress.make({ quiet: input.quiet })

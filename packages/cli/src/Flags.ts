@@ -1,7 +1,7 @@
 /**
  * The flags, and how their values are read: strictly, each with what was expected when it is not that.
  */
-import { Option, type Result } from "effect"
+import { Option, type Result, Schema } from "effect"
 import { Flag } from "effect/cli"
 import { resolve } from "node:path"
 import * as Quantity from "./Quantity.ts"
@@ -82,6 +82,7 @@ export const retry = { branch, pr: pullRequest, patch: patchFile, output, quiet 
 /** Of `run` alone. @category flags */
 export const run = {
   agent: text("agent", "ID", "Who works on the prompt").pipe(Flag.withDefault("agent")),
+  personality: orUndefined(text("personality", "NAME", "One of the agent's characters, where it has some")),
   workspace: orUndefined(
     text("workspace", "DIR", "Directory it may change, at /workspace; a fresh one when left out").pipe(
       Flag.withAlias("w"),
@@ -155,4 +156,60 @@ export const run = {
   demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
   output,
   quiet
+}
+
+/** Of `serve` alone. @category flags */
+export const serve = {
+  host: text("host", "ADDRESS", "Address to listen on").pipe(Flag.withDefault("127.0.0.1")),
+  port: Flag.Int("port").pipe(
+    Flag.withDescription("Port to listen on; 0 for any that is free"),
+    Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 65_535 }))),
+    Flag.withDefault(8787)
+  ),
+  allowRemote: toggle("allow-remote", "Listen where other machines can connect; put TLS before it"),
+  demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
+  model: orUndefined(
+    text("model", "NAME", "Model of requests that name none (COGNI_LLM_MODEL)").pipe(Flag.withAlias("m"))
+  ),
+  hostRepositories: toggle(
+    "host-repositories",
+    "Also let runs work in repositories of this host, by their path or on its loopback"
+  ),
+  bodyBytesMax: quantity("body-limit", "SIZE", "Body of a request (12m)", Quantity.parseBytes),
+  runsMax: orUndefined(Flag.Int("max-runs").pipe(Flag.withDescription("Runs under way at one time (32)"))),
+  runsPerGrantMax: orUndefined(
+    Flag.Int("max-runs-per-grant").pipe(Flag.withDescription("Of them, of one grant (8)"))
+  ),
+  runsPerMinutePerGrantMax: orUndefined(
+    Flag.Int("runs-per-minute").pipe(Flag.withDescription("Runs that one grant may begin (60)"))
+  ),
+  requestsPerMinutePerGrantMax: orUndefined(
+    Flag.Int("requests-per-minute").pipe(Flag.withDescription("Requests of one grant (6000)"))
+  ),
+  connectionsMax: orUndefined(
+    Flag.Int("max-connections").pipe(Flag.withDescription("Connections at one time (512)"))
+  ),
+  drainSecondsMax: quantity(
+    "drain",
+    "DURATION",
+    "From SIGTERM until runs that go on are cancelled (30s)",
+    Quantity.parseGrace
+  )
+}
+
+/** Of `grants create` alone. @category flags */
+export const grant = {
+  user: text("user", "ID", "In whose name runs are"),
+  account: text("account", "ID", "Who pays for them"),
+  graphs: text("graph", "ID", "Graph it opens, such as sandbox:agent; may be repeated (all)").pipe(
+    Flag.atLeast(0)
+  ),
+  allowSandbox: toggle("allow-sandbox", "It opens sandboxes; without this no graph of sandbox: is"),
+  expiresSeconds: quantity(
+    "expires-in",
+    "DURATION",
+    "How long it stands, such as 12h (until it is revoked)",
+    Quantity.parseSeconds
+  ),
+  output
 }

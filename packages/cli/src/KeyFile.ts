@@ -14,10 +14,17 @@ export const keyFileBytesMax = 16 * 1024
 const othersMask = 0o077
 
 /** All of the file, but for one line end after it. @category constructors */
-export const read = Effect.fnUntraced(function* (
+export const read = (
   path: string,
   variable = "COGNI_LLM_KEY_FILE"
-): Effect.fn.Return<Redacted.Redacted<string>, Refusal, FileSystem.FileSystem> {
+): Effect.Effect<Redacted.Redacted<string>, Refusal, FileSystem.FileSystem> =>
+  Effect.map(readText(path, variable), (text) => Redacted.make(text))
+
+/** The same, bare: for what has to be taken apart before it is redacted, and is at once. @category constructors */
+export const readText = Effect.fnUntraced(function* (
+  path: string,
+  variable: string
+): Effect.fn.Return<string, Refusal, FileSystem.FileSystem> {
   const fs = yield* FileSystem.FileSystem
   const refuse = (problem: string, remedy: string) =>
     new Refusal({ exit: "configuration", detail: `${variable} ${path} ${problem}`, remedy })
@@ -37,7 +44,5 @@ export const read = Effect.fnUntraced(function* (
     )
   }
   const key = (yield* Effect.mapError(fs.readFileString(path), unreadable)).replace(/\r?\n$/u, "")
-  return key === ""
-    ? yield* refuse("is empty", "Write the key into it, alone and on one line")
-    : Redacted.make(key)
+  return key === "" ? yield* refuse("is empty", "Write the key into it, alone and on one line") : key
 })

@@ -8,12 +8,15 @@ import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
-import { Effect } from "effect"
+import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
+import { Effect, Result } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
 import { Refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
+import * as Records from "./Records.ts"
 import { Settings } from "./Settings.ts"
+import { oneLine } from "./TerminalText.ts"
 
 /** @category models */
 export interface PruneInput {
@@ -43,13 +46,20 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
     return yield* reaper.removeAll
   }).pipe(Effect.provide(Composition.reaper(settings)))
 
-  const store = FileRunStore.make({ directory: settings.stateDirectory })
-  const abandoned = yield* store.reap
-  const forgotten = input.records ? yield* store.forget : []
+  const { abandoned, forgotten, problem } = yield* records(settings, input)
   const output = yield* Output.Output
-  if (report.failed.length > 0) yield* output.exitWith(exitCode.findings)
-  if (input.output === "json")
-    return yield* Output.json({ ok: report.failed.length === 0, ...report, abandoned, forgotten })
+  const ok = report.failed.length === 0 && problem === undefined
+  if (!ok) yield* output.exitWith(exitCode.findings)
+  if (problem !== undefined) yield* output.stderr(`cogni-sandbox: records are left: ${oneLine(problem)}\n`)
+  if (input.output === "json") {
+    return yield* Output.json({
+      ok,
+      ...report,
+      abandoned,
+      forgotten,
+      ...(problem === undefined ? {} : { problem })
+    })
+  }
   yield* Output.lines([
     ...report.removed.map((name) => `removed ${name}`),
     ...abandoned.map((runId) => `cleared ${runId}, whose host process is gone`),
@@ -66,6 +76,20 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** A database that is away keeps no container from being removed, and no record is forgotten in one place only. */
+const records = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {
+  const files = FileRunStore.make({ directory: settings.stateDirectory })
+  const abandoned = yield* files.reap
+  const told = yield* Effect.gen(function* () {
+    const archive = yield* SqlRunStore
+    yield* archive.refresh(abandoned)
+    return input.records ? yield* archive.forget({ everyHost: input.all }) : []
+  }).pipe(Effect.provide(Records.store(settings)), Effect.scoped, Effect.result)
+  if (Result.isFailure(told)) return { abandoned, forgotten: [], problem: told.failure.message }
+  const forgotten = new Set([...told.success, ...(input.records ? yield* files.forget : [])])
+  return { abandoned, forgotten: [...forgotten], problem: undefined }
+})
 
 const refuseLiving = Effect.gen(function* () {
   const api = yield* DockerApi.DockerApi

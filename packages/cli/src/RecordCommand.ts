@@ -1,19 +1,17 @@
 /**
- * `ps`, `logs`, `inspect`: what is kept of runs. Looks at files only, so it works without an engine.
+ * `ps`, `logs`, `inspect`: what is kept of runs. Looks at the database of runs only, so it works without an engine.
  */
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import { Effect, Layer } from "effect"
 import { Refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import * as RecordReport from "./RecordReport.ts"
+import * as Records from "./Records.ts"
 import { Settings } from "./Settings.ts"
 import { visible } from "./TerminalText.ts"
 
 /** Where records are kept, as the environment says. @category layers */
-export const store = Layer.unwrap(
-  Effect.map(Settings, ({ stateDirectory }) => FileRunStore.layer({ directory: stateDirectory }))
-)
+export const store = Layer.unwrap(Effect.map(Settings, Records.looked))
 
 /** Running ones, or all. @category constructors */
 export const ps = Effect.fnUntraced(function* (input: {

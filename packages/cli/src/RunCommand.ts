@@ -13,6 +13,7 @@ import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
 import { AgentRegistry } from "@cogni/sandbox-graph-provider/AgentRegistry"
+import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, Fiber, Latch, Layer, Schema, Stream } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
@@ -35,6 +36,8 @@ export const reapSecondsMax = 5
 /** @category models */
 export interface RunInput extends RunPlan.RunFlags, RepoPlan.RepoFlags {
   readonly agent: string
+  /** One of the agent's characters. */
+  readonly personality?: string | undefined
   readonly prompt?: Prompt.PromptSource | undefined
   /** What came after `--`. */
   readonly command?: ReadonlyArray<string> | undefined
@@ -45,9 +48,9 @@ export interface RunInput extends RunPlan.RunFlags, RepoPlan.RepoFlags {
 /** @category constructors */
 export const run = Effect.fnUntraced(function* (input: RunInput) {
   const settings = yield* Settings
-  const subject = yield* subjectOf(input)
-  const plan = yield* Effect.fromResult(RunPlan.make(subject, input, settings))
   const runId = yield* runIdOf(input)
+  const subject = yield* subjectOf(input, runId)
+  const plan = yield* Effect.fromResult(RunPlan.make(subject, input, settings))
   const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
   const live = subject._tag === "Command" && input.output === "text"
   const prepared = Effect.gen(function* () {
@@ -120,8 +123,8 @@ const tell = Effect.fnUntraced(function* (
     yield* output.stderr(`cogni-sandbox: ${RelayReport.problem(failed, result.runId)}\n`)
 })
 
-const runIdOf = Effect.fnUntraced(function* ({ repo, runId }: RunInput) {
-  if (runId === undefined || repo === undefined) return yield* RunId.generate
+const runIdOf = Effect.fnUntraced(function* ({ runId }: RunInput) {
+  if (runId === undefined) return yield* RunId.generate
   return Schema.is(RunId.RunId)(runId)
     ? runId
     : yield* new Refusal({
@@ -131,7 +134,7 @@ const runIdOf = Effect.fnUntraced(function* ({ repo, runId }: RunInput) {
       })
 })
 
-const subjectOf = Effect.fnUntraced(function* (input: RunInput) {
+const subjectOf = Effect.fnUntraced(function* (input: RunInput, runId: RunId.RunId) {
   if (input.command !== undefined) {
     const [program, ...rest] = input.command
     if (input.prompt !== undefined) {
@@ -165,7 +168,14 @@ const subjectOf = Effect.fnUntraced(function* (input: RunInput) {
         ({ message }) => new Refusal({ exit: "notFound", detail: message, remedy: "Choose one with --agent" })
       )
     )
-  return { _tag: "Prompt", agent, prompt: yield* Prompt.read(input.prompt) } as const
+  return {
+    _tag: "Prompt",
+    agent,
+    prompt: yield* Prompt.read(input.prompt),
+    runId,
+    hasRepository: input.repo !== undefined,
+    personality: input.personality
+  } as const
 })
 
 /**
@@ -248,10 +258,11 @@ const reapInBackground = Effect.gen(function* () {
   const settings = yield* Settings
   const reaper = yield* DockerReaper
   const latch = yield* Latch.make()
-  const both = Effect.all([reaper.reap, FileRunStore.make({ directory: settings.stateDirectory }).reap], {
-    concurrency: 2,
-    mode: "result"
-  })
+  const archive = yield* SqlRunStore
+  const records = Effect.flatMap(FileRunStore.make({ directory: settings.stateDirectory }).reap, (reaped) =>
+    reaped.length === 0 ? Effect.void : archive.refresh(reaped)
+  )
+  const both = Effect.all([reaper.reap, records], { concurrency: 2, mode: "result" })
   const fiber = yield* latch.await.pipe(Effect.andThen(both), Effect.ignore, Effect.forkScoped)
   return {
     begin: Effect.asVoid(latch.open),

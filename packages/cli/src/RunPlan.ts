@@ -5,7 +5,8 @@
  * never a fallback.
  */
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import { type Agent, ask } from "@cogni/sandbox-graph-provider/Agent"
+import type { Agent, AgentTask } from "@cogni/sandbox-graph-provider/Agent"
+import * as AgentSpec from "@cogni/sandbox-graph-provider/AgentSpec"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { type Redacted, Result } from "effect"
@@ -63,7 +64,15 @@ export type ProxyKind = "gateway" | "gateway-directory" | "gateway-container" | 
 
 /** What is to be run. @category models */
 export type RunSubject =
-  | { readonly _tag: "Prompt"; readonly agent: Agent; readonly prompt: string }
+  | {
+      readonly _tag: "Prompt"
+      readonly agent: Agent
+      readonly prompt: string
+      readonly runId: string
+      /** Whether it works in a repository of its workspace. */
+      readonly hasRepository: boolean
+      readonly personality?: string | undefined
+    }
   | { readonly _tag: "Command"; readonly argv: readonly [string, ...ReadonlyArray<string>] }
 
 /** Where the sandbox's socket leads. @category models */
@@ -163,23 +172,42 @@ const budgetOf = (flags: RunFlags): { readonly budget?: BudgetInput } => {
 
 type BudgetInput = NonNullable<NonNullable<SandboxSpecInput["llm"]>["budget"]>
 
+/** How long a run may take where neither the caller nor the agent says: as core has it. */
+const defaultRuntimeSeconds = 600
+
+const taskOf = (
+  subject: Extract<RunSubject, { readonly _tag: "Prompt" }>,
+  flags: RunFlags,
+  wayOut: WayOut
+): AgentTask => ({
+  messages: [{ role: "user", content: subject.prompt }],
+  model: wayOut._tag === "None" ? "" : wayOut.model,
+  runId: subject.runId,
+  workingDirectory: subject.hasRepository ? "/workspace/repo" : "/workspace",
+  runtimeSecondsMax: flags.timeoutSeconds ?? subject.agent.limits.runtimeSecondsMax ?? defaultRuntimeSeconds,
+  personality: subject.personality
+})
+
 const specOf = (
   subject: RunSubject,
   flags: RunFlags,
   settings: Settings["Service"],
   wayOut: WayOut
 ): SandboxSpecInput => {
-  const agent = subject._tag === "Prompt" ? subject.agent : undefined
-  const task = ask(subject._tag === "Prompt" ? subject.prompt : "")
+  const part =
+    subject._tag === "Prompt"
+      ? AgentSpec.make(subject.agent, taskOf(subject, flags, wayOut))
+      : { argv: subject.argv }
+  const image = subject._tag === "Prompt" ? settings.imageOf(subject.agent.image) : settings.runtimeImage
+  const runId = subject._tag === "Prompt" ? subject.runId : flags.runId
   return {
-    ...(flags.runId === undefined ? {} : { runId: flags.runId }),
-    image: flags.image ?? settings.runtimeImage,
-    argv: subject._tag === "Prompt" ? subject.agent.argv(task) : subject.argv,
-    env: { ...agent?.env, ...Object.fromEntries(flags.env) },
+    ...part,
+    ...(runId === undefined ? {} : { runId }),
+    image: flags.image ?? image,
+    env: { ...part.env, ...Object.fromEntries(flags.env) },
     ...(flags.workspace === undefined ? {} : { workspace: { type: "directory", path: flags.workspace } }),
-    ...(agent === undefined ? {} : { inputs: agent.inputs(task) }),
     limits: {
-      ...agent?.limits,
+      ...part.limits,
       ...given({
         runtimeSecondsMax: flags.timeoutSeconds,
         stopGraceSecondsMax: flags.graceSeconds,
@@ -197,7 +225,7 @@ const specOf = (
             model: wayOut.model,
             identity: {
               billingAccountId: settings.billingAccountId,
-              ...(agent === undefined ? {} : { graphId: `sandbox:${agent.id}` })
+              ...(subject._tag === "Prompt" ? { graphId: `sandbox:${subject.agent.id}` } : {})
             },
             ...budgetOf(flags),
             ...(flags.strict ? { unknownFields: "refuse" } : {})
@@ -219,16 +247,35 @@ const noteOf = (flags: RunFlags, settings: Settings["Service"], wayOut: WayOut) 
     : undefined
 }
 
+/** What the agent cannot do of what was typed. */
+const capable = (subject: RunSubject): Result.Result<void, Refusal> =>
+  subject._tag === "Command"
+    ? Result.succeed(undefined)
+    : Result.mapError(
+        AgentSpec.check(subject.agent, {
+          personality: subject.personality,
+          needsTools: subject.hasRepository
+        }),
+        ({ message }) =>
+          new Refusal({
+            exit: "usage",
+            detail: message,
+            remedy: "What each can do: cogni-sandbox agents"
+          })
+      )
+
 /** @category constructors */
 export const make = (
   subject: RunSubject,
   flags: RunFlags,
   settings: Settings["Service"]
 ): Result.Result<RunPlan, Refusal> =>
-  Result.map(wayOutOf(subject, flags, settings), (wayOut) => ({
-    spec: specOf(subject, flags, settings, wayOut),
-    wayOut,
-    proxy: flags.proxy,
-    auditBodies: flags.auditBodies,
-    note: noteOf(flags, settings, wayOut)
-  }))
+  Result.flatMap(capable(subject), () =>
+    Result.map(wayOutOf(subject, flags, settings), (wayOut) => ({
+      spec: specOf(subject, flags, settings, wayOut),
+      wayOut,
+      proxy: flags.proxy,
+      auditBodies: flags.auditBodies,
+      note: noteOf(flags, settings, wayOut)
+    }))
+  )

@@ -5,7 +5,9 @@
  * whatever the agent says beside it.
  */
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
-import type { Agent, AgentAnswer } from "@cogni/sandbox-graph-provider/Agent"
+import type { Agent } from "@cogni/sandbox-graph-provider/Agent"
+import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
+import * as AgentSpec from "@cogni/sandbox-graph-provider/AgentSpec"
 import { Result } from "effect"
 import { exitCode } from "./ExitCode.ts"
 import { oneLine } from "./TerminalText.ts"
@@ -13,47 +15,22 @@ import { oneLine } from "./TerminalText.ts"
 /** How an agent's run is to be understood. @category models */
 export interface Verdict {
   readonly exitCode: number
-  readonly answer: AgentAnswer | undefined
+  readonly answer: AgentOutput.AgentAnswer | undefined
   /** Why there is no answer. */
   readonly problem: { readonly code: string; readonly message: string } | undefined
 }
 
-const lastLine = (text: string): string => oneLine(text.trimEnd().split("\n").at(-1) ?? "")
-
 /** @category constructors */
 export const judge = (agent: Agent, result: RunResult): Verdict => {
-  const { stderr, stdout } = result.output
-  const parsed = agent.parse(stdout.text)
-  if (result.exitCode === 0 && Result.isSuccess(parsed)) {
-    return { exitCode: 0, answer: parsed.success, problem: undefined }
-  }
-  if (Result.isFailure(parsed) && parsed.failure.code !== "unreadable") {
-    const { code, detail } = parsed.failure
-    return {
-      exitCode: result.exitCode === 0 ? exitCode.noAnswer : result.exitCode,
-      answer: undefined,
-      problem: { code, message: `the agent failed: ${oneLine(detail)} (${oneLine(code)})` }
-    }
-  }
-  const logs = `See: cogni-sandbox logs ${result.runId}`
-  if (result.exitCode !== 0) {
-    const said = lastLine(stderr.text)
-    return {
-      exitCode: result.exitCode,
-      answer: undefined,
-      problem: {
-        code: "exit",
-        message: `the agent ended with exit code ${result.exitCode}${said === "" ? "" : `, after saying: ${said}`}. ${logs}`
-      }
-    }
-  }
+  const read = AgentOutput.read(agent.reader, result.output.stdout.text)
+  const judged = AgentSpec.judge(read, result)
+  if (Result.isSuccess(judged)) return { exitCode: 0, answer: judged.success, problem: undefined }
+  const { code, message } = judged.failure
+  const logs = code === "exit" || code === "unreadable" ? `. See: cogni-sandbox logs ${result.runId}` : ""
   return {
-    exitCode: exitCode.noAnswer,
+    exitCode: result.exitCode === 0 ? exitCode.noAnswer : result.exitCode,
     answer: undefined,
-    problem: {
-      code: "unreadable",
-      message: `${Result.isFailure(parsed) ? oneLine(parsed.failure.message) : "the agent gave no answer"}. ${logs}`
-    }
+    problem: { code: oneLine(code), message: `${oneLine(message)}${logs}` }
   }
 }
 

@@ -7,7 +7,10 @@
  * model is needed, and nowhere else.
  */
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import { defaultImage } from "@cogni/sandbox-graph-provider/Agent"
+import { builtIn } from "@cogni/sandbox-graph-provider/AgentRegistry"
 import { Prices } from "@cogni/sandbox-proxy/Prices"
+import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import {
   Config,
   ConfigProvider,
@@ -20,6 +23,7 @@ import {
   type Result,
   Schema
 } from "effect"
+import * as DatabaseSettings from "./DatabaseSettings.ts"
 import { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
 import * as KeyFile from "./KeyFile.ts"
@@ -48,10 +52,16 @@ export class Settings extends Context.Service<
   Settings,
   {
     readonly stateDirectory: string
+    /** Where runs are on record; a URL that will not do is an error where they are needed. */
+    readonly database: Result.Result<DatabaseSettings.DatabaseSettings, Refusal>
+    /** The file that says so, if one does. */
+    readonly databaseFile: string | undefined
     readonly dockerHost: string | undefined
     readonly runtimeImage: string
     readonly proxyImage: string
     readonly gatewayImage: string
+    /** The tag of an agent's image. */
+    readonly imageOf: (image: string) => string
     /** What models cost, if anything was said. */
     readonly prices: Prices | undefined
     /** Where the tool for metrics asks. */
@@ -62,13 +72,28 @@ export class Settings extends Context.Service<
     readonly upstream: UpstreamSetting
     readonly model: string | undefined
     readonly billingAccountId: string
+    /** Whether a server may run sandboxes: off, unless it is switched on. */
+    readonly sandboxEnabled: boolean
     /** Git servers; a configuration that will not do is an error where a repository is asked for. */
     readonly git: Result.Result<GitSettings.GitSettings, Refusal>
   }
 >()("@cogni/sandbox-cli/Settings") {}
 
 /** Variables that hold a secret. @category constants */
-export const secretNames: ReadonlyArray<string> = ["COGNI_LLM_KEY", "GITHUB_TOKEN", "GITLAB_TOKEN"]
+export const secretNames: ReadonlyArray<string> = [
+  "COGNI_LLM_KEY",
+  "COGNI_DATABASE_URL",
+  "GITHUB_TOKEN",
+  "GITLAB_TOKEN",
+  "OTEL_EXPORTER_OTLP_HEADERS",
+  "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
+]
+
+/** Whether somebody wants the spans of an invocation. @category predicates */
+export const isTraced = (environment: Readonly<Record<string, string>>): boolean =>
+  ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"].some(
+    (name) => (environment[name] ?? "") !== ""
+  )
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -120,13 +145,29 @@ const text = (name: string) =>
 const secret = (name: string) =>
   text(name).pipe(Config.map((value) => (value === undefined ? undefined : Redacted.make(value))))
 
+/** Where the tag of an agent's image is said: `claude-code` is `COGNI_CLAUDE_CODE_IMAGE`. @category constants */
+export const imageVariable = (image: string): string =>
+  `COGNI_${image.toUpperCase().replaceAll("-", "_")}_IMAGE`
+
+const agentImages = [...new Set(builtIn.map(({ image }) => image))]
+
 const config = Config.all({
   stateDirectory: text("COGNI_STATE_DIR"),
   stateHome: text("XDG_STATE_HOME"),
+  database: Config.all({
+    // May hold a password: taken apart here, and redacted from here on.
+    url: text("COGNI_DATABASE_URL").pipe(
+      Config.map((value) => (value === undefined ? undefined : DatabaseAddress.parse(value)))
+    ),
+    urlFile: text("COGNI_DATABASE_URL_FILE")
+  }),
   dockerHost: text("DOCKER_HOST"),
   runtimeImage: text("COGNI_RUNTIME_IMAGE"),
   proxyImage: text("COGNI_PROXY_IMAGE"),
   gatewayImage: text("COGNI_GATEWAY_IMAGE"),
+  agentImages: Config.all(
+    Object.fromEntries(agentImages.map((image) => [image, text(imageVariable(image))]))
+  ),
   prices: optional(Config.schema(Schema.fromJsonString(Prices), "COGNI_LLM_PRICES")),
   prometheusUrl: text("COGNI_PROMETHEUS_URL"),
   keyHeader: optional(Config.schema(Schema.Literals(["authorization", "x-api-key"]), "COGNI_LLM_KEY_HEADER")),
@@ -135,6 +176,7 @@ const config = Config.all({
   keyFile: text("COGNI_LLM_KEY_FILE"),
   model: text("COGNI_LLM_MODEL"),
   billingAccountId: text("COGNI_BILLING_ACCOUNT"),
+  sandboxEnabled: optional(Config.schema(Schema.Literals(["true", "false"]), "SANDBOX_ENABLED")),
   git: Config.all({
     gitHubToken: secret("GITHUB_TOKEN"),
     gitHubTokenFile: text("GITHUB_TOKEN_FILE"),
@@ -159,12 +201,16 @@ export const make = Effect.gen(function* () {
       : key === undefined
         ? Effect.map(KeyFile.read(keyFile), (read) => upstreamOf(url, read, "COGNI_LLM_KEY_FILE"))
         : Effect.fail(twoKeys)
+  const stateDirectory = found.stateDirectory ?? FileRunStore.defaultDirectory(found.stateHome)
   return Settings.of({
-    stateDirectory: found.stateDirectory ?? FileRunStore.defaultDirectory(found.stateHome),
+    stateDirectory,
+    database: yield* Effect.result(DatabaseSettings.make(found.database, stateDirectory)),
+    databaseFile: found.database.urlFile,
     dockerHost: found.dockerHost,
     runtimeImage: found.runtimeImage ?? "cogni-sandbox/runtime:latest",
     proxyImage: found.proxyImage ?? "cogni-sandbox/proxy:latest",
     gatewayImage: found.gatewayImage ?? "cogni-sandbox/gateway:latest",
+    imageOf: (image) => found.agentImages[image] ?? defaultImage(image),
     prometheusUrl: found.prometheusUrl,
     prices: found.prices,
     keyHeader: found.keyHeader ?? "authorization",
@@ -174,6 +220,7 @@ export const make = Effect.gen(function* () {
     ),
     model: found.model,
     billingAccountId: found.billingAccountId ?? "local",
+    sandboxEnabled: found.sandboxEnabled === "true",
     git: yield* Effect.result(GitSettings.make(found.git))
   })
 })

@@ -12,10 +12,13 @@ import { Effect, Redacted, Result } from "effect"
 
 const absent: Settings["Service"] = {
   stateDirectory: "/state",
+  database: Result.succeed({ address: { _tag: "Sqlite", path: "/state/cogni.db" }, variable: undefined }),
+  databaseFile: undefined,
   dockerHost: undefined,
   runtimeImage: "cogni/runtime:1",
   proxyImage: "cogni/proxy:1",
   gatewayImage: "cogni/gateway:1",
+  imageOf: (image) => `cogni/${image}:1`,
   prices: undefined,
   prometheusUrl: undefined,
   keyHeader: "authorization",
@@ -23,6 +26,7 @@ const absent: Settings["Service"] = {
   upstream: { _tag: "Absent" },
   model: undefined,
   billingAccountId: "acct",
+  sandboxEnabled: false,
   git: Result.succeed({
     tokens: [],
     gitHubServer: "https://github.com",
@@ -39,7 +43,13 @@ const configured: Settings["Service"] = {
   model: "m1"
 }
 const flags = RunPlan.noFlags
-const prompt: RunPlan.RunSubject = { _tag: "Prompt", agent: minimal, prompt: "hello" }
+const prompt: RunPlan.RunSubject = {
+  _tag: "Prompt",
+  agent: minimal,
+  prompt: "hello",
+  runId: "run-000000000001",
+  hasRepository: false
+}
 const command: RunPlan.RunSubject = { _tag: "Command", argv: ["ls", "-l"] }
 
 const planned = (

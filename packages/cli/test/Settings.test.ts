@@ -3,6 +3,7 @@
  */
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { assert, describe, it } from "@effect/vitest"
+import * as DatabaseSettings from "@cogni/sandbox-cli/DatabaseSettings"
 import * as Settings from "@cogni/sandbox-cli/Settings"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Redacted, Result } from "effect"
@@ -45,9 +46,12 @@ describe("Settings", () => {
 
   it.effect("has a default for everything but the model", () =>
     Effect.gen(function* () {
-      const settings = yield* read({ XDG_STATE_HOME: "/state" })
+      const { imageOf, ...settings } = yield* read({ XDG_STATE_HOME: "/state" })
+      assert.strictEqual(imageOf("codex"), "cogni-sandbox/codex:latest")
       assert.deepStrictEqual(settings, {
         stateDirectory: "/state/cogni-sandbox",
+        database: Result.succeed(DatabaseSettings.besideRecords("/state/cogni-sandbox")),
+        databaseFile: undefined,
         dockerHost: undefined,
         runtimeImage: "cogni-sandbox/runtime:latest",
         proxyImage: "cogni-sandbox/proxy:latest",
@@ -59,6 +63,7 @@ describe("Settings", () => {
         upstream: { _tag: "Absent" },
         model: undefined,
         billingAccountId: "local",
+        sandboxEnabled: false,
         git: Result.succeed({
           tokens: [],
           gitHubServer: "https://github.com",
@@ -87,11 +92,16 @@ describe("Settings", () => {
       assert.strictEqual(settings.dockerHost, "unix:///run/other.sock")
       assert.strictEqual(settings.runtimeImage, "r:1")
       assert.strictEqual(settings.proxyImage, "cogni-sandbox/proxy:latest")
+      assert.strictEqual(settings.imageOf("runtime"), "r:1")
       assert.strictEqual(settings.upstream._tag, "Configured")
       assert.strictEqual(settings.model, "m")
       assert.strictEqual(settings.billingAccountId, "acct")
     })
   )
+
+  it("an agent's image has a variable of its own", () => {
+    assert.strictEqual(Settings.imageVariable("claude-code"), "COGNI_CLAUDE_CODE_IMAGE")
+  })
 
   it.effect("half a configuration is known as such", () =>
     Effect.gen(function* () {

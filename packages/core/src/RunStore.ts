@@ -7,7 +7,7 @@
 import { Context, Effect, Layer, Ref, Schema, type Scope } from "effect"
 import { RunId } from "./RunId.ts"
 import { Evidence, LlmTraffic, Output, Peak, RunResult, Timing } from "./RunResult.ts"
-import { RunIdInUse, type WorkspaceFailed } from "./SandboxError.ts"
+import { RunIdInUse, type StoreUnavailable, type WorkspaceFailed } from "./SandboxError.ts"
 import { SandboxSpec } from "./SandboxSpec.ts"
 import { Posture } from "./Posture.ts"
 
@@ -55,6 +55,9 @@ export const RunRecord = Schema.Struct({
 /** @category models */
 export type RunRecord = typeof RunRecord.Type
 
+/** A record as text: JSON, whatever keeps it. @category models */
+export const RunRecordText = Schema.fromJsonString(Schema.toCodecJson(RunRecord))
+
 /** The record with another output, where it has one. @category converting */
 export const mapOutput = (record: RunRecord, change: (output: Output) => Output): RunRecord => {
   const { outcome } = record
@@ -97,6 +100,9 @@ export interface OpenRun {
   readonly save: (record: RunRecord) => Effect.Effect<void>
 }
 
+/** The disk will not do, or what is kept elsewhere cannot be reached. @category errors */
+export type RunStoreError = WorkspaceFailed | StoreUnavailable
+
 /** @category services */
 export class RunStore extends Context.Service<
   RunStore,
@@ -105,7 +111,7 @@ export class RunStore extends Context.Service<
     readonly open: (
       runId: RunId,
       spec: SandboxSpec
-    ) => Effect.Effect<OpenRun, RunIdInUse | WorkspaceFailed, Scope.Scope>
+    ) => Effect.Effect<OpenRun, RunIdInUse | RunStoreError, Scope.Scope>
     /**
      * Say more of a run that has ended; what was said under the same name before is replaced. Of a run that is not on
      * record: nothing.
@@ -113,10 +119,10 @@ export class RunStore extends Context.Service<
     readonly annotate: (
       runId: RunId,
       annotations: Readonly<Record<string, Schema.Json>>
-    ) => Effect.Effect<void, WorkspaceFailed>
-    readonly get: (runId: RunId) => Effect.Effect<RunRecord | undefined, WorkspaceFailed>
+    ) => Effect.Effect<void, RunStoreError>
+    readonly get: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
     /** The newest first, {@link withoutText}. */
-    readonly list: Effect.Effect<ReadonlyArray<RunRecord>, WorkspaceFailed>
+    readonly list: Effect.Effect<ReadonlyArray<RunRecord>, RunStoreError>
   }
 >()("@cogni/sandbox-core/RunStore") {}
 

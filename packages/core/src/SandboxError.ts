@@ -167,6 +167,19 @@ export class RunIdInUse extends Schema.TaggedError<RunIdInUse>()("RunIdInUse", {
   }
 }
 
+/** Where runs are kept cannot be reached: nothing was begun. @category errors */
+export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("StoreUnavailable", {
+  /** Never holds a password. */
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly code: ErrorCode = "internal"
+  readonly isRetryable = true
+  override get message(): string {
+    return `the store of runs ${this.detail}. ${this.remedy}`
+  }
+}
+
 /** The engine cannot be reached, or went away during the run. @category errors */
 export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()("RuntimeUnavailable", {
   detail: Schema.String,
@@ -270,6 +283,7 @@ export const Reason = Schema.Union([
   ExfiltrationSuspected,
   InvalidSpec,
   RunIdInUse,
+  StoreUnavailable,
   RuntimeUnavailable,
   ImageNotFound,
   ContainerFailed,

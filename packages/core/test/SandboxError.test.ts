@@ -72,6 +72,12 @@ const reasons: ReadonlyArray<
   ],
   [new SandboxError.RunIdInUse({ runId }), "invalid_request", false, "leave it out"],
   [
+    new SandboxError.StoreUnavailable({ detail: "does not answer", remedy: "Look at COGNI_DATABASE_URL" }),
+    "internal",
+    true,
+    "Look at COGNI_DATABASE_URL"
+  ],
+  [
     new SandboxError.RuntimeUnavailable({ detail: "does not answer", remedy: "Start it" }),
     "internal",
     true,

@@ -10,7 +10,8 @@ import {
   mapOutput,
   type OpenRun,
   outputOf,
-  RunRecord,
+  type RunRecord,
+  RunRecordText,
   RunStore,
   withoutText
 } from "@cogni/sandbox-core/RunStore"
@@ -30,9 +31,8 @@ export const listedMax = 500
 
 const recordFile = "record.json"
 
-const Record = Schema.fromJsonString(Schema.toCodecJson(RunRecord))
-const decodeRecord = Schema.decodeUnknownOption(Record)
-const encodeRecord = Schema.encodeEffect(Record)
+const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
+const encodeRecord = Schema.encodeEffect(RunRecordText)
 
 /** `$XDG_STATE_HOME/cogni-sandbox`, or below `~/.local/state`. @category constants */
 export const defaultDirectory = (stateHome: string | undefined): string =>
@@ -40,6 +40,15 @@ export const defaultDirectory = (stateHome: string | undefined): string =>
     stateHome === undefined || stateHome === "" ? join(homedir(), ".local", "state") : stateHome,
     "cogni-sandbox"
   )
+
+/** How long after its time an owner that cannot be seen (after a reboot, say) is given up. */
+const expiryGraceMillis = 3_600_000
+
+/** Whether a run on record as running is none any more: its owner is dead, or unseen and long over. @category predicates */
+export const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
+  const expiresAt = new Date(Date.parse(startedAt) + spec.limits.runtimeSecondsMax * 1000 + expiryGraceMillis)
+  return HostOwner.isLeftover(owner, expiresAt.toISOString(), new Date())
+}
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -210,19 +219,13 @@ export const layer = (options: { readonly directory: string }): Layer.Layer<RunS
 // internal
 // -----------------------------------------------------------------------------
 
-/** How long after its time an owner that cannot be seen (after a reboot, say) is given up. */
-const expiryGraceMillis = 3_600_000
-
-const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
-  const expiresAt = new Date(Date.parse(startedAt) + spec.limits.runtimeSecondsMax * 1000 + expiryGraceMillis)
-  return HostOwner.isLeftover(owner, expiresAt.toISOString(), new Date())
-}
-
 const readText = (path: string): Promise<string | undefined> => readFile(path, "utf8").catch(() => undefined)
 
+/** Two who replace one file at once never have each other's draft. */
 const replace = async (path: string, text: string): Promise<void> => {
-  await writeFile(`${path}.new`, text, { mode: 0o600 })
-  await rename(`${path}.new`, path)
+  const draft = `${path}.${crypto.randomUUID()}.new`
+  await writeFile(draft, text, { mode: 0o600 })
+  await rename(draft, path)
 }
 
 const changedAt = (path: string): Promise<number> =>

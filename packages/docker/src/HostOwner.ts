@@ -42,6 +42,9 @@ export const self = (): Owner => ({
   startTicks: startTicks(process.pid) ?? 0
 })
 
+/** What this machine is called, whichever boot or process asks. @category getters */
+export const machineName = (): string => hostname()
+
 /** `unknown` is an owner that cannot be seen from here: another machine, boot or namespace. @category predicates */
 export const liveness = (owner: Owner): "alive" | "dead" | "unknown" => {
   if (owner.bootId !== machine() || owner.startTicks === 0) return "unknown"

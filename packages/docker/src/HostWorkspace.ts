@@ -51,10 +51,11 @@ export const make = (options?: {
   /** Further paths that no workspace may be or hold, such as the directory of the records. */
   readonly forbidden?: ReadonlyArray<string> | undefined
   /** Workspaces that the host has made itself, although they lie where none may: each its whole path. */
-  readonly allowed?: ReadonlyArray<string> | undefined
+  readonly allowed?: ReadonlyArray<string> | ((path: string) => boolean) | undefined
 }) => {
   const neverHeld = [...forbidden, ...(options?.forbidden ?? [])]
-  const allowed = new Set(options?.allowed)
+  const { allowed = [] } = options ?? {}
+  const isAllowed = typeof allowed === "function" ? allowed : (path: string) => allowed.includes(path)
 
   const fresh = Effect.fnUntraced(function* (base: string) {
     const user = ownUser() ?? defaultUser
@@ -71,7 +72,7 @@ export const make = (options?: {
   })
 
   const given = Effect.fnUntraced(function* (asked: string) {
-    const { path, user } = yield* attempt(asked, () => examine(asked, allowed.has(asked) ? [] : neverHeld))
+    const { path, user } = yield* attempt(asked, () => examine(asked, isAllowed(asked) ? [] : neverHeld))
     const control = join(path, ".cogni")
     // It stays: removing it would take it from under another run of the same workspace, inputs and all.
     yield* attempt(asked, () => controlDirectory(control, asked))

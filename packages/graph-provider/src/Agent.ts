@@ -1,12 +1,13 @@
 /**
  * A coding agent, as data: what to start, what to place beside it, and how to read what it says.
  *
- * An agent is no code that runs on the host. `argv` and `inputs` are pure functions of a task, `parse` is a pure
- * function of what came out of the sandbox, and treats every byte of it as hostile. Credentials are not its business:
- * how it finds its model is set by core, and leads to a socket.
+ * An agent is no code that runs on the host. `argv`, `env` and `inputs` are pure functions of a task, and `reader` of
+ * what came out of the sandbox, every byte of which is taken for hostile. Credentials are not its business: how it
+ * finds its model is set by core, and leads to a socket.
  */
-import { Data, type Result, Schema } from "effect"
+import { Schema } from "effect"
 import type { Input, Limits } from "@cogni/sandbox-core/SandboxSpec"
+import type { AgentReader } from "./AgentOutput.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -28,6 +29,34 @@ export const ModelApi = Schema.Literals(["chat-completions", "responses", "messa
 /** @category models */
 export type ModelApi = typeof ModelApi.Type
 
+/** A name an agent's configuration knows a character by. @category models */
+export const Personality = Schema.String.check(
+  Schema.isPattern(/^[a-z][a-z0-9_-]{0,63}$/u, {
+    expected: "at most 64 lower-case letters, digits, underscores and hyphens, starting with a letter"
+  })
+)
+
+/**
+ * What an agent can and cannot do. A task that asks for more is refused before anything is made.
+ *
+ * @category models
+ */
+export const Capabilities = Schema.Struct({
+  /** Calls tools of its own: reads and changes files, runs commands. */
+  tools: Schema.Boolean,
+  /** Its answer: `delta` as it is written, `message` whole messages as they are done, `final` once at the end. */
+  streaming: Schema.Literals(["delta", "message", "final"]),
+  /** Tool calls are among its events. */
+  toolEvents: Schema.Boolean,
+  /** Earlier turns: `messages` are handed over as they are, `prompt` written into one prompt. */
+  history: Schema.Literals(["messages", "prompt"]),
+  /** The characters that it can be asked to act as, where it has several. */
+  personalities: Schema.Array(Personality)
+})
+
+/** @category models */
+export type Capabilities = typeof Capabilities.Type
+
 /** What people and catalogs see of an agent. @category models */
 export const AgentDescription = Schema.Struct({
   id: AgentId,
@@ -35,7 +64,8 @@ export const AgentDescription = Schema.Struct({
   description: Schema.NonEmptyString,
   /** Folder under `images/`; the caller knows the tag that belongs to it. */
   image: Schema.String.check(Schema.isPattern(/^[a-z][a-z0-9-]{0,63}$/u)),
-  modelApi: ModelApi
+  modelApi: ModelApi,
+  capabilities: Capabilities
 })
 
 /** @category models */
@@ -50,72 +80,75 @@ export const Message = Schema.Struct({
 /** @category models */
 export type Message = typeof Message.Type
 
-/** What an agent is asked to do. @category models */
+/** What an agent is asked to do, and what it must know to do it. @category models */
 export interface AgentTask {
   readonly messages: readonly [Message, ...ReadonlyArray<Message>]
+  /** As the agent is to ask for it at `http://localhost:8080`. */
+  readonly model: string
+  /** Of the run: a session of the agent's own is called the same. */
+  readonly runId: string
+  /** Where it works, inside the sandbox. */
+  readonly workingDirectory: string
+  /** When the run is ended from outside, counted from the agent's first instruction. */
+  readonly runtimeSecondsMax: number
+  /** Only for agents that have personalities. */
+  readonly personality?: string | undefined
 }
-
-/** Tokens, as the agent counted them. For people; the ledger has its own. @category models */
-export const AgentUsage = Schema.Struct({
-  inputTokens: Schema.optionalKey(Schema.Int),
-  outputTokens: Schema.optionalKey(Schema.Int)
-})
-
-/** @category models */
-export type AgentUsage = typeof AgentUsage.Type
-
-/** @category models */
-export const AgentAnswer = Schema.Struct({
-  text: Schema.String,
-  usage: Schema.optionalKey(AgentUsage),
-  sessionId: Schema.optionalKey(Schema.String)
-})
-
-/** @category models */
-export type AgentAnswer = typeof AgentAnswer.Type
 
 /** @category models */
 export interface Agent extends AgentDescription {
-  /** A prompt travels in a file, never here: one argument is capped at 128 KiB. */
+  /** A prompt travels in a file, never here: one argument is capped at 128 KiB, and shows in `ps`. */
   readonly argv: (task: AgentTask) => readonly [string, ...ReadonlyArray<string>]
-  readonly env: Readonly<Record<string, string>>
+  readonly env: (task: AgentTask) => Readonly<Record<string, string>>
   /** What this agent needs where the caller has not said otherwise. */
   readonly limits: Partial<Limits>
+  /** Files at `/cogni/<name>`, read-only. */
   readonly inputs: (task: AgentTask) => ReadonlyArray<Input>
-  /** The whole of standard output. An error of the agent is a failure here, and never an answer. */
-  readonly parse: (output: string) => Result.Result<AgentAnswer, AgentFailed>
-}
-
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** The agent gave no answer: it said why, or what it said cannot be read. @category errors */
-export class AgentFailed extends Data.TaggedError("AgentFailed")<{
-  /** The agent's own code, or `unreadable`. */
-  readonly code: string
-  readonly detail: string
-  /** What it had said of an answer until then. */
-  readonly textSoFar: string
-}> {
-  override get message(): string {
-    return `the agent gave no answer: ${this.detail} (${this.code})`
-  }
+  /** For the standard output of one run. */
+  readonly reader: AgentReader
 }
 
 // -----------------------------------------------------------------------------
 // constructors
 // -----------------------------------------------------------------------------
 
-/** A task of one question. @category constructors */
-export const ask = (prompt: string): AgentTask => ({ messages: [{ role: "user", content: prompt }] })
-
-/** @category constructors */
-export const unreadable = (detail: string): AgentFailed =>
-  new AgentFailed({ code: "unreadable", detail, textSoFar: "" })
-
 /** The file in which agents find their messages. @category constructors */
-export const messagesInput = (task: AgentTask): Input => ({
+export const messagesInput = (task: Pick<AgentTask, "messages">): Input => ({
   name: "messages.json",
   content: JSON.stringify(task.messages)
 })
+
+/** The file in which agents find their prompt, and where it is. @category constructors */
+export const promptInput = (task: Pick<AgentTask, "messages">): Input => ({
+  name: "prompt.md",
+  content: prompt(task.messages)
+})
+
+/** The tag of an agent's image where nobody said another. @category constants */
+export const defaultImage = (image: string): string => `cogni-sandbox/${image}:latest`
+
+/** @category constants */
+export const promptPath = "/cogni/prompt.md"
+
+/**
+ * A program in the runtime image: becomes a command whose standard input is a file.
+ *
+ * @category constructors
+ */
+export const withPrompt = (
+  argv: readonly [string, ...ReadonlyArray<string>]
+): readonly [string, ...ReadonlyArray<string>] => ["/usr/local/bin/cogni-stdin", promptPath, ...argv]
+
+/**
+ * A conversation as one prompt, for agents that take no other: what is asked now comes last, as it is; what was said
+ * before is quoted above it, each turn under its role.
+ *
+ * @category converting
+ */
+export const prompt = (messages: AgentTask["messages"]): string => {
+  const earlier = messages.slice(0, -1)
+  const last = messages.at(-1)!
+  if (earlier.length === 0) return last.content
+  const turns = earlier.map(({ content, role }) => `<${role}>\n${content}\n</${role}>`)
+  return [`What was said before:`, ...turns, `What is asked now:`, last.content].join("\n\n")
+}

@@ -6,10 +6,15 @@
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import type { Agent } from "./Agent.ts"
+import { claudeCode } from "./agents/ClaudeCode.ts"
+import { codex } from "./agents/Codex.ts"
 import { minimal } from "./agents/Minimal.ts"
+import { openClaw } from "./agents/OpenClaw.ts"
+import { openCode } from "./agents/OpenCode.ts"
+import { pi } from "./agents/Pi.ts"
 
 /** Every agent this package ships. **Add a new agent here.** @category constants */
-export const builtIn: ReadonlyArray<Agent> = [minimal]
+export const builtIn: ReadonlyArray<Agent> = [minimal, claudeCode, codex, openClaw, openCode, pi]
 
 /** @category errors */
 export class AgentNotFound extends Schema.TaggedError<AgentNotFound>()("AgentNotFound", {

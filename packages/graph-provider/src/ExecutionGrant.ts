@@ -85,11 +85,38 @@ export class SandboxNotAllowed extends Schema.TaggedError<SandboxNotAllowed>()("
 }
 
 /** @category errors */
-export type GrantError = GrantNotFound | GrantExpired | GrantRevoked | GrantScopeMismatch | SandboxNotAllowed
+export class GrantAccountMismatch extends Schema.TaggedError<GrantAccountMismatch>()("GrantAccountMismatch", {
+  ...refusal,
+  billingAccountId: Schema.String
+}) {
+  override get message(): string {
+    return `grant ${this.grantId} does not pay for account ${this.billingAccountId}; ask with the account it was given for`
+  }
+}
+
+/** @category errors */
+export type GrantError =
+  | GrantAccountMismatch
+  | GrantNotFound
+  | GrantExpired
+  | GrantRevoked
+  | GrantScopeMismatch
+  | SandboxNotAllowed
 
 // -----------------------------------------------------------------------------
 // predicates
 // -----------------------------------------------------------------------------
+
+/** Whether a grant stands at a moment, whatever it opens. @category predicates */
+export const checkStanding = (
+  { expiresAt, id: grantId, revokedAt }: ExecutionGrant,
+  now: Date
+): Result.Result<void, GrantExpired | GrantRevoked> => {
+  if (revokedAt !== null) return Result.fail(new GrantRevoked({ grantId }))
+  return expiresAt !== null && expiresAt.getTime() <= now.getTime()
+    ? Result.fail(new GrantExpired({ grantId }))
+    : Result.succeed(undefined)
+}
 
 /** Whether a grant opens a graph at a moment; the reason where it does not. @category predicates */
 export const check = (
@@ -98,10 +125,8 @@ export const check = (
   now: Date
 ): Result.Result<void, GrantError> => {
   const grantId = grant.id
-  if (grant.revokedAt !== null) return Result.fail(new GrantRevoked({ grantId }))
-  if (grant.expiresAt !== null && grant.expiresAt.getTime() <= now.getTime()) {
-    return Result.fail(new GrantExpired({ grantId }))
-  }
+  const standing = checkStanding(grant, now)
+  if (Result.isFailure(standing)) return standing
   if (!grant.scopes.some((scope) => scope === "graph:execute:*" || scope === `graph:execute:${graphId}`)) {
     return Result.fail(new GrantScopeMismatch({ grantId, graphId }))
   }
@@ -110,3 +135,12 @@ export const check = (
   }
   return Result.succeed(undefined)
 }
+
+/** Whether a grant pays for an account: its own, and no other. @category predicates */
+export const checkAccount = (
+  grant: Pick<ExecutionGrant, "id" | "billingAccountId">,
+  billingAccountId: string
+): Result.Result<void, GrantAccountMismatch> =>
+  grant.billingAccountId === billingAccountId
+    ? Result.succeed(undefined)
+    : Result.fail(new GrantAccountMismatch({ grantId: grant.id, billingAccountId }))

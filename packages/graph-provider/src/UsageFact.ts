@@ -4,6 +4,7 @@
  * Strict: an unknown key is refused, so that nothing rides along. `runId/attempt/usageUnitId` is its key.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
+import type { LlmCall, LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { Schema } from "effect"
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
@@ -37,3 +38,91 @@ export const decode = Schema.decodeUnknownEffect(UsageFact, { errors: "all", onE
 
 /** What a ledger counts once. @category converting */
 export const key = (fact: UsageFact): string => `${fact.runId}/${fact.attempt}/${fact.usageUnitId ?? ""}`
+
+// -----------------------------------------------------------------------------
+// from a run
+// -----------------------------------------------------------------------------
+
+/** Whose a run's calls are. @category models */
+export interface UsageOwner {
+  readonly runId: RunId
+  readonly attempt: number
+  readonly graphId: string
+  readonly billingAccountId: string
+  readonly virtualKeyId: string
+}
+
+/** What kind of executor says so. @category constants */
+export const executorType = "sandbox"
+
+/** The unit of the calls of a run that are counted together, because there are too many to list. @category constants */
+export const restUnitId = "rest"
+
+/**
+ * One fact for each call that reached the model; at least one for a run, so that a run that called nothing, and one of
+ * which nothing is known, can be told apart: the first used 0 tokens, the second says nothing of tokens.
+ *
+ * @category constructors
+ */
+export const fromTraffic = (
+  owner: UsageOwner,
+  traffic: LlmTraffic | undefined
+): readonly [UsageFact, ...ReadonlyArray<UsageFact>] => {
+  const common = { ...owner, source: traffic?.proxy ?? executorType, executorType }
+  if (traffic === undefined) return [common]
+  const seen = new Set<string>()
+  const unitOf = ({ callId, requestId }: LlmCall) => {
+    // An upstream that says one id of two calls must not make them one.
+    const unit = callId === undefined || !isIdentifier(callId) || seen.has(callId) ? requestId : callId
+    seen.add(unit)
+    return unit
+  }
+  const calls = traffic.calls.filter(reachedTheModel).map((call): UsageFact => ({
+    ...common,
+    usageUnitId: unitOf(call),
+    ...(call.model !== undefined && isIdentifier(call.model) ? { model: call.model } : {}),
+    ...call.usage,
+    usageRaw: {
+      path: call.path,
+      status: call.status,
+      completed: call.completed,
+      ...(call.outcome === undefined ? {} : { outcome: call.outcome })
+    }
+  }))
+  const rest = restOf(traffic)
+  const [first, ...more] =
+    rest === undefined ? calls : [...calls, { ...common, usageUnitId: restUnitId, ...rest }]
+  return first === undefined ? [{ ...common, inputTokens: 0, outputTokens: 0 }] : [first, ...more]
+}
+
+/** Of a run that was refused before anything was made: nothing was used. @category constructors */
+export const ofNothing = (owner: UsageOwner): UsageFact => ({
+  ...owner,
+  source: executorType,
+  executorType,
+  inputTokens: 0,
+  outputTokens: 0
+})
+
+/** A call that was answered or refused by the proxy cost nothing, and nobody else knows of it. */
+const reachedTheModel = ({ outcome }: LlmCall): boolean => outcome !== "answered" && outcome !== "refused"
+
+const isIdentifier = Schema.is(Identifier)
+
+const counts = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"] as const
+
+/** What all calls used together, less those that are listed. */
+const restOf = ({ calls, callsTotal, usage }: LlmTraffic): Partial<UsageFact> | undefined => {
+  const unlisted = callsTotal - calls.length
+  if (unlisted <= 0) return undefined
+  const usageRaw = { calls: unlisted }
+  if (usage === undefined) return { usageRaw }
+  const listed = (name: (typeof counts)[number]) =>
+    calls.reduce((sum, call) => sum + (call.usage?.[name] ?? 0), 0)
+  const costUsd = calls.reduce((sum, call) => sum + (call.usage?.costUsd ?? 0), 0)
+  return {
+    ...Object.fromEntries(counts.map((name) => [name, Math.max(0, usage[name] - listed(name))])),
+    ...(usage.costUsd === undefined ? {} : { costUsd: Math.max(0, usage.costUsd - costUsd) }),
+    usageRaw
+  }
+}

@@ -25,14 +25,16 @@ describe("AgentRegistry", () => {
     Effect.gen(function* () {
       const registry = yield* AgentRegistry.AgentRegistry
       const error = yield* Effect.flip(registry.get("nobody"))
-      assert.strictEqual(error.message, "there is no agent nobody. There is: agent")
+      const known = registry.list.map(({ id }) => id).join(", ")
+      assert.strictEqual(error.message, `there is no agent nobody. There is: ${known}`)
+      assert.include(known, minimal.id)
     }).pipe(Effect.provide(AgentRegistry.layer()))
   )
 
   it("lists by name, and lets an application add agents and replace ours", () => {
     const other = { ...minimal, id: AgentId.make("other"), name: "An other" }
     const replaced = { ...minimal, name: "Zed" }
-    const { list } = AgentRegistry.make([...AgentRegistry.builtIn, other, replaced])
+    const { list } = AgentRegistry.make([minimal, other, replaced])
     assert.deepStrictEqual(
       list.map(({ name }) => name),
       ["An other", "Zed"]

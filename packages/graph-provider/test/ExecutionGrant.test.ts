@@ -57,6 +57,38 @@ describe("ExecutionGrant", () => {
     return Result.isFailure(check({ ...any, allowSandbox: false }, asked, now))
   })
 
+  const Moment = Schema.Literals([-1, 0, 1])
+  const Case = Schema.Struct({
+    scopes: Schema.Array(
+      Schema.Literals(["graph:execute:*", "graph:execute:sandbox:agent", "graph:execute:sandbox:other"])
+    ),
+    allowSandbox: Schema.Boolean,
+    expires: Schema.NullOr(Moment),
+    revoked: Schema.NullOr(Moment),
+    asked: Schema.Literals(["sandbox:agent", "langgraph:chat"])
+  })
+
+  it.prop(
+    "it opens exactly what is not revoked, not over, in scope and, for a sandbox, allowed",
+    [Case],
+    ([{ allowSandbox, asked, expires, revoked, scopes }]) => {
+      const at = (moment: number | null) => (moment === null ? null : new Date(now.getTime() + moment))
+      const opens = verdict(
+        { scopes, allowSandbox, expiresAt: at(expires), revokedAt: at(revoked) },
+        GraphId.make(asked)
+      )
+      const isInScope =
+        scopes.includes("graph:execute:*") || scopes.some((scope) => scope === `graph:execute:${asked}`)
+      const isOpen =
+        revoked === null &&
+        (expires === null || expires > 0) &&
+        isInScope &&
+        (allowSandbox || asked !== "sandbox:agent")
+      assert.strictEqual(opens === "open", isOpen, opens)
+    },
+    { arbitrary: { runs: 10_000, seed: "grants-1" } }
+  )
+
   it("is read from its JSON", () => {
     const read = Schema.decodeUnknownSync(ExecutionGrant)({
       ...grant,

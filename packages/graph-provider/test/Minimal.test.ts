@@ -3,21 +3,29 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
-import { ask } from "@cogni/sandbox-graph-provider/Agent"
+import { read } from "@cogni/sandbox-graph-provider/AgentOutput"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 
 const envelope = (over: object = {}, meta: object = {}) =>
   JSON.stringify({ payloads: [{ text: "Lima" }], meta: { durationMs: 12, error: null, ...meta }, ...over })
 
+const parse = (output: string) => read(minimal.reader, output)
+
 const failure = (output: string) => {
-  const parsed = minimal.parse(output)
+  const parsed = parse(output)
   assert.isTrue(Result.isFailure(parsed), output)
   return Result.isFailure(parsed) ? parsed.failure : assert.fail()
 }
 
 describe("the minimal agent", () => {
   it("is started without the prompt in its arguments, which travels in messages.json", () => {
-    const task = ask('a "quoted"\nprompt')
+    const task = {
+      messages: [{ role: "user", content: 'a "quoted"\nprompt' }],
+      model: "m",
+      runId: "run-000000000001",
+      workingDirectory: "/workspace",
+      runtimeSecondsMax: 600
+    } as const
     assert.deepStrictEqual(minimal.argv(task), ["cogni-agent"])
     assert.deepStrictEqual(minimal.inputs(task), [
       { name: "messages.json", content: '[{"role":"user","content":"a \\"quoted\\"\\nprompt"}]' }
@@ -25,9 +33,9 @@ describe("the minimal agent", () => {
   })
 
   it("answers with the text of its envelope", () => {
-    assert.deepStrictEqual(minimal.parse(`${envelope()}\n`), Result.succeed({ text: "Lima" }))
+    assert.deepStrictEqual(parse(`${envelope()}\n`), Result.succeed({ text: "Lima" }))
     assert.deepStrictEqual(
-      minimal.parse(
+      parse(
         envelope({}, { model: "demo", usage: { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 } })
       ),
       Result.succeed({ text: "Lima", usage: { inputTokens: 3, outputTokens: 4 } })
@@ -61,7 +69,7 @@ describe("the minimal agent", () => {
   })
 
   it.prop("reads any text without throwing, and whatever it was sent whole", [Schema.String], ([text]) => {
-    minimal.parse(text)
-    assert.deepStrictEqual(minimal.parse(envelope({ payloads: [{ text }] })), Result.succeed({ text }))
+    parse(text)
+    assert.deepStrictEqual(parse(envelope({ payloads: [{ text }] })), Result.succeed({ text }))
   })
 })

@@ -2,10 +2,12 @@
  * What the ledger takes, and the event that carries it.
  */
 import { assert, describe, it } from "@effect/vitest"
+import { LlmCall } from "@cogni/sandbox-core/RunResult"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
 import * as UsageFact from "@cogni/sandbox-graph-provider/UsageFact"
 import { Effect, Exit, Schema } from "effect"
+import { call, traffic } from "./Traffic.ts"
 
 const fact = {
   runId: RunId.make("run-000000000001"),
@@ -33,6 +35,121 @@ describe("UsageFact", () => {
       "run-000000000001/2/call-7"
     )
   })
+})
+
+describe("the facts of a run", () => {
+  const owner = {
+    runId: fact.runId,
+    attempt: 1,
+    graphId: fact.graphId,
+    billingAccountId: fact.billingAccountId,
+    virtualKeyId: fact.virtualKeyId
+  }
+
+  it("one for each call that reached the model, with what the upstream said and nothing else", () => {
+    const unsaid = call({ requestId: "req-2", callId: "call-2", outcome: "upstream_cut", completed: false })
+    const { usage: _, ...cut } = unsaid
+    const facts = UsageFact.fromTraffic(owner, traffic([call(), cut, call({ outcome: "refused" })]))
+    assert.deepStrictEqual(facts.map(UsageFact.key), [
+      "run-000000000001/1/call-1",
+      "run-000000000001/1/call-2"
+    ])
+    assert.containSubset(facts[0], { inputTokens: 11, outputTokens: 5, costUsd: 0.25, source: "gateway" })
+    for (const unknown of ["inputTokens", "outputTokens", "costUsd"]) assert.notProperty(facts[1], unknown)
+  })
+
+  it("a run that called nothing used nothing, and of one nobody knows of nothing is said", () => {
+    const [none, ...others] = UsageFact.fromTraffic(owner, traffic([]))
+    assert.deepStrictEqual([none.inputTokens, none.outputTokens, others.length], [0, 0, 0])
+    const [unknown] = UsageFact.fromTraffic(owner, undefined)
+    assert.notProperty(unknown, "inputTokens")
+    assert.notProperty(unknown, "usageUnitId")
+  })
+
+  it("calls that are too many to list are one fact more, so that the sum is whole", () => {
+    const usage = {
+      calls: 3,
+      inputTokens: 100,
+      outputTokens: 50,
+      cacheReadTokens: 7,
+      cacheWriteTokens: 0,
+      costUsd: 1,
+      callsWithoutUsage: 0,
+      callsWithoutCost: 0
+    }
+    const facts = UsageFact.fromTraffic(owner, traffic([call()], { callsTotal: 3, usage }))
+    assert.containSubset(facts[1], {
+      usageUnitId: "rest",
+      inputTokens: 89,
+      outputTokens: 45,
+      cacheReadTokens: 7,
+      costUsd: 0.75,
+      usageRaw: { calls: 2 }
+    })
+  })
+
+  it("one id said of two calls is two facts; what the proxy answered or refused itself is none", () => {
+    const facts = UsageFact.fromTraffic(
+      owner,
+      traffic([
+        call({ requestId: "req-1" }),
+        call({ requestId: "req-2" }),
+        call({ requestId: "req-3", callId: "call-3", outcome: "answered" }),
+        call({ requestId: "req-4", callId: "call-4", outcome: "refused" })
+      ])
+    )
+    assert.deepStrictEqual(
+      facts.map(({ usageUnitId }) => usageUnitId),
+      ["call-1", "req-2"]
+    )
+  })
+
+  it("a total that is less than its parts leaves a rest of nothing, and nothing negative", () => {
+    const usage = {
+      calls: 2,
+      inputTokens: 1,
+      outputTokens: 1,
+      cacheReadTokens: 0,
+      cacheWriteTokens: 0,
+      costUsd: 0.1,
+      callsWithoutUsage: 0,
+      callsWithoutCost: 0
+    }
+    const facts = UsageFact.fromTraffic(owner, traffic([call()], { callsTotal: 2, usage }))
+    assert.containSubset(facts[1], { usageUnitId: "rest", inputTokens: 0, outputTokens: 0, costUsd: 0 })
+  })
+
+  // Pins of defects: take `.fails` away with the fix.
+  it.fails.each<[string, Parameters<typeof traffic>]>([
+    [
+      "an id that is another call's request id",
+      [[call({ callId: "req-2" }), call({ callId: "", requestId: "req-2" })]]
+    ],
+    ["an id that is the rest's", [[call({ callId: "rest" })], { callsTotal: 2 }]]
+  ])("%s is a key of its own", (_, told) => {
+    const facts = UsageFact.fromTraffic(owner, traffic(...told))
+    assert.strictEqual(new Set(facts.map(UsageFact.key)).size, facts.length)
+  })
+
+  it.fails("a run whose calls could not be read has not used nothing", () => {
+    const [fact] = UsageFact.fromTraffic(owner, traffic([], { unreadableRows: 7 }))
+    assert.notProperty(fact, "inputTokens")
+  })
+
+  const Calls = Schema.Array(LlmCall)
+
+  it.effect.prop(
+    "every fact of any run is one that the ledger takes, under a key of its own",
+    [Calls],
+    ([calls]) =>
+      Effect.gen(function* () {
+        const told = calls.map((one, index) => ({ ...one, requestId: `req-${index}` }))
+        const facts = UsageFact.fromTraffic(owner, traffic(told))
+        for (const each of facts) yield* UsageFact.decode(each)
+        assert.strictEqual(new Set(facts.map(UsageFact.key)).size, facts.length)
+      }),
+    { arbitrary: { runs: 1000, seed: "facts-1" } }
+  )
 })
 
 describe("AiEvent", () => {

@@ -8,7 +8,7 @@ import { Context, Effect, Layer, Option, type Scope, Stream } from "effect"
 import { type Container, type ContainerError, ContainerRuntime } from "../ContainerRuntime.ts"
 import { LlmProxy, type LlmProxyError } from "../LlmProxy.ts"
 import type { RunId } from "../RunId.ts"
-import { RunStore } from "../RunStore.ts"
+import { RunStore, type RunStoreError } from "../RunStore.ts"
 import type { PostureMismatch, ProxyFailed, RunIdInUse, WorkspaceFailed } from "../SandboxError.ts"
 import { Workspace } from "../Workspace.ts"
 
@@ -51,12 +51,12 @@ export interface WorkspaceOperations {
 
 /** @category models */
 export interface RunStoreOperations {
-  readonly "RunStore.open": RunIdInUse | WorkspaceFailed
+  readonly "RunStore.open": RunIdInUse | RunStoreError
   readonly "RunStore.release": never
   readonly "RunStore.save": never
-  readonly "RunStore.annotate": WorkspaceFailed
-  readonly "RunStore.get": WorkspaceFailed
-  readonly "RunStore.list": WorkspaceFailed
+  readonly "RunStore.annotate": RunStoreError
+  readonly "RunStore.get": RunStoreError
+  readonly "RunStore.list": RunStoreError
 }
 
 /** @category models */

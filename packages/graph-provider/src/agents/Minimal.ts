@@ -4,7 +4,8 @@
  * It prints one line, the source documents' envelope: `{"payloads":[{"text"}],"meta":{"durationMs","error",…}}`.
  */
 import { Option, Result, Schema } from "effect"
-import { type Agent, AgentFailed, AgentId, messagesInput, unreadable } from "../Agent.ts"
+import { type Agent, AgentId, messagesInput } from "../Agent.ts"
+import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "../AgentOutput.ts"
 
 const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
@@ -24,7 +25,7 @@ const decodeEnvelope = Schema.decodeUnknownOption(Schema.fromJsonString(Envelope
 })
 const decodeTokens = Schema.decodeUnknownOption(Tokens)
 
-const parse: Agent["parse"] = (output) => {
+const parse = (output: string): Result.Result<AgentAnswer, AgentFailed> => {
   const text = output.trim()
   if (text === "") return Result.fail(unreadable("it wrote nothing"))
   const decoded = decodeEnvelope(text)
@@ -60,14 +61,16 @@ export const minimal: Agent = {
     "Asks the model once and prints its answer. No tools, no dependency; part of every runtime image.",
   image: "runtime",
   modelApi: "chat-completions",
+  capabilities: {
+    tools: false,
+    streaming: "final",
+    toolEvents: false,
+    history: "messages",
+    personalities: []
+  },
   argv: () => ["cogni-agent"],
-  env: {},
+  env: () => ({}),
   limits: {},
   inputs: (task) => [messagesInput(task)],
-  parse
-}
-
-const excerpt = (text: string): string => {
-  const flat = text.replace(/\s+/gu, " ")
-  return flat.length > 120 ? `${flat.slice(0, 120)}…` : flat
+  reader: whole(parse)
 }

@@ -1,0 +1,41 @@
+/**
+ * `agents`: who can be asked, and what each can do. Needs no engine.
+ */
+import { AgentCatalog, layer, type AgentDescriptor } from "@cogni/sandbox-graph-provider/AgentCatalog"
+import type { Capabilities } from "@cogni/sandbox-graph-provider/Agent"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import { Effect, Layer } from "effect"
+import * as Output from "./Output.ts"
+import { columns } from "./TerminalText.ts"
+
+/** @category constructors */
+export const agents = Effect.fnUntraced(
+  function* (input: { readonly output: Output.OutputFormat }) {
+    const found = yield* (yield* AgentCatalog).list
+    return yield* input.output === "json" ? Output.json(found) : Output.lines(render(found))
+  },
+  Effect.provide(layer().pipe(Layer.provide(AgentRegistry.layer())))
+)
+
+/** @category converting */
+export const render = (agents: ReadonlyArray<AgentDescriptor>): ReadonlyArray<string> =>
+  columns([
+    ["AGENT", "NAME", "SPEAKS", "CAN"],
+    ...agents.map(({ agentId, capabilities, modelApi, name }) => [
+      agentId.slice(agentId.indexOf(":") + 1),
+      name,
+      modelApi ?? "",
+      capabilities === undefined ? "" : abilities(capabilities)
+    ])
+  ])
+
+const abilities = ({ history, personalities, streaming, toolEvents, tools }: Capabilities): string =>
+  [
+    tools ? "tools" : "no tools",
+    ...(toolEvents ? ["tool events"] : []),
+    `answers ${streamed[streaming]}`,
+    `history as ${history === "messages" ? "messages" : "one prompt"}`,
+    ...(personalities.length === 0 ? [] : [`personalities ${personalities.join(", ")}`])
+  ].join(", ")
+
+const streamed = { delta: "as it writes", message: "message by message", final: "at its end" } as const

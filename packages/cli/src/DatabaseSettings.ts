@@ -1,0 +1,57 @@
+/**
+ * What the environment says of the database of runs: a URL, or a file with one in it, because it may hold a password.
+ *
+ * Where it says nothing, it is a file of SQLite beside the records. A URL is taken apart as it is read, and its
+ * password redacted.
+ */
+import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
+import { Effect, type FileSystem } from "effect"
+import { join, resolve } from "node:path"
+import { Refusal } from "./Failure.ts"
+import * as KeyFile from "./KeyFile.ts"
+
+/** As the variables have it. @category models */
+export interface DatabaseVariables {
+  readonly url: ReturnType<typeof DatabaseAddress.parse> | undefined
+  readonly urlFile: string | undefined
+}
+
+/** Where runs are on record. @category models */
+export interface DatabaseSettings {
+  readonly address: DatabaseAddress.DatabaseAddress
+  /** What says so; nothing where it is the file beside the records. */
+  readonly variable: "COGNI_DATABASE_URL" | "COGNI_DATABASE_URL_FILE" | undefined
+}
+
+/** The file beside the records. @category constructors */
+export const besideRecords = (stateDirectory: string): DatabaseSettings => ({
+  address: { _tag: "Sqlite", path: resolve(join(stateDirectory, "cogni.db")) },
+  variable: undefined
+})
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (
+  found: DatabaseVariables,
+  stateDirectory: string
+): Effect.fn.Return<DatabaseSettings, Refusal, FileSystem.FileSystem> {
+  const { url, urlFile } = found
+  if (url !== undefined && urlFile !== undefined) {
+    return yield* new Refusal({
+      exit: "configuration",
+      detail: "COGNI_DATABASE_URL and COGNI_DATABASE_URL_FILE are both set",
+      remedy: "Unset COGNI_DATABASE_URL: other processes can read it for as long as this one lives"
+    })
+  }
+  const variable =
+    urlFile !== undefined ? "COGNI_DATABASE_URL_FILE" : url !== undefined ? "COGNI_DATABASE_URL" : undefined
+  if (variable === undefined) return besideRecords(stateDirectory)
+  const parsed =
+    urlFile === undefined
+      ? url
+      : DatabaseAddress.parse(yield* KeyFile.readText(urlFile, "COGNI_DATABASE_URL_FILE"))
+  const address = yield* Effect.mapError(
+    Effect.fromResult(parsed ?? DatabaseAddress.parse("")),
+    ({ remedy, what }) => new Refusal({ exit: "configuration", detail: `${variable}: ${what}`, remedy })
+  )
+  return { address, variable }
+})

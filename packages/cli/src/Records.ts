@@ -1,0 +1,85 @@
+/**
+ * What is known of runs: the database that the environment names, with each run's directory on this host as its spool.
+ *
+ * Apart from `Composition`, because whoever only looks at records should not have to load an engine and a proxy.
+ */
+import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
+import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
+import { StoreUnavailable, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import type { SchemaRefused } from "@cogni/sandbox-core/SchemaVersion"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as RunSpool from "@cogni/sandbox-docker/RunSpool"
+import * as Database from "@cogni/sandbox-sql/Database"
+import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
+import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
+import { Effect, FileSystem, Layer, Result } from "effect"
+import { join } from "node:path"
+import type { Refusal } from "./Failure.ts"
+import type { Settings } from "./Settings.ts"
+
+/** To run, and to forget. @category layers */
+export const store = (
+  settings: Settings["Service"]
+): Layer.Layer<RunStore | SqlRunStore.SqlRunStore, Refusal | RunStoreError> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(settings.database), ({ address, variable }) =>
+      SqlRunStore.layer({
+        owner: ResourceLabels.formatOwner(HostOwner.self()),
+        host: HostOwner.machineName(),
+        isOver: FileRunStore.isOver,
+        spool: {
+          store: FileRunStore.make({ directory: settings.stateDirectory }).store,
+          ...RunSpool.make({ directory: settings.stateDirectory, database: DatabaseAddress.nameOf(address) })
+        }
+      }).pipe(
+        Layer.provide(Database.layer(address)),
+        Layer.catch((error) =>
+          Layer.effectContext(
+            Effect.fail(error._tag === "StoreUnavailable" ? error : unusable(error, settings, variable))
+          )
+        )
+      )
+    )
+  )
+
+/** To look at records only: where nothing was ever run, nothing is made. @category layers */
+export const looked = (
+  settings: Settings["Service"]
+): Layer.Layer<RunStore, Refusal | RunStoreError, FileSystem.FileSystem> =>
+  Layer.unwrap(
+    Effect.map(anythingRun(settings), (found) =>
+      found ? store(settings) : FileRunStore.layer({ directory: settings.stateDirectory })
+    )
+  )
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** The file beside the records is a matter of their directory, and as little use to try again. */
+const unusable = (
+  error: DatabaseAddress.DatabaseUnavailable | SchemaRefused,
+  settings: Settings["Service"],
+  variable: string | undefined
+): RunStoreError =>
+  error._tag === "SchemaRefused"
+    ? new StoreUnavailable({ detail: `cannot be used: ${error.detail}`, remedy: error.remedy })
+    : variable === undefined
+      ? new WorkspaceFailed({
+          path: settings.stateDirectory,
+          detail: `cannot keep records: ${error.what}`,
+          remedy:
+            "Set COGNI_STATE_DIR to a directory this user can write, or move a cogni.db away that is none"
+        })
+      : new StoreUnavailable({ detail: `cannot be used: ${error.what}`, remedy: error.remedy })
+
+const anythingRun = Effect.fnUntraced(function* ({ database, stateDirectory }: Settings["Service"]) {
+  if (Result.isFailure(database) || database.success.variable !== undefined) return true
+  const fs = yield* FileSystem.FileSystem
+  const looked = yield* Effect.forEach(
+    [join(stateDirectory, "cogni.db"), join(stateDirectory, "runs")],
+    (path) => Effect.orElseSucceed(fs.exists(path), () => true)
+  )
+  return looked.includes(true)
+})

@@ -1,0 +1,122 @@
+/**
+ * `cogni-sandbox serve`: agents and their runs over HTTP, until it is told to stop.
+ *
+ * Listens on this machine only unless told otherwise: it speaks plain HTTP, and a token that crosses a network in the
+ * clear is everybody's.
+ */
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
+import { Context, Effect, Layer, Schema, SchemaIssue } from "effect"
+import { HttpServer } from "effect/http"
+import { createServer, type Server } from "node:http"
+import { Refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
+import * as ServeComposition from "./ServeComposition.ts"
+import { Settings } from "./Settings.ts"
+import { oneLine } from "./TerminalText.ts"
+
+/** @category models */
+export interface ServeInput extends ServeComposition.ServeOptions {
+  readonly host: string
+  /** 0 for any that is free. */
+  readonly port: number
+  /** Other machines may connect. */
+  readonly allowRemote: boolean
+}
+
+/** How long answers that are under way may take once no run is left. */
+const answersSecondsMax = 5
+
+/** @category constructors */
+export const serve = Effect.fnUntraced(function* (input: ServeInput) {
+  const settings = yield* Settings
+  const output = yield* Output.Output
+  if (!isLoopback(input.host) && !input.allowRemote) {
+    return yield* new Refusal({
+      exit: "usage",
+      detail: `--host ${oneLine(input.host)} lets other machines connect, and this server speaks plain HTTP`,
+      remedy: "Put a proxy that speaks TLS before it, and say --allow-remote"
+    })
+  }
+  const limits = yield* limitsOf(input)
+  const context = yield* Layer.build(
+    ServeComposition.server(settings, input).pipe(Layer.provideMerge(platform(input, limits)))
+  )
+  const { address } = Context.get(context, HttpServer.HttpServer)
+  if (!settings.sandboxEnabled) {
+    yield* output.stderr(
+      "· sandboxes are switched off: chats are refused. Switch them on: SANDBOX_ENABLED=true\n"
+    )
+  }
+  yield* output.stderr(`listening on ${HttpServer.formatAddress(address)}\n`)
+  return yield* Effect.never
+}, Effect.scoped)
+
+/** @category predicates */
+export const isLoopback = (host: string): boolean =>
+  host === "localhost" || host === "::1" || /^127(?:\.\d{1,3}){3}$/u.test(host)
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** The field of each flag that a number out of bounds was typed for. */
+const flagOf: Partial<Record<string, string>> = {
+  bodyBytesMax: "--body-limit",
+  connectionsMax: "--max-connections",
+  drainSecondsMax: "--drain",
+  requestsPerMinutePerGrantMax: "--requests-per-minute",
+  runsMax: "--max-runs",
+  runsPerGrantMax: "--max-runs-per-grant",
+  runsPerMinutePerGrantMax: "--runs-per-minute"
+}
+
+const limitsOf = ({ limits }: ServeInput) =>
+  Schema.decodeUnknownEffect(ServerLimits.ServerLimits)({ ...ServerLimits.defaults, ...limits }).pipe(
+    Effect.mapError(({ issue }) => {
+      const [first] = SchemaIssue.makeFormatterStandardSchemaV1()(issue).issues
+      const field = String(first?.path?.[0] ?? "")
+      return new Refusal({
+        exit: "usage",
+        detail: `${flagOf[field] ?? field}: ${first?.message ?? "it is no limit"}`,
+        remedy: "See cogni-sandbox serve --help"
+      })
+    })
+  )
+
+/** Node's own server, with its own bounds; it waits for no connection that says nothing. */
+const platform = ({ host, port }: ServeInput, limits: ServerLimits.ServerLimits) =>
+  Layer.unwrap(
+    Effect.sync(() => {
+      const node = createServer({
+        headersTimeout: limits.headersSecondsMax * 1000,
+        requestTimeout: limits.requestSecondsMax * 1000,
+        connectionsCheckingInterval: 1000
+      })
+      node.maxConnections = limits.connectionsMax
+      return Layer.effectDiscard(closingConnections(node)).pipe(
+        Layer.provideMerge(
+          NodeHttpServer.layer(() => node, {
+            host,
+            port,
+            gracefulShutdownTimeout: `${answersSecondsMax} seconds`
+          })
+        ),
+        Layer.catch(({ cause }) =>
+          Layer.effectContext(
+            Effect.fail(
+              new Refusal({
+                exit: "unavailable",
+                detail: `nobody can listen on ${oneLine(host)}:${port}: ${oneLine(String((cause as Error).message))}`,
+                remedy: "Choose another: --port 0 takes any that is free"
+              })
+            )
+          )
+        )
+      )
+    })
+  )
+
+/** After the last answer, and before the server waits for all connections to be closed by whoever opened them. */
+const closingConnections = (node: Server) =>
+  Effect.acquireRelease(Effect.void, () => Effect.sync(() => node.closeAllConnections()))

@@ -1,0 +1,142 @@
+/**
+ * The packages, put together as a server of graphs.
+ *
+ * Apart from `Composition`, because no other command should have to load it.
+ */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
+import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
+import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as AgentCatalog from "@cogni/sandbox-graph-provider/AgentCatalog"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
+import type { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
+import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
+import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
+import { Probes } from "@cogni/sandbox-server/ServerHealth"
+import type { ServerLimits } from "@cogni/sandbox-server/ServerLimits"
+import * as Database from "@cogni/sandbox-sql/Database"
+import { Effect, Layer, Result, Schedule, Schema } from "effect"
+import { basename, dirname } from "node:path"
+import * as Composition from "./Composition.ts"
+import { Refusal } from "./Failure.ts"
+import * as RunPlan from "./RunPlan.ts"
+import type { Settings } from "./Settings.ts"
+
+/** What was typed of a server, besides where it listens. @category models */
+export interface ServeOptions {
+  readonly demo: boolean
+  readonly model?: string | undefined
+  readonly limits: Partial<ServerLimits>
+  /** Repositories of this host may be worked in. */
+  readonly hostRepositories: boolean
+}
+
+/** Grants are where runs are. @category layers */
+export const grants = (settings: Settings["Service"]): Layer.Layer<GrantStore, Refusal> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(settings.database), ({ address }) =>
+      SqlGrantStore.layer.pipe(
+        Layer.provide(Database.layer(address)),
+        Layer.catch(({ message }) =>
+          Layer.effectContext(
+            Effect.fail(
+              new Refusal({
+                exit: "unavailable",
+                detail: `grants cannot be looked up: ${message}`,
+                remedy: "See COGNI_DATABASE_URL and COGNI_STATE_DIR"
+              })
+            )
+          )
+        )
+      )
+    )
+  )
+
+/** All of a server but the platform's. @category layers */
+export const server = (
+  settings: Settings["Service"],
+  options: ServeOptions
+): Layer.Layer<never, Refusal | RuntimeUnavailable | RunStoreError, SandboxServer.Platform> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(wayOutOf(settings, options)), (wayOut) => {
+      const runner = Composition.runner(settings, {
+        wayOut,
+        proxy: "gateway",
+        auditBodies: false,
+        allowedWorkspace: isClone(settings)
+      })
+      return SandboxServer.layer({ limits: options.limits, model: modelOf(settings, options) }).pipe(
+        Layer.provide(executor),
+        Layer.provide(
+          SandboxGraphProvider.layer({ enabled: settings.sandboxEnabled, imageOf: settings.imageOf })
+        ),
+        Layer.provide(AgentCatalog.layer()),
+        Layer.provide(AgentRegistry.layer()),
+        Layer.provide(RelayRepositories.layer({ hostOrigins: options.hostRepositories })),
+        Layer.provide(Composition.relay(settings)),
+        Layer.provide(probes),
+        Layer.provide(tidying(settings)),
+        Layer.provide(Layer.merge(runner, grants(settings)))
+      )
+    })
+  )
+
+/**
+ * The clone of a run: the one kind of workspace that a run from outside can have besides a fresh one.
+ *
+ * @category predicates
+ */
+export const isClone =
+  (settings: Pick<Settings["Service"], "stateDirectory">) =>
+  (path: string): boolean => {
+    const runId = basename(dirname(path))
+    return Schema.is(RunId)(runId) && path === Composition.cloneWorkspace(settings, runId)
+  }
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const modelOf = (settings: Settings["Service"], { demo, model }: ServeOptions): string | undefined =>
+  model ?? (demo ? DemoUpstream.model : settings.model)
+
+/** Where nothing runs, nothing needs a way out; where runs name their model, none has to be configured. */
+const wayOutOf = (
+  settings: Settings["Service"],
+  options: ServeOptions
+): Result.Result<RunPlan.WayOut, Refusal> => {
+  if (!settings.sandboxEnabled) return Result.succeed({ _tag: "None" })
+  const model = modelOf(settings, options) ?? "named by each run"
+  return options.demo ? Result.succeed({ _tag: "Demo", model }) : RunPlan.upstream(settings, model)
+}
+
+const executor = Layer.effect(
+  AggregatingGraphExecutor.GraphExecutor,
+  Effect.map(SandboxGraphProvider.SandboxGraphProvider, (provider) =>
+    AggregatingGraphExecutor.make([provider])
+  )
+)
+
+const probes = Layer.effect(
+  Probes,
+  Effect.map(DockerApi, ({ ping }) => [{ name: "engine", check: ping }])
+)
+
+/** What dead processes have left is removed when the server starts, and then now and again. */
+const tidying = (settings: Settings["Service"]) =>
+  Layer.effectDiscard(
+    Effect.gen(function* () {
+      const reaper = yield* DockerReaper
+      const files = FileRunStore.make({ directory: settings.stateDirectory })
+      yield* Effect.all([reaper.reap, files.reap], { concurrency: 2, mode: "result" }).pipe(
+        Effect.repeat(Schedule.spaced("10 minutes")),
+        Effect.forkScoped
+      )
+    })
+  )

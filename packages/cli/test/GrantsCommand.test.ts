@@ -1,0 +1,123 @@
+/**
+ * Grants from the command line: told once, listed without their tokens, revoked. Nothing here reaches an engine.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as Cli from "@cogni/sandbox-cli/Cli"
+import * as GrantsCommand from "@cogni/sandbox-cli/GrantsCommand"
+import * as Output from "@cogni/sandbox-cli/Output"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Effect, Layer } from "effect"
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+const place = Effect.map(
+  Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-grants-"))),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+  ),
+  (directory) => ({
+    directory,
+    grants: (...argv: ReadonlyArray<string>) =>
+      Effect.gen(function* () {
+        const memory = Output.makeMemory()
+        const code = yield* Cli.main({
+          argv: ["grants", ...argv],
+          environment: { COGNI_STATE_DIR: directory }
+        }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
+        return { code, stdout: memory.said.stdout, stderr: memory.said.stderr }
+      })
+  })
+)
+
+const ana = ["--user", "ana", "--account", "acme"]
+
+describe("grants create", () => {
+  it.effect("says the token alone on standard output, once, and keeps nothing of it", () =>
+    Effect.gen(function* () {
+      const { directory, grants } = yield* place
+      const { code, stderr, stdout } = yield* grants("create", ...ana, "--allow-sandbox")
+      assert.strictEqual(code, 0)
+      assert.match(stdout, /^cgs_[\w-]{43}\n$/u)
+      assert.match(stderr, /^· grant-[\w-]+: the token is told this once\n$/u)
+      const listed = yield* grants("list", "--output", "json")
+      const kept = readdirSync(directory).map((name) => readFileSync(join(directory, name), "latin1"))
+      for (const text of [listed.stdout, ...kept]) assert.notInclude(text, stdout.trim())
+    })
+  )
+
+  it.effect("opens what is named, and no sandbox unless that is said", () =>
+    Effect.gen(function* () {
+      const { grants } = yield* place
+      const narrow = yield* grants("create", ...ana, "--graph", "sandbox:agent", "-o", "json")
+      assert.containSubset(JSON.parse(narrow.stdout), {
+        grant: {
+          userId: "ana",
+          billingAccountId: "acme",
+          scopes: ["graph:execute:sandbox:agent"],
+          allowSandbox: false,
+          expiresAt: null
+        }
+      })
+      const wide = yield* grants("create", ...ana)
+      assert.include(wide.stderr, "it opens no sandbox")
+    })
+  )
+
+  it.effect("a graph that is none is refused, and a time that is none", () =>
+    Effect.gen(function* () {
+      const { grants } = yield* place
+      const odd = yield* grants("create", ...ana, "--graph", "Sandbox:Agent!")
+      assert.strictEqual(odd.code, 65)
+      assert.strictEqual(odd.stdout, "")
+      assert.strictEqual((yield* grants("create", ...ana, "--expires-in", "soon")).code, 64)
+      assert.strictEqual((yield* grants("create", "--user", "ana")).code, 64)
+    })
+  )
+})
+
+describe("grants revoke", () => {
+  it.effect("ends one, and is not found for none", () =>
+    Effect.gen(function* () {
+      const { grants } = yield* place
+      const { grant } = JSON.parse((yield* grants("create", ...ana, "-o", "json")).stdout)
+      const revoked = yield* grants("revoke", grant.id)
+      assert.deepStrictEqual([revoked.code, revoked.stderr], [0, `· ${grant.id} opens nothing any more\n`])
+      assert.include((yield* grants("list")).stdout, "revoked")
+      const none = yield* grants("revoke", "grant-none")
+      assert.strictEqual(none.code, 66)
+      assert.include(none.stderr, "there is no grant grant-none")
+    })
+  )
+})
+
+describe("grants list", () => {
+  it.effect("says that there are none", () =>
+    Effect.gen(function* () {
+      const { grants } = yield* place
+      const { code, stderr, stdout } = yield* grants("list")
+      assert.deepStrictEqual(
+        [code, stdout, stderr],
+        [0, "", "· there are no grants: cogni-sandbox grants create\n"]
+      )
+    })
+  )
+
+  it("says of each whether it stands", () => {
+    const grant = {
+      id: "grant-1",
+      userId: "ana",
+      billingAccountId: "acme",
+      scopes: ["graph:execute:sandbox:agent", "graph:execute:sandbox:codex"],
+      allowSandbox: true,
+      expiresAt: new Date(1000),
+      revokedAt: null,
+      createdAt: new Date(0)
+    }
+    const states = GrantsCommand.render(
+      [grant, { ...grant, revokedAt: new Date(1) }, { ...grant, expiresAt: null }],
+      new Date(1000)
+    ).map((line) => line.split(/ {2,}/u).slice(1, 3).join(" "))
+    assert.deepStrictEqual(states, ["STATE SANDBOX", "expired yes", "revoked yes", "stands yes"])
+  })
+})

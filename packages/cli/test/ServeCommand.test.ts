@@ -1,0 +1,92 @@
+/**
+ * What of `serve` and `agents` is decided before anything listens. The rest is `test/stack/Serve.test.ts`.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as AgentsCommand from "@cogni/sandbox-cli/AgentsCommand"
+import * as Cli from "@cogni/sandbox-cli/Cli"
+import * as Output from "@cogni/sandbox-cli/Output"
+import * as ServeComposition from "@cogni/sandbox-cli/ServeComposition"
+import { isLoopback } from "@cogni/sandbox-cli/ServeCommand"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Effect, Layer } from "effect"
+
+const cli = (argv: ReadonlyArray<string>, environment: Record<string, string> = {}) =>
+  Effect.gen(function* () {
+    const memory = Output.makeMemory()
+    const code = yield* Cli.main({
+      argv,
+      environment: { COGNI_STATE_DIR: "/nowhere/at/all", ...environment }
+    }).pipe(Effect.provide(Layer.merge(NodeServices.layer, memory.layer)))
+    return { ...memory.said, code }
+  })
+
+describe("serve", () => {
+  it("knows this machine's own addresses", () => {
+    for (const host of ["127.0.0.1", "127.1.2.3", "localhost", "::1"]) assert.isTrue(isLoopback(host), host)
+    for (const host of ["0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org", ""]) {
+      assert.isFalse(isLoopback(host), host)
+    }
+  })
+
+  it.effect.each<[ReadonlyArray<string>, number, string, Record<string, string>]>([
+    [["--host", "0.0.0.0"], 64, "Put a proxy that speaks TLS before it, and say --allow-remote", {}],
+    [["--port", "65536"], 64, "--port", {}],
+    [["--body-limit", "12"], 64, "--body-limit", {}],
+    [["--drain", "soon"], 64, "--drain", {}],
+    [[], 78, "a variable of the environment cannot be read", { SANDBOX_ENABLED: "yes" }],
+    [["--max-runs", "0"], 64, "--max-runs", {}],
+    [["--port", "0"], 78, "no model is configured", { SANDBOX_ENABLED: "true" }]
+  ])("%j ends with %i", ([argv, code, says, environment]) =>
+    Effect.gen(function* () {
+      const { code: ended, stderr } = yield* cli(["serve", ...argv], environment)
+      assert.deepStrictEqual([ended, stderr.includes(says)], [code, true], stderr)
+      assert.lengthOf(stderr.trim().split("\n"), 1)
+    })
+  )
+})
+
+describe("a workspace of a run from outside", () => {
+  it("is the relay's clone of a run, and no other directory of this host", () => {
+    const isClone = ServeComposition.isClone({ stateDirectory: "/state" })
+    assert.isTrue(isClone("/state/relays/run-000000000001/workspace"))
+    for (const path of [
+      "/state",
+      "/state/relays",
+      "/state/relays/run-000000000001",
+      "/state/relays/run-000000000001/workspace/repo",
+      "/state/relays/run-000000000001/workspace/..",
+      "/state/relays/../run-000000000001/workspace",
+      "/state/relays/RUN/workspace",
+      "/state/runs/run-000000000001/workspace",
+      "/elsewhere/relays/run-000000000001/workspace",
+      ""
+    ]) {
+      assert.isFalse(isClone(path), path)
+    }
+  })
+})
+
+describe("agents", () => {
+  it.effect("are listed with what they can do, without an engine", () =>
+    Effect.gen(function* () {
+      const { code, stdout } = yield* cli(["agents"])
+      assert.strictEqual(code, 0)
+      assert.match(
+        stdout,
+        /^agent +Minimal agent +chat-completions +no tools, answers at its end, history as messages$/mu
+      )
+      const json = JSON.parse((yield* cli(["agents", "-o", "json"])).stdout)
+      assert.containSubset(
+        json.find(({ agentId }: any) => agentId === "sandbox:agent"),
+        { modelApi: "chat-completions", capabilities: { tools: false } }
+      )
+    })
+  )
+
+  it("an agent of which nothing is known has empty columns", () => {
+    const [, line] = AgentsCommand.render([
+      { agentId: "other:a" as never, graphId: "other:a" as never, name: "A", description: null }
+    ])
+    assert.match(line!, /^a +A *$/u)
+  })
+})

@@ -1,0 +1,203 @@
+/**
+ * How what an agent writes becomes events and an answer. Pure, and fed as the bytes come.
+ *
+ * A reader is a value: feeding it gives what it has understood and the reader for what follows. It sees text that a
+ * hostile program may have written, in pieces that end anywhere, and never throws: what it cannot read it passes over,
+ * and at the end there is an answer or there is none.
+ */
+import { Data, Result, Schema } from "effect"
+import type { AiEvent } from "./AiEvent.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** Tokens, as the agent counted them. For people; the ledger has its own. @category models */
+export const AgentUsage = Schema.Struct({
+  inputTokens: Schema.optionalKey(Count),
+  outputTokens: Schema.optionalKey(Count)
+})
+
+/** @category models */
+export type AgentUsage = typeof AgentUsage.Type
+
+/** @category models */
+export const AgentAnswer = Schema.Struct({
+  text: Schema.String,
+  usage: Schema.optionalKey(AgentUsage),
+  sessionId: Schema.optionalKey(Schema.String)
+})
+
+/** @category models */
+export type AgentAnswer = typeof AgentAnswer.Type
+
+/** What an agent may cause its caller to see. Usage, errors and the end are the host's to say. @category models */
+export type AgentEvent = Extract<
+  AiEvent,
+  { readonly type: "text_delta" | "tool_call_start" | "tool_call_result" | "status" }
+>
+
+/** What was understood of a piece of output, and the reader for the next. @category models */
+export type Reading = readonly [events: ReadonlyArray<AgentEvent>, next: AgentReader]
+
+/** @category models */
+export interface AgentReader {
+  /** Pieces end anywhere, but never inside a character. */
+  readonly feed: (text: string) => Reading
+  /** Nothing more will come. An error of the agent is a failure here, and never an answer. */
+  readonly end: () => Result.Result<AgentAnswer, AgentFailed>
+}
+
+/** One line longer than this is passed over, and said. @category constants */
+export const lineCharsMax = 4 * 1024 * 1024
+
+/** How much of an agent's whole output is kept to be read at its end. @category constants */
+export const wholeCharsMax = 16 * 1024 * 1024
+
+// -----------------------------------------------------------------------------
+// errors
+// -----------------------------------------------------------------------------
+
+/** The agent gave no answer: it said why, or what it said cannot be read. @category errors */
+export class AgentFailed extends Data.TaggedError("AgentFailed")<{
+  /** The agent's own code, or `unreadable`. */
+  readonly code: string
+  readonly detail: string
+  /** What it had said of an answer until then. */
+  readonly textSoFar: string
+}> {
+  override get message(): string {
+    return `the agent gave no answer: ${this.detail} (${this.code})`
+  }
+}
+
+/** @category constructors */
+export const unreadable = (detail: string, textSoFar = ""): AgentFailed =>
+  new AgentFailed({ code: "unreadable", detail, textSoFar })
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** A reader from a state, a step and an ending. @category constructors */
+export const make = <S>(options: {
+  readonly initial: S
+  readonly feed: (state: S, text: string) => readonly [ReadonlyArray<AgentEvent>, S]
+  readonly end: (state: S) => Result.Result<AgentAnswer, AgentFailed>
+}): AgentReader => {
+  const at = (state: S): AgentReader => ({
+    feed: (text) => {
+      const [events, next] = options.feed(state, text)
+      return [events, at(next)]
+    },
+    end: () => options.end(state)
+  })
+  return at(options.initial)
+}
+
+/** For agents that print one thing at their end. @category constructors */
+export const whole = (parse: (output: string) => Result.Result<AgentAnswer, AgentFailed>): AgentReader =>
+  make<Pending>({
+    initial: nothing,
+    feed: (pending, text) => [[], more(pending, text, wholeCharsMax)],
+    end: ({ chars, text }) =>
+      chars > wholeCharsMax
+        ? Result.fail(
+            unreadable(`it wrote ${chars} characters, and ${wholeCharsMax} are the most that are read`)
+          )
+        : parse(text)
+  })
+
+/** What has come and was not read yet; beyond a limit only counted. Strings are joined without being copied. */
+interface Pending {
+  readonly text: string
+  readonly chars: number
+}
+
+const nothing: Pending = { text: "", chars: 0 }
+
+const more = ({ chars, text }: Pending, piece: string, charsMax: number): Pending => {
+  const now = chars + piece.length
+  return { chars: now, text: now > charsMax ? "" : text + piece }
+}
+
+interface Lines<S> {
+  readonly state: S
+  readonly pending: Pending
+  readonly tooLong: number
+}
+
+/**
+ * For agents that print one JSON object a line. A line that is none, or is longer than {@link lineCharsMax}, is passed
+ * over; the last one counts without a line break.
+ *
+ * @category constructors
+ */
+export const jsonLines = <S>(options: {
+  readonly initial: S
+  readonly line: (state: S, value: unknown) => readonly [ReadonlyArray<AgentEvent>, S]
+  readonly end: (state: S) => Result.Result<AgentAnswer, AgentFailed>
+}): AgentReader => {
+  const over = ({ pending, state, tooLong }: Lines<S>): readonly [ReadonlyArray<AgentEvent>, Lines<S>] => {
+    if (pending.chars > lineCharsMax) return [[], { state, pending: nothing, tooLong: tooLong + 1 }]
+    const value = jsonOf(pending.text)
+    if (value === undefined) return [[], { state, pending: nothing, tooLong }]
+    const [events, next] = options.line(state, value)
+    return [events, { state: next, pending: nothing, tooLong }]
+  }
+  return make<Lines<S>>({
+    initial: { state: options.initial, pending: nothing, tooLong: 0 },
+    feed: (before, text) => {
+      const events: Array<AgentEvent> = []
+      let lines = before
+      let start = 0
+      for (let at = text.indexOf("\n"); at !== -1; at = text.indexOf("\n", start)) {
+        const [found, next] = over({
+          ...lines,
+          pending: more(lines.pending, text.slice(start, at), lineCharsMax)
+        })
+        for (const event of found) events.push(event)
+        lines = next
+        start = at + 1
+      }
+      return [events, { ...lines, pending: more(lines.pending, text.slice(start), lineCharsMax) }]
+    },
+    end: (lines) => {
+      const [, { state, tooLong }] = over(lines)
+      return tooLong === 0 ? options.end(state) : Result.mapError(options.end(state), alsoTooLong(tooLong))
+    }
+  })
+}
+
+const alsoTooLong = (lines: number) => (failed: AgentFailed) =>
+  new AgentFailed({
+    code: failed.code,
+    detail: `${failed.detail}; ${lines} of its lines were longer than ${lineCharsMax} characters`,
+    textSoFar: failed.textSoFar
+  })
+
+/** All of an output at once. @category converting */
+export const read = (reader: AgentReader, output: string): Result.Result<AgentAnswer, AgentFailed> =>
+  reader.feed(output)[1].end()
+
+/** The first 120 characters, on one line. @category converting */
+export const excerpt = (text: string): string => {
+  const flat = text.slice(0, 400).replace(/\s+/gu, " ")
+  return flat.length > 120 ? `${flat.slice(0, 120)}…` : flat
+}
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** `undefined` where it is no JSON object. */
+const jsonOf = (line: string): unknown => {
+  if (!line.trimStart().startsWith("{")) return undefined
+  try {
+    return JSON.parse(line) as unknown
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,93 @@
+/**
+ * One executor over the graphs of many providers, told apart by the namespace of a graph's id.
+ *
+ * A provider may be somebody else's, so its events are held to the grammar here: whatever it does, there is exactly one
+ * `done`, and usage before it.
+ */
+import { Context, Effect, Layer, Result, Stream } from "effect"
+import type { AiEvent } from "./AiEvent.ts"
+import * as EventGrammar from "./EventGrammar.ts"
+import { GraphRefused, type GraphProvider, type GraphRunRequest, type RunContext } from "./GraphProvider.ts"
+import * as GraphEnd from "./internal/GraphEnd.ts"
+import * as GraphLife from "./internal/GraphLife.ts"
+import { ofNothing } from "./UsageFact.ts"
+
+/** @category services */
+export class GraphExecutor extends Context.Service<GraphExecutor, Omit<GraphProvider, "providerId">>()(
+  "@cogni/sandbox-graph-provider/GraphExecutor"
+) {}
+
+/** Nobody runs graphs of this namespace. @category constructors */
+export const namespaceUnknown = (graphId: string, providers: ReadonlyArray<GraphProvider>): GraphRefused => {
+  const known = providers.map(({ providerId }) => `${providerId}:`).join(", ")
+  return new GraphRefused({
+    error: "not_found",
+    reason: "GraphNamespaceUnknown",
+    detail: `nothing runs ${graphId}. ${known === "" ? "There are no graphs here" : `There are graphs of ${known}`}`
+  })
+}
+
+/** The first provider that can handle a graph runs it. @category constructors */
+export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Service"] => {
+  const providerOf = ({ graphId }: GraphRunRequest) =>
+    providers.find((provider) => provider.canHandle(graphId))
+
+  const refuse = (request: GraphRunRequest, context: RunContext) => {
+    const refused = namespaceUnknown(request.graphId, providers)
+    const end = GraphEnd.make(request, context, { _tag: "Refused", refused }, undefined)
+    return GraphLife.make(
+      context.runId,
+      () => Effect.succeed(end),
+      () => Effect.succeed(end)
+    )
+  }
+
+  return GraphExecutor.of({
+    canHandle: (graphId) => providers.some((provider) => provider.canHandle(graphId)),
+    check: (request, context) =>
+      providerOf(request)?.check(request, context) ??
+      Effect.fail(namespaceUnknown(request.graphId, providers)),
+    run: Effect.fn("GraphExecutor.run")(function* (request, context) {
+      const provider = providerOf(request)
+      if (provider === undefined) return yield* refuse(request, context)
+      const run = yield* provider.run(request, context)
+      return { ...run, events: kept(run.events, request, context) }
+    })
+  })
+}
+
+/** @category layers */
+export const layer = (providers: ReadonlyArray<GraphProvider>): Layer.Layer<GraphExecutor> =>
+  Layer.succeed(GraphExecutor, make(providers))
+
+/** Held to the grammar, also where the provider's stream ends early or has a defect. @category converting */
+export const kept = (
+  events: Stream.Stream<AiEvent>,
+  { caller, graphId }: GraphRunRequest,
+  { attempt, runId }: RunContext
+): Stream.Stream<AiEvent> =>
+  Stream.suspend(() => {
+    const { billingAccountId, virtualKeyId } = caller
+    const fact = ofNothing({ runId, attempt, graphId, billingAccountId, virtualKeyId })
+    let state: EventGrammar.Grammar = EventGrammar.initial
+    const isAllowed = (event: AiEvent): boolean => {
+      const next = EventGrammar.next(state, event)
+      if (Result.isSuccess(next)) state = next.success
+      return Result.isSuccess(next)
+    }
+    const rest = (message: string) =>
+      Stream.suspend(() =>
+        Stream.fromIterable(
+          EventGrammar.complete(state, fact, { error: "internal", reason: "ProviderBroke", message })
+        )
+      )
+    return events.pipe(
+      Stream.filter(isAllowed),
+      Stream.catchCause((cause) =>
+        Stream.fromEffectDrain(Effect.logError("the provider of a graph broke", cause))
+      ),
+      Stream.concat(
+        rest("the provider of the graph ended without saying how it went; the host's log may say why")
+      )
+    )
+  })

@@ -1,0 +1,149 @@
+/**
+ * The port that keeps grants, and finds the one that a token shows.
+ *
+ * Finding says nothing about whether a grant still opens anything: it answers revoked and expired ones too, and
+ * `ExecutionGrant.check` decides, so that there is one place that does.
+ */
+import { Clock, Context, Effect, Layer, type Redacted, Ref, Schema } from "effect"
+import { ExecutionGrant } from "./ExecutionGrant.ts"
+import * as GrantToken from "./GrantToken.ts"
+
+/** The newest grants that are listed. @category constants */
+export const listedMax = 1000
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+const { allowSandbox, billingAccountId, expiresAt, scopes, userId } = ExecutionGrant.fields
+
+/** What is granted, to whom, until when. @category models */
+export const GrantInput = Schema.Struct({ userId, billingAccountId, scopes, allowSandbox, expiresAt })
+
+/** @category models */
+export type GrantInput = typeof GrantInput.Type
+
+/** @category models */
+export interface IssuedGrant {
+  readonly grant: ExecutionGrant
+  /** Told this once, and never again. */
+  readonly token: Redacted.Redacted<string>
+}
+
+// -----------------------------------------------------------------------------
+// errors
+// -----------------------------------------------------------------------------
+
+/** Where grants are kept cannot be reached. Nobody is let in for that. @category errors */
+export class GrantStoreUnavailable extends Schema.TaggedError<GrantStoreUnavailable>()(
+  "GrantStoreUnavailable",
+  {
+    detail: Schema.String,
+    remedy: Schema.String
+  }
+) {
+  readonly isRetryable = true
+  override get message(): string {
+    return `the store of grants ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** What was to be granted is no grant; its values are not repeated. @category errors */
+export class GrantRefused extends Schema.TaggedError<GrantRefused>()("GrantRefused", {
+  problem: Schema.String
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return `no such grant can be issued: ${this.problem}. Correct it and issue it again`
+  }
+}
+
+// -----------------------------------------------------------------------------
+// service
+// -----------------------------------------------------------------------------
+
+/** @category services */
+export class GrantStore extends Context.Service<
+  GrantStore,
+  {
+    /** A new grant, with an id and a token of its own. */
+    readonly issue: (input: GrantInput) => Effect.Effect<IssuedGrant, GrantRefused | GrantStoreUnavailable>
+    readonly find: (grantId: string) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
+    /** The grant that a token shows; `undefined` of anything that is no token of a grant here. */
+    readonly authenticate: (
+      token: Redacted.Redacted<string>
+    ) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
+    /**
+     * From now on it opens nothing; of one that was revoked before, the first time stays. Answers the grant, or
+     * `undefined` where there is none.
+     */
+    readonly revoke: (grantId: string) => Effect.Effect<ExecutionGrant | undefined, GrantStoreUnavailable>
+    /** The newest first, at most {@link listedMax}. */
+    readonly list: Effect.Effect<ReadonlyArray<ExecutionGrant>, GrantStoreUnavailable>
+  }
+>()("@cogni/sandbox-graph-provider/GrantStore") {}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** A time that is none is refused with the rest: it would never be over. */
+const isInput = Schema.is(GrantInput)
+
+/** A grant of these words, as of now, with its token. For implementations. @category constructors */
+export const draft = Effect.fnUntraced(function* (
+  input: GrantInput
+): Effect.fn.Return<IssuedGrant & { readonly tokenHash: string }, GrantRefused> {
+  if (!isInput(input)) {
+    return yield* new GrantRefused({
+      problem: "its user, account or scopes are not well-formed, or the end of its time is no time"
+    })
+  }
+  const token = yield* GrantToken.generate
+  const grant: ExecutionGrant = {
+    id: `grant-${crypto.randomUUID()}`,
+    userId: input.userId,
+    billingAccountId: input.billingAccountId,
+    scopes: [...input.scopes],
+    allowSandbox: input.allowSandbox,
+    expiresAt: input.expiresAt,
+    revokedAt: null,
+    createdAt: new Date(yield* Clock.currentTimeMillis)
+  }
+  return { grant, token, tokenHash: yield* GrantToken.hash(token) }
+})
+
+/** @category constructors */
+export const makeMemory = Effect.gen(function* () {
+  const grants = yield* Ref.make<ReadonlyMap<string, { grant: ExecutionGrant; tokenHash: string }>>(new Map())
+  return GrantStore.of({
+    issue: Effect.fn("GrantStore.issue")(function* (input) {
+      const { grant, token, tokenHash } = yield* draft(input)
+      yield* Ref.update(grants, (all) => new Map(all).set(grant.id, { grant, tokenHash }))
+      return { grant, token }
+    }),
+    find: (grantId) => Effect.map(Ref.get(grants), (all) => all.get(grantId)?.grant),
+    authenticate: Effect.fn("GrantStore.authenticate")(function* (token) {
+      const tokenHash = yield* GrantToken.hash(token)
+      return [...(yield* Ref.get(grants)).values()].find((kept) => kept.tokenHash === tokenHash)?.grant
+    }),
+    revoke: Effect.fn("GrantStore.revoke")(function* (grantId) {
+      const revokedAt = new Date(yield* Clock.currentTimeMillis)
+      return yield* Ref.modify(grants, (all) => {
+        const kept = all.get(grantId)
+        if (kept === undefined) return [undefined, all]
+        const grant = { ...kept.grant, revokedAt: kept.grant.revokedAt ?? revokedAt }
+        return [grant, new Map(all).set(grantId, { ...kept, grant })]
+      })
+    }),
+    list: Effect.map(Ref.get(grants), (all) =>
+      [...all.values()]
+        .toReversed()
+        .map(({ grant }) => grant)
+        .slice(0, listedMax)
+    )
+  })
+})
+
+/** @category layers */
+export const layerMemory: Layer.Layer<GrantStore> = Layer.effect(GrantStore, makeMemory)

@@ -1,0 +1,104 @@
+/**
+ * The source documents' port over this one: `runGraph` answers at once with an `AsyncIterable` and a `Promise`.
+ *
+ * For callers that do not speak Effect. Work starts when it is called; its context is that of the executor it was made
+ * with. `final` never rejects and settles on every path: drained, abandoned, aborted, never read. An iteration that
+ * ends early ends the run.
+ */
+import { Deferred, Effect, FiberSet, Option, type Scope, Stream } from "effect"
+import { GraphExecutor } from "./AggregatingGraphExecutor.ts"
+import type { AiEvent } from "./AiEvent.ts"
+import * as EventGrammar from "./EventGrammar.ts"
+import type { GraphFinal, GraphRun, GraphRunRequest, RunContext } from "./GraphProvider.ts"
+import * as GraphEnd from "./internal/GraphEnd.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface GraphRunResult {
+  /** For one reader, once. */
+  readonly stream: AsyncIterable<AiEvent>
+  readonly final: Promise<GraphFinal>
+}
+
+/** @category models */
+export interface GraphRunner {
+  /** Aborting the signal ends the run; its events still say how it ended. */
+  readonly runGraph: (
+    request: GraphRunRequest,
+    context: RunContext,
+    options?: { readonly abortSignal?: AbortSignal | undefined }
+  ) => GraphRunResult
+}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** Runs live in the scope it is made in: closing that ends them all. @category constructors */
+export const make: Effect.Effect<GraphRunner, never, GraphExecutor | Scope.Scope> = Effect.gen(function* () {
+  const executor = yield* GraphExecutor
+  const fork = yield* FiberSet.makeRuntime<never, void, never>()
+
+  return {
+    runGraph: (request, context, options) => {
+      const started = Deferred.makeUnsafe<Pick<GraphRun, "events" | "final">>()
+      const { promise, resolve } = Promise.withResolvers<GraphFinal>()
+      const live = Effect.scoped(
+        Effect.gen(function* () {
+          const run = yield* executor.run(request, context)
+          yield* Deferred.succeed(started, run)
+          yield* aborting(options?.abortSignal, () => void fork(run.cancel))
+          resolve(yield* run.final)
+          yield* run.closed
+        })
+      ).pipe(
+        // The scope is closed: by now the run knows how it ended, if it ever began.
+        Effect.onExit(() =>
+          Effect.flatMap(Deferred.poll(started), (run) =>
+            Option.isNone(run)
+              ? Effect.void
+              : Effect.map(
+                  Effect.flatMap(run.value, ({ final }) => final),
+                  resolve
+                )
+          )
+        )
+      )
+      // A fiber that is interrupted before its first step does nothing at its end either.
+      fork(live).addObserver(() => {
+        const never = neverBegun(request, context)
+        Deferred.doneUnsafe(started, Effect.succeed({ ...never, final: Effect.succeed(never.final) }))
+        resolve(never.final)
+      })
+      return {
+        stream: Stream.toAsyncIterable(
+          Stream.unwrap(Effect.map(Deferred.await(started), ({ events }) => events))
+        ),
+        final: promise
+      }
+    }
+  }
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const aborting = (signal: AbortSignal | undefined, abort: () => void) => {
+  if (signal === undefined) return Effect.void
+  if (signal.aborted) return Effect.sync(abort)
+  return Effect.acquireRelease(
+    Effect.sync(() => signal.addEventListener("abort", abort, { once: true })),
+    () => Effect.sync(() => signal.removeEventListener("abort", abort))
+  )
+}
+
+/** The executor was closed before it could begin. */
+const neverBegun = (request: GraphRunRequest, context: RunContext) => {
+  const outcome = { _tag: "Stopped", why: "cancelled", textSoFar: "" } as const
+  const { ending, final } = GraphEnd.make(request, context, outcome, undefined)
+  return { events: Stream.fromIterable(EventGrammar.ending(ending)), final }
+}

@@ -1,0 +1,124 @@
+/**
+ * The graphs of `sandbox:*`: each is an agent, run in a sealed container.
+ *
+ * What may not start is refused before anything is made: sandboxes are off unless switched on, and a run needs a grant
+ * that opens them. Who pays and in whose name comes from that grant, never from the request. However a run goes, its
+ * usage is reported from what the host's side of the proxy saw.
+ */
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import type { CanaryPolicy, WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
+import { Context, Effect, Layer, Result } from "effect"
+import { defaultImage } from "./Agent.ts"
+import type { AgentRegistry } from "./AgentRegistry.ts"
+import type { AiEvent } from "./AiEvent.ts"
+import * as ExecutionGrant from "./ExecutionGrant.ts"
+import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
+import type { GrantStore } from "./GrantStore.ts"
+import * as Admission from "./internal/Admission.ts"
+import * as AgentSpeech from "./internal/AgentSpeech.ts"
+import * as Conclusion from "./internal/Conclusion.ts"
+import * as GraphEnd from "./internal/GraphEnd.ts"
+import * as GraphLife from "./internal/GraphLife.ts"
+import * as GraphTrace from "./internal/GraphTrace.ts"
+import * as SandboxTurn from "./internal/SandboxTurn.ts"
+import { Repositories } from "./Repositories.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface SandboxGraphOptions {
+  /** Nothing runs unless this is true. */
+  readonly enabled: boolean
+  /** The tag of an agent's image. Absent: `cogni-sandbox/<image>:latest`. */
+  readonly imageOf?: ((image: string) => string) | undefined
+  /** Whether canaries are planted in every run. Absent: off. */
+  readonly canaries?: CanaryPolicy | undefined
+  /** Where an agent works, unless its request names a repository. Absent: a directory that ends with the run. */
+  readonly workspaceOf?: ((request: GraphRunRequest, context: RunContext) => WorkspaceSource) | undefined
+  /** What no request can exceed. Absent: an hour. */
+  readonly runtimeSecondsMax?: number | undefined
+}
+
+/** @category services */
+export class SandboxGraphProvider extends Context.Service<SandboxGraphProvider, GraphProvider>()(
+  "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+) {}
+
+/** @category constants */
+export const defaultRuntimeSecondsMax = 3600
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
+  const admit = yield* Admission.make({
+    enabled: options.enabled,
+    canaries: options.canaries ?? "off",
+    imageOf: options.imageOf ?? defaultImage,
+    runtimeSecondsMax: options.runtimeSecondsMax ?? defaultRuntimeSecondsMax,
+    workspaceOf: options.workspaceOf ?? (() => ({ type: "temporary" }))
+  })
+  const repositories = yield* Repositories
+  const runner = yield* SandboxRunner
+  const store = yield* RunStore
+
+  const run = Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
+    const conclusion = yield* Conclusion.make(request, context, store)
+
+    const work = Effect.fnUntraced(function* (life: GraphLife.Life) {
+      const admitted = yield* Effect.result(admit(request, context))
+      if (Result.isFailure(admitted)) {
+        return yield* conclusion.conclude({ _tag: "Refused", refused: admitted.failure })
+      }
+      const { agent, spec } = admitted.success
+      const speech = AgentSpeech.make(agent.reader)
+      const tell = (events: ReadonlyArray<AiEvent>) => {
+        conclusion.told(events)
+        return life.emit(events)
+      }
+      const { runId } = context
+      const turn = { runId, spec, repository: request.repository, speech, tell, claimed: conclusion.claimed }
+      const outcome = yield* Effect.raceFirst(
+        SandboxTurn.live(turn, { repositories, runner }),
+        Effect.map(life.stopped, (why): GraphEnd.Outcome => ({
+          _tag: "Stopped",
+          why,
+          textSoFar: speech.textSoFar()
+        }))
+      )
+      yield* tell(GraphEnd.unspoken(outcome, speech.hasSpoken()))
+      return yield* conclusion.conclude(outcome)
+    })
+
+    return yield* GraphLife.make(
+      context.runId,
+      (life) => GraphTrace.around(request, context, work(life)),
+      (cause) => GraphTrace.logged(request, context, conclusion.broken(cause))
+    )
+  })
+
+  return SandboxGraphProvider.of({
+    providerId: ExecutionGrant.sandboxNamespace,
+    canHandle: (graphId) => graphId.startsWith(`${ExecutionGrant.sandboxNamespace}:`),
+    check: (request, context) => Effect.asVoid(admit(request, context)),
+    run
+  })
+})
+
+// -----------------------------------------------------------------------------
+// layers
+// -----------------------------------------------------------------------------
+
+/** @category layers */
+export const layer = (
+  options: SandboxGraphOptions
+): Layer.Layer<
+  SandboxGraphProvider,
+  never,
+  AgentRegistry | GrantStore | Repositories | RunStore | SandboxRunner
+> => Layer.effect(SandboxGraphProvider, make(options))

@@ -1,0 +1,160 @@
+/**
+ * `GrantStore` in a database, through Effect's `SqlClient`: one table, of its own version.
+ *
+ * A grant is JSON, which escapes what PostgreSQL's text refuses. When it was revoked is a column of its own, because
+ * that is the only thing that ever changes.
+ */
+import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
+import { Clock, Duration, Effect, Layer, Option, Schedule, Schema } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+import { ExecutionGrant } from "./ExecutionGrant.ts"
+import { draft, GrantStore, GrantStoreUnavailable, listedMax } from "./GrantStore.ts"
+import * as GrantToken from "./GrantToken.ts"
+
+/** How long one question to the database may take. @category constants */
+export const callSecondsMax = 10
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** Makes the table, or brings it to this version. @category constructors */
+export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClient> =
+  SchemaVersion.bring({
+    versionTable: "cogni_grants_version",
+    steps: [
+      {
+        name: "grants",
+        run: Effect.gen(function* () {
+          const sql = yield* SqlClient
+          const counted = sql.literal(
+            sql.onDialectOrElse({
+              pg: () => "BIGSERIAL PRIMARY KEY",
+              orElse: () => "INTEGER PRIMARY KEY AUTOINCREMENT"
+            })
+          )
+          yield* sql`CREATE TABLE cogni_grants (
+            ordinal ${counted},
+            grant_id TEXT NOT NULL UNIQUE,
+            token_hash TEXT NOT NULL UNIQUE,
+            granted TEXT NOT NULL,
+            revoked_at TEXT
+          )`
+        })
+      }
+    ]
+  })
+
+/** Needs a table that is there: {@link layer} makes it. @category constructors */
+export const make = Effect.gen(function* () {
+  const sql = yield* SqlClient
+
+  const issue = Effect.fn("GrantStore.issue")(function* (
+    input: Parameters<GrantStore["Service"]["issue"]>[0]
+  ) {
+    const { grant, token, tokenHash } = yield* draft(input)
+    const row = { grant_id: grant.id, token_hash: tokenHash, granted: encodeGrant(grant), revoked_at: null }
+    // Not again: a second insert of the same id would be refused, and a second grant would be one too many.
+    yield* bounded(sql`INSERT INTO cogni_grants ${sql.insert(row)}`)
+    return { grant, token }
+  })
+
+  const find = (grantId: string) =>
+    grantIdPattern.test(grantId)
+      ? again(
+          Effect.map(
+            sql<Row>`SELECT granted, revoked_at FROM cogni_grants WHERE grant_id = ${grantId}`,
+            ([row]) => grantOf(row)
+          )
+        )
+      : Effect.succeed(undefined)
+
+  return GrantStore.of({
+    issue,
+    find: Effect.fn("GrantStore.find")(find),
+    authenticate: Effect.fn("GrantStore.authenticate")(function* (token) {
+      const tokenHash = yield* GrantToken.hash(token)
+      return yield* again(
+        Effect.map(
+          sql<Row>`SELECT granted, revoked_at FROM cogni_grants WHERE token_hash = ${tokenHash}`,
+          ([row]) => grantOf(row)
+        )
+      )
+    }),
+    revoke: Effect.fn("GrantStore.revoke")(function* (grantId) {
+      if (!grantIdPattern.test(grantId)) return undefined
+      const revokedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
+      yield* again(sql`UPDATE cogni_grants SET revoked_at = ${revokedAt}
+        WHERE grant_id = ${grantId} AND revoked_at IS NULL`)
+      return yield* find(grantId)
+    }),
+    list: again(
+      Effect.map(
+        sql<Row>`SELECT granted, revoked_at FROM cogni_grants
+          ORDER BY ordinal DESC LIMIT ${sql.literal(String(listedMax))}`,
+        (rows) => rows.map(grantOf).filter((grant) => grant !== undefined)
+      )
+    )
+  })
+})
+
+/** @category layers */
+export const layer: Layer.Layer<GrantStore, GrantStoreUnavailable | SchemaVersion.SchemaRefused, SqlClient> =
+  Layer.effect(
+    GrantStore,
+    Effect.andThen(
+      Effect.catchTag(bring, "SqlError", (error) => Effect.fail(unavailable(error))),
+      make
+    )
+  )
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+interface Row {
+  readonly granted: string
+  readonly revoked_at: string | null
+}
+
+/** As `GrantStore.draft` makes them; of anything else there is no row. */
+const grantIdPattern = /^grant-[0-9a-f-]{36}$/u
+
+const Stored = Schema.fromJsonString(Schema.toCodecJson(ExecutionGrant))
+const encodeGrant = Schema.encodeSync(Stored)
+const decodeGrant = Schema.decodeUnknownOption(Stored)
+
+const grantOf = (row: Row | undefined): ExecutionGrant | undefined => {
+  const grant = row === undefined ? undefined : Option.getOrUndefined(decodeGrant(row.granted))
+  if (grant === undefined || typeof row?.revoked_at !== "string") return grant
+  return { ...grant, revokedAt: new Date(row.revoked_at) }
+}
+
+const remedy = "Look at the database and the way to it, then try again"
+
+/** Without what the server said: it may repeat what it was sent. */
+const unavailable = ({ reason }: SqlError): GrantStoreUnavailable =>
+  new GrantStoreUnavailable({ detail: `cannot be used (${reason._tag})`, remedy })
+
+const bounded = <A>(question: Effect.Effect<A, SqlError>): Effect.Effect<A, GrantStoreUnavailable> =>
+  question.pipe(
+    Effect.catch((error) => Effect.fail(unavailable(error))),
+    Effect.timeoutOrElse({
+      duration: Duration.seconds(callSecondsMax),
+      orElse: () =>
+        Effect.fail(
+          new GrantStoreUnavailable({ detail: `did not answer within ${callSecondsMax} s`, remedy })
+        )
+    })
+  )
+
+/** A connection that the server closed meanwhile is found out by using it. */
+const again = <A>(question: Effect.Effect<A, SqlError>): Effect.Effect<A, GrantStoreUnavailable> =>
+  bounded(
+    Effect.retry(question, {
+      schedule: Schedule.spaced("100 millis"),
+      times: 2,
+      while: ({ isRetryable }) => isRetryable
+    })
+  )

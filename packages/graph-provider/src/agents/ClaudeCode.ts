@@ -1,0 +1,314 @@
+/**
+ * Anthropic's Claude Code, without a terminal: one prompt, its tools, one result.
+ *
+ * It prints a JSON object a line. Text comes in pieces as the model writes it, tool calls and results as whole blocks,
+ * and at the end a `result`. That one decides: with `is_error` it is no answer, whatever its `subtype` says. There may
+ * be several, since work that was left in the background opens another turn when it is done; then the last is what was
+ * said last, but an error in any of them stands. Results of two sessions were not written by one agent, and are
+ * unreadable.
+ */
+import { Option, Result, Schema } from "effect"
+import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "../Agent.ts"
+import {
+  type AgentAnswer,
+  type AgentEvent,
+  AgentFailed,
+  type AgentUsage,
+  jsonLines,
+  unreadable
+} from "../AgentOutput.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** Set where a subagent speaks, by the call that started it. */
+const Parent = Schema.optionalKey(Schema.NullOr(Schema.String))
+
+const Piece = Schema.Struct({
+  parent_tool_use_id: Parent,
+  event: Schema.Union([
+    Schema.Struct({
+      type: Schema.Literal("content_block_delta"),
+      delta: Schema.Struct({ type: Schema.Literal("text_delta"), text: Schema.String })
+    }),
+    Schema.Struct({ type: Schema.Literal("message_start"), message: Schema.Struct({ id: Schema.String }) })
+  ])
+})
+
+const Message = Schema.Struct({
+  parent_tool_use_id: Parent,
+  /** It is Claude Code that speaks, in the place of a model that did not. */
+  is_api_error_message: Schema.optionalKey(Schema.Boolean),
+  message: Schema.Struct({ id: Schema.optionalKey(Schema.String), content: Schema.Array(Schema.Unknown) })
+})
+
+const Block = Schema.Union([
+  Schema.Struct({ type: Schema.Literal("text"), text: Schema.String }),
+  Schema.Struct({
+    type: Schema.Literal("tool_use"),
+    id: Schema.String,
+    name: Schema.String,
+    input: Schema.Unknown
+  }),
+  Schema.Struct({
+    type: Schema.Literal("tool_result"),
+    tool_use_id: Schema.String,
+    content: Schema.optionalKey(Schema.Unknown),
+    is_error: Schema.optionalKey(Schema.Boolean)
+  })
+])
+
+const Retry = Schema.Struct({
+  subtype: Schema.Literal("api_retry"),
+  attempt: Count,
+  max_retries: Count,
+  error: Schema.optionalKey(Schema.NullOr(Schema.String))
+})
+
+const Init = Schema.Struct({ subtype: Schema.Literal("init"), session_id: Schema.String })
+
+const Ended = Schema.Struct({
+  subtype: Schema.String,
+  is_error: Schema.Boolean,
+  session_id: Schema.String,
+  result: Schema.optionalKey(Schema.NullOr(Schema.String)),
+  errors: Schema.optionalKey(Schema.Array(Schema.Unknown)),
+  api_error_type: Schema.optionalKey(Schema.NullOr(Schema.String)),
+  terminal_reason: Schema.optionalKey(Schema.NullOr(Schema.String)),
+  modelUsage: Schema.optionalKey(Schema.Unknown)
+})
+
+/**
+ * By model, of the whole session: what a cache was read for or written with is counted beside the rest. The `usage`
+ * next to it is of one turn, and without subagents.
+ */
+const ModelUsage = Schema.Record(
+  Schema.String,
+  Schema.Struct({
+    inputTokens: Count,
+    outputTokens: Count,
+    cacheReadInputTokens: Schema.optionalKey(Count),
+    cacheCreationInputTokens: Schema.optionalKey(Count)
+  })
+)
+
+const decode = {
+  piece: Schema.decodeUnknownOption(Piece),
+  message: Schema.decodeUnknownOption(Message),
+  block: Schema.decodeUnknownOption(Block),
+  retry: Schema.decodeUnknownOption(Retry),
+  init: Schema.decodeUnknownOption(Init),
+  ended: Schema.decodeUnknownOption(Ended),
+  usage: Schema.decodeUnknownOption(ModelUsage)
+}
+
+// -----------------------------------------------------------------------------
+// reading
+// -----------------------------------------------------------------------------
+
+interface State {
+  /** Whose text has come in pieces, and so is not said again when it comes whole. */
+  readonly inPieces: string | undefined
+  /** Of the message that is being written. */
+  readonly said: string
+  readonly sessionId: string | undefined
+  readonly ended: Result.Result<AgentAnswer, AgentFailed> | undefined
+}
+
+type Step = readonly [ReadonlyArray<AgentEvent>, State]
+
+const initial: State = { inPieces: undefined, said: "", sessionId: undefined, ended: undefined }
+
+const ofPiece = (state: State, value: unknown): Step => {
+  const decoded = decode.piece(value)
+  if (Option.isNone(decoded) || isOfSubagent(decoded.value)) return [[], state]
+  const { event } = decoded.value
+  if (event.type === "message_start") return [[], { ...state, inPieces: event.message.id, said: "" }]
+  const { text } = event.delta
+  return [[{ type: "text_delta", delta: text }], { ...state, said: state.said + text }]
+}
+
+const ofMessage = (state: State, value: unknown): Step => {
+  const decoded = decode.message(value)
+  if (Option.isNone(decoded)) return [[], state]
+  const { is_api_error_message: isApiError, message } = decoded.value
+  const isText = !isOfSubagent(decoded.value) && isApiError !== true && message.id !== state.inPieces
+  const events: Array<AgentEvent> = []
+  let { said } = state
+  for (const one of message.content) {
+    const block = Option.getOrUndefined(decode.block(one))
+    switch (block?.type) {
+      case "text":
+        if (!isText) break
+        events.push({ type: "text_delta", delta: block.text })
+        said = block.text
+        break
+      case "tool_use":
+        events.push({
+          type: "tool_call_start",
+          toolCallId: block.id,
+          toolName: block.name,
+          args: block.input
+        })
+        break
+      case "tool_result":
+        events.push({
+          type: "tool_call_result",
+          toolCallId: block.tool_use_id,
+          result: block.content ?? "",
+          ...(block.is_error === true ? { isError: true } : {})
+        })
+        break
+    }
+  }
+  return [events, { ...state, said }]
+}
+
+const ofSystem = (state: State, value: unknown): Step => {
+  const init = decode.init(value)
+  if (Option.isSome(init)) return [[], { ...state, sessionId: state.sessionId ?? init.value.session_id }]
+  const retry = decode.retry(value)
+  if (Option.isNone(retry)) return [[], state]
+  const { attempt, error, max_retries: attemptsMax } = retry.value
+  const why = error === undefined || error === null ? "" : `: ${error}`
+  return [[{ type: "status", phase: "model_retry", label: `${attempt} of ${attemptsMax}${why}` }], state]
+}
+
+const ofEnd = (state: State, value: unknown): Step => {
+  const decoded = decode.ended(value)
+  if (Option.isNone(decoded)) {
+    return [[], { ...state, ended: Result.fail(unreadable("its result is none that is known", state.said)) }]
+  }
+  const end = decoded.value
+  const sessionId = state.sessionId ?? end.session_id
+  if (end.session_id !== sessionId) {
+    const problem = unreadable("it wrote results of two sessions", state.said)
+    return [[], { ...state, ended: Result.fail(problem) }]
+  }
+  const before = state.ended
+  const ended = before !== undefined && Result.isFailure(before) ? before : outcome(end, state.said)
+  return [[], { ...state, sessionId, ended }]
+}
+
+const outcome = (end: typeof Ended.Type, said: string): Result.Result<AgentAnswer, AgentFailed> => {
+  if (end.is_error || end.subtype !== "success") {
+    const code =
+      end.subtype === "success" ? (end.api_error_type ?? end.terminal_reason ?? "error") : end.subtype
+    const errors = (end.errors ?? []).filter((error) => typeof error === "string").join("; ")
+    const detail = end.result || errors || "it did not say why"
+    return Result.fail(new AgentFailed({ code, detail, textSoFar: said }))
+  }
+  if (typeof end.result !== "string") return Result.fail(unreadable("its result has no text", said))
+  const usage = usageOf(end.modelUsage)
+  return Result.succeed({
+    text: end.result,
+    sessionId: end.session_id,
+    ...(usage === undefined ? {} : { usage })
+  })
+}
+
+const usageOf = (modelUsage: unknown): AgentUsage | undefined => {
+  const models = Object.values(Option.getOrElse(decode.usage(modelUsage), () => ({})))
+  if (models.length === 0) return undefined
+  const sum = (counts: ReadonlyArray<number>) => counts.reduce((total, count) => total + count, 0)
+  return {
+    inputTokens: sum(
+      models.flatMap(({ cacheCreationInputTokens = 0, cacheReadInputTokens = 0, inputTokens }) => [
+        inputTokens,
+        cacheReadInputTokens,
+        cacheCreationInputTokens
+      ])
+    ),
+    outputTokens: sum(models.map(({ outputTokens }) => outputTokens))
+  }
+}
+
+const isOfSubagent = ({ parent_tool_use_id: parent }: { readonly parent_tool_use_id?: string | null }) =>
+  parent !== undefined && parent !== null
+
+const line = (state: State, value: unknown): Step => {
+  switch ((value as { readonly type?: unknown }).type) {
+    case "stream_event":
+      return ofPiece(state, value)
+    case "assistant":
+    case "user":
+      return ofMessage(state, value)
+    case "system":
+      return ofSystem(state, value)
+    case "result":
+      return ofEnd(state, value)
+    default:
+      return [[], state]
+  }
+}
+
+const end = ({ ended, said }: State): Result.Result<AgentAnswer, AgentFailed> =>
+  ended ?? Result.fail(unreadable("it ended without a result", said))
+
+// -----------------------------------------------------------------------------
+// agent
+// -----------------------------------------------------------------------------
+
+/** Every role it has a model for. Whatever it would ask for besides, the gateway would refuse. */
+const modelRoles = [
+  "ANTHROPIC_MODEL",
+  "ANTHROPIC_SMALL_FAST_MODEL",
+  "ANTHROPIC_DEFAULT_FABLE_MODEL",
+  "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+  "ANTHROPIC_DEFAULT_OPUS_MODEL",
+  "ANTHROPIC_DEFAULT_SONNET_MODEL",
+  "CLAUDE_CODE_SUBAGENT_MODEL"
+] as const
+
+/** What would wait for a network that is not there, or for somebody to come back. */
+const toolsLeftOut = ["CronCreate", "CronDelete", "CronList", "ScheduleWakeup", "WebFetch", "WebSearch"]
+
+const env = ({ model }: AgentTask): Record<string, string> => ({
+  ...Object.fromEntries(modelRoles.map((name) => [name, model])),
+  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
+  CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL: "1",
+  DISABLE_AUTOUPDATER: "1",
+  DISABLE_ERROR_REPORTING: "1",
+  DISABLE_TELEMETRY: "1"
+})
+
+/** @category constants */
+export const claudeCode: Agent = {
+  id: AgentId.make("claude-code"),
+  name: "Claude Code",
+  description: "Anthropic's coding agent: reads and changes files, runs commands, and answers as it writes.",
+  image: "claude-code",
+  modelApi: "messages",
+  capabilities: {
+    tools: true,
+    streaming: "delta",
+    toolEvents: true,
+    history: "prompt",
+    personalities: []
+  },
+  argv: ({ model }) =>
+    withPrompt([
+      "claude",
+      "--print",
+      "--model",
+      model,
+      "--output-format",
+      "stream-json",
+      "--include-partial-messages",
+      "--verbose",
+      "--no-session-persistence",
+      // The sandbox is what holds it; nobody is there to be asked.
+      "--dangerously-skip-permissions",
+      // Servers that a workspace names are programs it would start, or places it cannot reach.
+      "--strict-mcp-config",
+      "--disallowed-tools",
+      toolsLeftOut.join(",")
+    ]),
+  env,
+  limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
+  inputs: (task) => [promptInput(task)],
+  reader: jsonLines({ initial, line, end })
+}

@@ -1,0 +1,281 @@
+/**
+ * OpenAI's Codex, without a terminal: one prompt, its tools, one turn.
+ *
+ * It prints a JSON object a line: items as they begin and end, and how the turn ended. Messages come whole. The last
+ * one before `turn.completed` is the answer; before `turn.failed`, or before nothing at all, it is none. Should there
+ * be several turns, the last counts, but a failure of any of them stands. Two threads were not written by one agent,
+ * and are unreadable. An `error` line by itself is news of a retry, and ends nothing.
+ */
+import { Option, Result, Schema } from "effect"
+import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "../Agent.ts"
+import {
+  type AgentAnswer,
+  type AgentEvent,
+  AgentFailed,
+  type AgentUsage,
+  excerpt,
+  jsonLines,
+  unreadable
+} from "../AgentOutput.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+const Thread = Schema.Struct({ thread_id: Schema.String })
+
+/** What every item has; the rest depends on its type, of which new ones keep coming. */
+const Item = Schema.Struct({
+  item: Schema.StructWithRest(Schema.Struct({ id: Schema.String, type: Schema.String }), [
+    Schema.Record(Schema.String, Schema.Unknown)
+  ])
+})
+
+type Item = (typeof Item.Type)["item"]
+
+const Completed = Schema.Struct({
+  usage: Schema.optionalKey(Schema.NullOr(Schema.Struct({ input_tokens: Count, output_tokens: Count })))
+})
+
+const Failed = Schema.Struct({ error: Schema.Struct({ message: Schema.String }) })
+
+const Trouble = Schema.Struct({ message: Schema.String })
+
+/** A model API's own error, which is handed on as it came. */
+const ApiError = Schema.fromJsonString(
+  Schema.Struct({
+    error: Schema.Struct({
+      message: Schema.String,
+      code: Schema.optionalKey(Schema.NullOr(Schema.String)),
+      type: Schema.optionalKey(Schema.NullOr(Schema.String))
+    })
+  })
+)
+
+const decode = {
+  thread: Schema.decodeUnknownOption(Thread),
+  item: Schema.decodeUnknownOption(Item),
+  completed: Schema.decodeUnknownOption(Completed),
+  failed: Schema.decodeUnknownOption(Failed),
+  trouble: Schema.decodeUnknownOption(Trouble),
+  apiError: Schema.decodeUnknownOption(ApiError)
+}
+
+// -----------------------------------------------------------------------------
+// reading
+// -----------------------------------------------------------------------------
+
+interface State {
+  readonly threadId: string | undefined
+  /** The last message of this turn. */
+  readonly said: string | undefined
+  /** Calls that began and have not ended: the last so many. */
+  readonly open: ReadonlyArray<string>
+  readonly ended: Result.Result<AgentAnswer, AgentFailed> | undefined
+}
+
+type Step = readonly [ReadonlyArray<AgentEvent>, State]
+
+const initial: State = { threadId: undefined, said: undefined, open: [], ended: undefined }
+
+/** More than any agent does at one time, and few enough to look through for every line. */
+const openMax = 100
+
+/** What calls no tool. */
+const silent: ReadonlySet<string> = new Set(["reasoning", "todo_list"])
+
+const start = (item: Item): AgentEvent => {
+  const { id, type, status: _status, aggregated_output: _output, exit_code: _code, ...rest } = item
+  const { arguments: args, error: _error, result: _result, server, tool, ...plain } = rest
+  return typeof server === "string" && typeof tool === "string"
+    ? { type: "tool_call_start", toolCallId: id, toolName: `${server}.${tool}`, args: args ?? {} }
+    : { type: "tool_call_start", toolCallId: id, toolName: type, args: plain }
+}
+
+const finish = (item: Item): AgentEvent => {
+  const { aggregated_output: output, error, exit_code: exitCode, id, result, status } = item
+  const isError =
+    (typeof exitCode === "number" && exitCode !== 0) || (status !== undefined && status !== "completed")
+  return {
+    type: "tool_call_result",
+    toolCallId: id,
+    result: output ?? result ?? error ?? status ?? "",
+    ...(isError ? { isError } : {})
+  }
+}
+
+const ofItem = (state: State, value: unknown, isDone: boolean): Step => {
+  const decoded = decode.item(value)
+  if (Option.isNone(decoded)) return [[], state]
+  const { item } = decoded.value
+  const { id, type } = item
+  if (silent.has(type)) return [[], state]
+  if (type === "agent_message") {
+    const { text } = item
+    return isDone && typeof text === "string"
+      ? [[{ type: "text_delta", delta: text }], { ...state, said: text }]
+      : [[], state]
+  }
+  if (type === "error") {
+    const { message } = item
+    return [typeof message === "string" ? [status("warning", message)] : [], state]
+  }
+  const isOpen = state.open.includes(id)
+  const events = [...(isOpen ? [] : [start(item)]), ...(isDone ? [finish(item)] : [])]
+  const others = isOpen ? state.open.filter((one) => one !== id) : state.open
+  return [events, { ...state, open: isDone ? others : [...others.slice(1 - openMax), id] }]
+}
+
+const status = (phase: string, label: string): AgentEvent => ({
+  type: "status",
+  phase,
+  label: excerpt(label)
+})
+
+const ofThread = (state: State, value: unknown): Step => {
+  const decoded = decode.thread(value)
+  if (Option.isNone(decoded)) return [[], state]
+  const { thread_id: threadId } = decoded.value
+  return state.threadId === undefined || state.threadId === threadId
+    ? [[], { ...state, threadId }]
+    : [[], ending(state, Result.fail(unreadable("it wrote of two threads", state.said)))]
+}
+
+const ofCompleted = (state: State, value: unknown): Step => {
+  const decoded = decode.completed(value)
+  if (state.said === undefined)
+    return [[], ending(state, Result.fail(unreadable("it ended its turn without a word")))]
+  const usage = Option.isNone(decoded) ? undefined : decoded.value.usage
+  return [
+    [],
+    ending(
+      state,
+      Result.succeed({
+        text: state.said,
+        ...(usage === undefined || usage === null ? {} : { usage: usageOf(usage) }),
+        ...(state.threadId === undefined ? {} : { sessionId: state.threadId })
+      })
+    )
+  ]
+}
+
+const usageOf = (usage: { readonly input_tokens: number; readonly output_tokens: number }): AgentUsage => ({
+  inputTokens: usage.input_tokens,
+  outputTokens: usage.output_tokens
+})
+
+const ofFailed = (state: State, value: unknown): Step => {
+  const said = Option.match(decode.failed(value), {
+    onNone: () => "it did not say why",
+    onSome: ({ error }) => error.message
+  })
+  const { code, detail } = Option.match(decode.apiError(said), {
+    onNone: () => ({ code: "turn_failed", detail: said }),
+    onSome: ({ error }) => ({ code: error.code ?? error.type ?? "turn_failed", detail: error.message })
+  })
+  return [[], ending(state, Result.fail(new AgentFailed({ code, detail, textSoFar: state.said ?? "" })))]
+}
+
+/** A failure stands, whatever comes after it. */
+const ending = (state: State, ended: Result.Result<AgentAnswer, AgentFailed>): State => ({
+  ...state,
+  ended: state.ended !== undefined && Result.isFailure(state.ended) ? state.ended : ended
+})
+
+const line = (state: State, value: unknown): Step => {
+  switch ((value as { readonly type?: unknown }).type) {
+    case "thread.started":
+      return ofThread(state, value)
+    case "turn.started":
+      return [[], { ...state, said: undefined }]
+    case "item.started":
+    case "item.updated":
+      return ofItem(state, value, false)
+    case "item.completed":
+      return ofItem(state, value, true)
+    case "turn.completed":
+      return ofCompleted(state, value)
+    case "turn.failed":
+      return ofFailed(state, value)
+    case "error": {
+      const trouble = decode.trouble(value)
+      return [Option.isNone(trouble) ? [] : [status("model_retry", trouble.value.message)], state]
+    }
+    default:
+      return [[], state]
+  }
+}
+
+const end = ({ ended, said }: State): Result.Result<AgentAnswer, AgentFailed> =>
+  ended ?? Result.fail(unreadable("it ended in the middle of its turn", said))
+
+// -----------------------------------------------------------------------------
+// agent
+// -----------------------------------------------------------------------------
+
+/** As `-c` takes it: a path, and TOML. */
+const settings: ReadonlyArray<string> = [
+  'model_provider="cogni"',
+  'model_providers.cogni={name="cogni",base_url="http://localhost:8080/v1",env_key="OPENAI_API_KEY",wire_api="responses"}',
+  "analytics.enabled=false",
+  "check_for_update_on_startup=false",
+  "feedback.enabled=false",
+  'history.persistence="none"',
+  'web_search="disabled"'
+]
+
+/** What would speak to its maker's servers, wait for somebody, or look for programs that are not there. */
+const featuresOff: ReadonlyArray<string> = [
+  "apps",
+  "browser_use",
+  "computer_use",
+  "goals",
+  "image_generation",
+  "in_app_browser",
+  "multi_agent",
+  "plugins",
+  "remote_plugin",
+  "skill_mcp_dependency_install",
+  "tool_suggest"
+]
+
+const argv = ({ model }: AgentTask): ReturnType<Agent["argv"]> =>
+  withPrompt([
+    "codex",
+    "exec",
+    "--json",
+    "--color",
+    "never",
+    "--ephemeral",
+    "--skip-git-repo-check",
+    // The sandbox is what holds it; nobody is there to be asked.
+    "--dangerously-bypass-approvals-and-sandbox",
+    "--model",
+    model,
+    ...settings.flatMap((setting) => ["-c", setting]),
+    ...featuresOff.flatMap((feature) => ["--disable", feature]),
+    "-"
+  ])
+
+/** @category constants */
+export const codex: Agent = {
+  id: AgentId.make("codex"),
+  name: "Codex",
+  description: "OpenAI's coding agent: reads and changes files by commands and patches, and runs them.",
+  image: "codex",
+  modelApi: "responses",
+  capabilities: {
+    tools: true,
+    streaming: "message",
+    toolEvents: true,
+    history: "prompt",
+    personalities: []
+  },
+  argv,
+  env: () => ({}),
+  limits: {},
+  inputs: (task) => [promptInput(task)],
+  reader: jsonLines({ initial, line, end })
+}

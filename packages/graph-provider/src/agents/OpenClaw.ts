@@ -1,0 +1,344 @@
+/**
+ * OpenClaw, one turn of it, without its gateway: one prompt, its tools, one envelope at the end.
+ *
+ * What else OpenClaw is (a router of models, a schedule, a sandbox, a dashboard) is the host's business here, and off.
+ * Its configuration follows from the task alone, so that no run can be told from another by what it found in its home.
+ *
+ * The envelope is JSON over many lines, and logs may stand around it. OpenClaw ends with 0 as well where its time was
+ * over in the middle of a tool: then the envelope says so, and there is no answer.
+ */
+import { Option, Result, Schema } from "effect"
+import { type Agent, AgentId, type AgentTask, promptInput, promptPath } from "../Agent.ts"
+import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "../AgentOutput.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/**
+ * A character that a task can ask for.
+ *
+ * @category models
+ */
+export interface OpenClawPersonality {
+  /** What it calls itself. */
+  readonly name?: string
+  /** What it is told before anything else is said. */
+  readonly instructions?: string
+  /** Of {@link tools}, those that it has not. */
+  readonly toolsDenied?: ReadonlyArray<string>
+}
+
+/** The one that a task gets which asks for none. @category constants */
+export const defaultPersonality = "main"
+
+/** What a run may use: files and commands of its own sandbox. @category constants */
+export const tools: ReadonlyArray<string> = ["read", "write", "edit", "apply_patch", "ls", "exec", "process"]
+
+const changing = ["write", "edit", "apply_patch"]
+
+/** @category constants */
+export const personalities: Readonly<Record<string, OpenClawPersonality>> = {
+  [defaultPersonality]: {},
+  coder: {
+    name: "Coder",
+    instructions:
+      "You write code. Make the smallest change that does what is asked, in the style of what is there; run what tests " +
+      "there are; commit what you have changed when you were asked to."
+  },
+  researcher: {
+    name: "Researcher",
+    instructions:
+      "You find things out. Read before you answer, say where in the files each claim comes from, and say what you do " +
+      "not know. You change no file.",
+    toolsDenied: changing
+  },
+  reviewer: {
+    name: "Reviewer",
+    instructions:
+      "You review code. Look for what is wrong, not for what is different; name file and line, say what would happen, " +
+      "and say it when there is nothing. You change no file.",
+    toolsDenied: changing
+  }
+}
+
+const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+const Usage = Schema.Struct({
+  input: Tokens,
+  output: Tokens,
+  cacheRead: Schema.optionalKey(Tokens),
+  cacheWrite: Schema.optionalKey(Tokens)
+})
+
+const Answered = Schema.Struct({
+  payloads: Schema.Array(
+    Schema.Struct({
+      text: Schema.optionalKey(Schema.NullOr(Schema.String)),
+      isError: Schema.optionalKey(Schema.NullOr(Schema.Boolean))
+    })
+  ),
+  meta: Schema.Struct({
+    aborted: Schema.optionalKey(Schema.NullOr(Schema.Boolean)),
+    stopReason: Schema.optionalKey(Schema.NullOr(Schema.String)),
+    error: Schema.optionalKey(
+      Schema.NullOr(
+        Schema.Struct({ kind: Schema.optionalKey(Schema.String), message: Schema.optionalKey(Schema.String) })
+      )
+    ),
+    agentMeta: Schema.optionalKey(
+      Schema.Struct({
+        sessionId: Schema.optionalKey(Schema.String),
+        usage: Schema.optionalKey(Schema.Unknown)
+      })
+    )
+  })
+})
+
+const Refused = Schema.Struct({
+  ok: Schema.Literal(false),
+  error: Schema.Struct({ type: Schema.NonEmptyString, message: Schema.String })
+})
+
+const decode = {
+  envelope: Schema.decodeUnknownOption(Schema.Union([Refused, Answered])),
+  usage: Schema.decodeUnknownOption(Usage)
+}
+
+type Envelope = typeof Refused.Type | typeof Answered.Type
+
+// -----------------------------------------------------------------------------
+// reading
+// -----------------------------------------------------------------------------
+
+const object = (text: string): unknown => {
+  try {
+    return JSON.parse(text) as unknown
+  } catch {
+    return undefined
+  }
+}
+
+/**
+ * Objects that start at the beginning of a line and end at the end of one. As OpenClaw prints them, one over several
+ * lines starts and ends with a line that is nothing but a brace; inside a string there are no line breaks.
+ */
+const objects = (output: string): ReadonlyArray<unknown> => {
+  const found: Array<unknown> = []
+  let block: Array<string> | undefined
+  for (const raw of output.split("\n")) {
+    const line = raw.trimEnd()
+    if (line === "{") block = [line]
+    else if (block !== undefined) {
+      block.push(line)
+      if (line !== "}") continue
+      found.push(object(block.join("\n")))
+      block = undefined
+    } else if (line.startsWith("{")) found.push(object(line))
+  }
+  return found
+}
+
+/** How a turn ends that is not over, or not whole. */
+const notAnEnd: ReadonlySet<string> = new Set(["aborted", "error", "length", "toolUse"])
+
+const answerOf = ({ meta, payloads }: typeof Answered.Type): Result.Result<AgentAnswer, AgentFailed> => {
+  const texts = (failed: boolean) =>
+    payloads.flatMap(({ isError, text }) => (text && (isError === true) === failed ? [text] : [])).join("\n")
+  const said = texts(false)
+  const fail = (code: string, detail: string) =>
+    Result.fail(new AgentFailed({ code, detail, textSoFar: said }))
+  const { aborted, agentMeta, error, stopReason } = meta
+  if (error !== undefined && error !== null) {
+    return fail(error.kind || "error", error.message || "it did not say why")
+  }
+  const failed = payloads.some(({ isError }) => isError === true)
+  if (aborted === true || failed || (typeof stopReason === "string" && notAnEnd.has(stopReason))) {
+    const code =
+      aborted === true ? "aborted" : failed && stopReason === "stop" ? "error" : stopReason || "error"
+    return fail(code, texts(true) || "its turn ended before it was done")
+  }
+  if (said === "") return Result.fail(unreadable("its envelope has no text"))
+  const usage = Option.getOrUndefined(decode.usage(agentMeta?.usage))
+  return Result.succeed({
+    text: said,
+    ...(agentMeta?.sessionId === undefined ? {} : { sessionId: agentMeta.sessionId }),
+    ...(usage === undefined || usage.input + usage.output === 0
+      ? {}
+      : {
+          usage: {
+            inputTokens: usage.input + (usage.cacheRead ?? 0) + (usage.cacheWrite ?? 0),
+            outputTokens: usage.output
+          }
+        })
+  })
+}
+
+const parse = (output: string): Result.Result<AgentAnswer, AgentFailed> => {
+  if (output.trim() === "") return Result.fail(unreadable("it wrote nothing"))
+  const envelopes = objects(output).flatMap((value): ReadonlyArray<Envelope> => {
+    const decoded = decode.envelope(value)
+    return Option.isSome(decoded) ? [decoded.value] : []
+  })
+  const refused = envelopes.find((envelope) => "ok" in envelope)
+  if (refused !== undefined && "ok" in refused) {
+    const { message, type } = refused.error
+    return Result.fail(new AgentFailed({ code: type, detail: message, textSoFar: "" }))
+  }
+  const [first, ...others] = envelopes
+  if (first === undefined || "ok" in first) {
+    return Result.fail(unreadable(`what it wrote holds no envelope: ${excerpt(output)}`))
+  }
+  return others.length === 0
+    ? answerOf(first)
+    : Result.fail(unreadable(`it wrote ${envelopes.length} envelopes, where there is one`))
+}
+
+// -----------------------------------------------------------------------------
+// time
+// -----------------------------------------------------------------------------
+
+const graceSecondsMin = 10
+const graceSecondsMax = 60
+
+/**
+ * What OpenClaw is told to be done within: a tenth less than the run has, and between 10 and 60 seconds less, so that
+ * it starts, and says its last words, before it is ended from outside. At least one second.
+ *
+ * @category converting
+ */
+export const timeoutSeconds = (runtimeSecondsMax: number): number => {
+  const grace = Math.ceil(runtimeSecondsMax / 10)
+  return Math.max(1, runtimeSecondsMax - Math.min(graceSecondsMax, Math.max(graceSecondsMin, grace)))
+}
+
+// -----------------------------------------------------------------------------
+// configuration
+// -----------------------------------------------------------------------------
+
+/** OpenClaw's name for the one place where models are. */
+const provider = "cogni"
+
+const entry =
+  (workspace: string) =>
+  ({ name, toolsDenied = [] }: OpenClawPersonality) => ({
+    workspace,
+    ...(name === undefined ? {} : { identity: { name } }),
+    ...(toolsDenied.length === 0 ? {} : { tools: { deny: toolsDenied } })
+  })
+
+const configuration = (
+  known: Readonly<Record<string, OpenClawPersonality>>,
+  { model, runtimeSecondsMax, workingDirectory }: AgentTask
+) => {
+  const seconds = timeoutSeconds(runtimeSecondsMax)
+  const ofPersonality = entry(workingDirectory)
+  return {
+    models: {
+      // None but this one: what OpenClaw knows of models elsewhere is gone.
+      mode: "replace",
+      providers: {
+        [provider]: {
+          baseUrl: "http://localhost:8080/v1",
+          api: "openai-completions",
+          apiKey: "none",
+          models: [{ id: model, name: model }]
+        }
+      }
+    },
+    agents: {
+      ownership: "explicit",
+      defaults: {
+        model: { primary: `${provider}/${model}`, fallbacks: [] },
+        // Its own files about itself would be in the workspace, and in a commit.
+        skipBootstrap: true,
+        skills: [],
+        sandbox: { mode: "off" },
+        timeoutSeconds: seconds,
+        subagents: { runTimeoutSeconds: timeoutSeconds(seconds) }
+      },
+      entries: Object.fromEntries(Object.entries(known).map(([id, one]) => [id, ofPersonality(one)]))
+    },
+    tools: {
+      allow: tools,
+      elevated: { enabled: false },
+      // What it may run is anything: the sandbox is around it, and nobody is there to be asked.
+      exec: { security: "full", ask: "off" },
+      toolSearch: false
+    },
+    cron: { enabled: false },
+    gateway: { controlUi: { enabled: false } },
+    memory: { search: { enabled: false } },
+    plugins: { enabled: false },
+    update: { checkOnStart: false }
+  }
+}
+
+// -----------------------------------------------------------------------------
+// agent
+// -----------------------------------------------------------------------------
+
+const personalityOf = (
+  known: Readonly<Record<string, OpenClawPersonality>>,
+  { personality = defaultPersonality }: Pick<AgentTask, "personality">
+): OpenClawPersonality => known[personality] ?? {}
+
+/** What a personality is told comes before the conversation. */
+const withInstructions = ({ instructions }: OpenClawPersonality, task: AgentTask): AgentTask["messages"] =>
+  instructions === undefined ? task.messages : [{ role: "system", content: instructions }, ...task.messages]
+
+/**
+ * With personalities of one's own, and `main`, whatever they are. One that is not among them is refused before anything
+ * is made.
+ *
+ * @category constructors
+ */
+export const make = (known: Readonly<Record<string, OpenClawPersonality>>): Agent => {
+  const all = { [defaultPersonality]: {}, ...known }
+  return {
+    id: AgentId.make("openclaw"),
+    name: "OpenClaw",
+    description:
+      "A coding agent with several characters: reads and changes files, runs commands, answers at the end.",
+    image: "openclaw",
+    modelApi: "chat-completions",
+    capabilities: {
+      tools: true,
+      streaming: "final",
+      toolEvents: false,
+      history: "prompt",
+      personalities: Object.keys(all)
+    },
+    argv: ({ personality = defaultPersonality, runId, runtimeSecondsMax }) => [
+      "openclaw",
+      "agent",
+      // Without its gateway, which would be another router and another dashboard.
+      "--local",
+      "--agent",
+      personality,
+      "--session-id",
+      runId,
+      "--message-file",
+      promptPath,
+      "--json",
+      "--timeout",
+      String(timeoutSeconds(runtimeSecondsMax))
+    ],
+    env: () => ({
+      OPENCLAW_CONFIG_PATH: "/cogni/openclaw.json",
+      OPENCLAW_STATE_DIR: "/home/agent/.openclaw",
+      OPENCLAW_LOAD_SHELL_ENV: "0",
+      OPENCLAW_NO_AUTO_UPDATE: "1"
+    }),
+    // One tool call takes it beyond 1 GiB.
+    limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
+    inputs: (task) => [
+      { name: "openclaw.json", content: JSON.stringify(configuration(all, task), undefined, 2) },
+      promptInput({ messages: withInstructions(personalityOf(all, task), task) })
+    ],
+    reader: whole(parse)
+  }
+}
+
+/** With {@link personalities}. @category constants */
+export const openClaw: Agent = make(personalities)

@@ -1,0 +1,259 @@
+/**
+ * opencode, without a terminal: one prompt, its tools, messages as they are done.
+ *
+ * It prints a JSON object a line. A message comes when it is whole, a tool call when it has its result, so that both of
+ * its events come at once. The answer is the text of the last message; that it is the last is said by `step_finish`,
+ * whose reason is otherwise that tools were called. Lines of another session are a subagent's, whose result is that of
+ * the tool that started it.
+ */
+import { Option, Result, Schema } from "effect"
+import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "../Agent.ts"
+import { type AgentAnswer, type AgentEvent, AgentFailed, jsonLines, unreadable } from "../AgentOutput.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+const Text = Schema.Struct({
+  type: Schema.Literal("text"),
+  sessionID: Schema.String,
+  part: Schema.Struct({ messageID: Schema.String, text: Schema.String })
+})
+
+const ToolUse = Schema.Struct({
+  type: Schema.Literal("tool_use"),
+  sessionID: Schema.String,
+  part: Schema.Struct({
+    tool: Schema.String,
+    callID: Schema.String,
+    state: Schema.Struct({
+      status: Schema.Literals(["completed", "error"]),
+      input: Schema.optionalKey(Schema.Unknown),
+      output: Schema.optionalKey(Schema.Unknown),
+      error: Schema.optionalKey(Schema.Unknown)
+    })
+  })
+})
+
+const StepFinish = Schema.Struct({
+  type: Schema.Literal("step_finish"),
+  sessionID: Schema.String,
+  part: Schema.Struct({
+    messageID: Schema.String,
+    reason: Schema.String,
+    tokens: Schema.optionalKey(Schema.Unknown)
+  })
+})
+
+const Failed = Schema.Struct({
+  type: Schema.Literal("error"),
+  error: Schema.Struct({
+    name: Schema.NonEmptyString,
+    data: Schema.optionalKey(Schema.Struct({ message: Schema.optionalKey(Schema.String) }))
+  })
+})
+
+/** Of one step. What a cache was read for or written with, and what was thought, is counted beside the rest. */
+const StepTokens = Schema.Struct({
+  input: Tokens,
+  output: Tokens,
+  reasoning: Schema.optionalKey(Tokens),
+  cache: Schema.optionalKey(
+    Schema.Struct({ read: Schema.optionalKey(Tokens), write: Schema.optionalKey(Tokens) })
+  )
+})
+
+const decode = {
+  line: Schema.decodeUnknownOption(Schema.Union([Text, ToolUse, StepFinish, Failed])),
+  isError: Schema.is(Schema.Struct({ type: Schema.Literal("error") })),
+  tokens: Schema.decodeUnknownOption(StepTokens)
+}
+
+// -----------------------------------------------------------------------------
+// reading
+// -----------------------------------------------------------------------------
+
+interface State {
+  readonly sessionId: string | undefined
+  /** Whose text it is: of the last message that said something. */
+  readonly messageId: string | undefined
+  readonly said: string
+  /** Of the last step that ended. */
+  readonly last: { readonly messageId: string; readonly reason: string } | undefined
+  readonly inputTokens: number
+  readonly outputTokens: number
+  readonly failed: { readonly code: string; readonly detail: string } | undefined
+}
+
+type Step = readonly [ReadonlyArray<AgentEvent>, State]
+
+const initial: State = {
+  sessionId: undefined,
+  messageId: undefined,
+  said: "",
+  last: undefined,
+  inputTokens: 0,
+  outputTokens: 0,
+  failed: undefined
+}
+
+const ofText = (state: State, { part: { messageID: messageId, text } }: typeof Text.Type): Step => [
+  text === "" ? [] : [{ type: "text_delta", delta: text }],
+  { ...state, messageId, said: messageId === state.messageId ? state.said + text : text }
+]
+
+const ofToolUse = (
+  state: State,
+  { part: { callID: toolCallId, state: call, tool } }: typeof ToolUse.Type
+): Step => {
+  const isError = call.status === "error"
+  return [
+    [
+      { type: "tool_call_start", toolCallId, toolName: tool, args: call.input ?? {} },
+      {
+        type: "tool_call_result",
+        toolCallId,
+        result: (isError ? call.error : call.output) ?? "",
+        ...(isError ? { isError } : {})
+      }
+    ],
+    state
+  ]
+}
+
+const ofStep = (
+  state: State,
+  { part: { messageID: messageId, reason, tokens } }: typeof StepFinish.Type
+): Step => {
+  const counted = Option.getOrUndefined(decode.tokens(tokens))
+  const cache = (counted?.cache?.read ?? 0) + (counted?.cache?.write ?? 0)
+  return [
+    [],
+    {
+      ...state,
+      last: { messageId, reason },
+      inputTokens: state.inputTokens + (counted?.input ?? 0) + cache,
+      outputTokens: state.outputTokens + (counted?.output ?? 0) + (counted?.reasoning ?? 0)
+    }
+  ]
+}
+
+const line = (state: State, value: unknown): Step => {
+  const decoded = decode.line(value)
+  if (Option.isNone(decoded)) {
+    const failed = { code: "error", detail: "it did not say why" }
+    return [[], decode.isError(value) ? { ...state, failed: state.failed ?? failed } : state]
+  }
+  const read = decoded.value
+  if (read.type === "error") {
+    const { data, name: code } = read.error
+    const failed = { code, detail: data?.message || "it did not say why" }
+    return [[], { ...state, failed: state.failed ?? failed }]
+  }
+  const sessionId = state.sessionId ?? read.sessionID
+  if (read.sessionID !== sessionId) return [[], state]
+  const known = { ...state, sessionId }
+  switch (read.type) {
+    case "text":
+      return ofText(known, read)
+    case "tool_use":
+      return ofToolUse(known, read)
+    case "step_finish":
+      return ofStep(known, read)
+  }
+}
+
+const end = (state: State): Result.Result<AgentAnswer, AgentFailed> => {
+  const { failed, inputTokens, last, messageId, outputTokens, said, sessionId } = state
+  if (failed !== undefined) return Result.fail(new AgentFailed({ ...failed, textSoFar: said }))
+  if (last === undefined || last.reason === "tool-calls") {
+    return Result.fail(unreadable("it ended before its last message was done", said))
+  }
+  if (last.reason !== "stop") {
+    const detail = "its last message is not whole"
+    return Result.fail(new AgentFailed({ code: last.reason || "error", detail, textSoFar: said }))
+  }
+  if (messageId !== last.messageId || said === "") {
+    return Result.fail(unreadable("its last message has no text", said))
+  }
+  return Result.succeed({
+    text: said,
+    ...(sessionId === undefined ? {} : { sessionId }),
+    ...(inputTokens + outputTokens === 0 ? {} : { usage: { inputTokens, outputTokens } })
+  })
+}
+
+// -----------------------------------------------------------------------------
+// agent
+// -----------------------------------------------------------------------------
+
+/** opencode's name for the one place where models are. */
+const provider = "cogni"
+
+const configuration = ({ model }: AgentTask) => ({
+  enabled_providers: [provider],
+  model: `${provider}/${model}`,
+  // For titles and summaries; any other model would be refused.
+  small_model: `${provider}/${model}`,
+  provider: {
+    [provider]: {
+      npm: "@ai-sdk/openai-compatible",
+      name: provider,
+      options: { baseURL: "http://localhost:8080/v1", apiKey: "none" },
+      models: { [model]: { name: model } }
+    }
+  },
+  // The sandbox is what holds it, and nobody is there to be asked. What needs a network is not offered.
+  permission: { "*": "allow", codesearch: "deny", question: "deny", webfetch: "deny", websearch: "deny" },
+  autoupdate: false,
+  formatter: false,
+  lsp: false,
+  share: "disabled",
+  // Copies of the workspace, in memory.
+  snapshot: false
+})
+
+/** @category constants */
+export const openCode: Agent = {
+  id: AgentId.make("opencode"),
+  name: "opencode",
+  description:
+    "An open coding agent: reads and changes files, runs commands, and answers message by message.",
+  image: "opencode",
+  modelApi: "chat-completions",
+  capabilities: {
+    tools: true,
+    streaming: "message",
+    toolEvents: true,
+    history: "prompt",
+    personalities: []
+  },
+  argv: ({ model, runId }) =>
+    withPrompt([
+      "opencode",
+      "run",
+      "--format",
+      "json",
+      "--model",
+      `${provider}/${model}`,
+      // Without one it asks its model for one.
+      "--title",
+      runId
+    ]),
+  env: () => ({
+    OPENCODE_CONFIG: "/cogni/opencode.json",
+    OPENCODE_DISABLE_AUTOUPDATE: "1",
+    OPENCODE_DISABLE_DEFAULT_PLUGINS: "1",
+    OPENCODE_DISABLE_LSP_DOWNLOAD: "1",
+    OPENCODE_DISABLE_MODELS_FETCH: "1",
+    OPENCODE_DISABLE_SHARE: "1"
+  }),
+  limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
+  inputs: (task) => [
+    { name: "opencode.json", content: JSON.stringify(configuration(task), undefined, 2) },
+    promptInput(task)
+  ],
+  reader: jsonLines({ initial, line, end })
+}

@@ -1,0 +1,58 @@
+/**
+ * Whether a run of an agent may start, and as what. Asked before anything is made.
+ */
+import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import { Clock, Effect } from "effect"
+import { AgentRegistry } from "../AgentRegistry.ts"
+import * as AgentSpec from "../AgentSpec.ts"
+import * as ExecutionGrant from "../ExecutionGrant.ts"
+import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import { GrantStore } from "../GrantStore.ts"
+import { Repositories } from "../Repositories.ts"
+import * as GraphRefusal from "./GraphRefusal.ts"
+import * as GraphSpec from "./GraphSpec.ts"
+
+export interface AdmissionOptions extends GraphSpec.SettledOptions {
+  readonly enabled: boolean
+}
+
+/** Refuses in this order: switched off, no grant that opens it, no such agent, not what the agent can do, no spec. */
+export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
+  const agents = yield* AgentRegistry
+  const grants = yield* GrantStore
+  const repositories = yield* Repositories
+
+  const granted = Effect.fnUntraced(function* (
+    { caller, graphId }: GraphRunRequest,
+    { grantId }: RunContext
+  ) {
+    const grant = yield* Effect.mapError(grants.find(grantId), GraphRefusal.ofStore)
+    if (grant === undefined) {
+      return yield* GraphRefusal.ofGrant(new ExecutionGrant.GrantNotFound({ grantId }))
+    }
+    const now = new Date(yield* Clock.currentTimeMillis)
+    yield* Effect.fromResult(ExecutionGrant.check(grant, graphId, now)).pipe(
+      Effect.andThen(Effect.fromResult(ExecutionGrant.checkAccount(grant, caller.billingAccountId))),
+      Effect.mapError(GraphRefusal.ofGrant)
+    )
+    return grant
+  })
+
+  return Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
+    if (!options.enabled) return yield* GraphRefusal.disabled
+    const grant = yield* granted(request, context)
+    const agent = yield* Effect.mapError(agents.get(agentIdOf(request)), GraphRefusal.ofAgent)
+    const needs = { personality: request.personality, needsTools: request.repository !== undefined }
+    yield* Effect.mapError(Effect.fromResult(AgentSpec.check(agent, needs)), GraphRefusal.ofCapability)
+    if (request.repository !== undefined) {
+      yield* Effect.mapError(repositories.check(request.repository), GraphRefusal.ofRepository)
+    }
+    const spec = GraphSpec.make(agent, grant, request, context, options)
+    yield* Effect.mapError(SandboxSpec.decode(spec), GraphRefusal.ofSpec)
+    return { agent, spec }
+  })
+})
+
+/** The part of a graph's id that names the agent. */
+export const agentIdOf = ({ graphId }: Pick<GraphRunRequest, "graphId">): string =>
+  graphId.slice(ExecutionGrant.sandboxNamespace.length + 1)

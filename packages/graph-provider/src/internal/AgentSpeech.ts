@@ -1,0 +1,63 @@
+/**
+ * What one agent says during one run: bytes in, events out, and an answer at the end.
+ */
+import { createHash } from "node:crypto"
+import type { Result } from "effect"
+import type { AgentAnswer, AgentEvent, AgentFailed, AgentReader } from "../AgentOutput.ts"
+import type { AiEvent } from "../AiEvent.ts"
+
+export interface AgentSpeech {
+  /** A character may be cut between two pieces; a byte sequence that is none becomes U+FFFD. */
+  readonly hear: (bytes: Uint8Array) => ReadonlyArray<AgentEvent>
+  readonly end: () => Result.Result<AgentAnswer, AgentFailed>
+  /** Whether any of the answer was said before its end. */
+  readonly hasSpoken: () => boolean
+  /** The beginning of what it said of an answer, for a run that does not end with one. */
+  readonly textSoFar: () => string
+}
+
+/** How much of what was said is held for a run that fails. */
+const textCharsMax = 1024 * 1024
+
+export const make = (initial: AgentReader): AgentSpeech => {
+  const decoder = new TextDecoder("utf-8")
+  let reader = initial
+  let said = ""
+  const speak = (event: AgentEvent) => {
+    if (event.type === "text_delta" && said.length < textCharsMax) said += event.delta
+  }
+  return {
+    hear: (bytes) => {
+      const text = decoder.decode(bytes, { stream: true })
+      if (text === "") return []
+      const [events, next] = reader.feed(text)
+      reader = next
+      events.forEach(speak)
+      return events
+    },
+    end: () => {
+      const rest = decoder.decode()
+      return (rest === "" ? reader : reader.feed(rest)[1]).end()
+    },
+    hasSpoken: () => said !== "",
+    textSoFar: () => said
+  }
+}
+
+/** What was told of a run, for its record: how many events, and SHA-256 over them as JSON lines. */
+export interface EventsDigest {
+  readonly add: (events: ReadonlyArray<AiEvent>) => void
+  readonly value: () => { readonly count: number; readonly sha256: string }
+}
+
+export const makeDigest = (): EventsDigest => {
+  const hash = createHash("sha256")
+  let count = 0
+  return {
+    add: (events) => {
+      for (const event of events) hash.update(`${JSON.stringify(event)}\n`)
+      count += events.length
+    },
+    value: () => ({ count, sha256: hash.copy().digest("hex") })
+  }
+}

@@ -1,0 +1,163 @@
+/**
+ * How a graph's run went, as its last events and its final say it. Pure.
+ */
+import type { LlmTraffic, RunResult } from "@cogni/sandbox-core/RunResult"
+import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { Result, Schema } from "effect"
+import type { AgentAnswer } from "../AgentOutput.ts"
+import type { Problem } from "../AgentSpec.ts"
+import type { AiErrorCode, AiEvent } from "../AiEvent.ts"
+import type { Ending } from "../EventGrammar.ts"
+import type { GraphFinal, GraphRefused, GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import type { RepositoryDelivery, RepositoryUnavailable } from "../Repositories.ts"
+import { executorType, fromTraffic, ofNothing } from "../UsageFact.ts"
+import type { LifeEnd, Stop } from "./GraphLife.ts"
+
+/** What became of a run. */
+export type Outcome =
+  | { readonly _tag: "Refused"; readonly refused: GraphRefused }
+  | {
+      readonly _tag: "Ended"
+      readonly result: RunResult
+      readonly judged: Result.Result<AgentAnswer, Problem>
+      readonly delivery: RepositoryDelivery | undefined
+    }
+  | { readonly _tag: "Failed"; readonly error: SandboxError; readonly textSoFar: string }
+  | { readonly _tag: "NoRepository"; readonly error: RepositoryUnavailable }
+  | { readonly _tag: "Stopped"; readonly why: Stop; readonly textSoFar: string }
+  | { readonly _tag: "Broken"; readonly message: string }
+
+/** The coarse code of what ends a run; whatever is not here is `internal`. */
+const errorCodes: Partial<Record<Reason["_tag"], AiErrorCode>> = {
+  TimedOut: "timeout",
+  BudgetExceeded: "insufficient_credits",
+  ExfiltrationSuspected: "policy_denied",
+  InvalidSpec: "invalid_request",
+  RunIdInUse: "invalid_request"
+}
+
+const stops: Record<Stop, string> = {
+  cancelled: "the run was cancelled",
+  reader_left: "nobody read its events any more, so the run was ended",
+  reader_stalled: "its events were not read for too long, so the run was ended"
+}
+
+type Failure = NonNullable<Ending["failure"]>
+
+const failureOf = (outcome: Outcome): Failure | undefined => {
+  switch (outcome._tag) {
+    case "Refused":
+      return {
+        error: outcome.refused.error,
+        reason: outcome.refused.reason,
+        message: outcome.refused.message
+      }
+    case "Failed": {
+      const { message, reason } = outcome.error
+      return { error: errorCodes[reason._tag] ?? "internal", reason: reason._tag, message }
+    }
+    case "NoRepository":
+      return { error: "internal", reason: outcome.error.reason, message: outcome.error.message }
+    case "Stopped":
+      return { error: "aborted", reason: "Aborted", message: stops[outcome.why] }
+    case "Broken":
+      return { error: "internal", reason: "Defect", message: outcome.message }
+    case "Ended": {
+      const { delivery, judged } = outcome
+      if (judged._tag === "Failure") {
+        return { error: "internal", reason: "AgentFailed", message: judged.failure.message }
+      }
+      const problem = delivery?.problem
+      return problem === undefined
+        ? undefined
+        : { ...problem, error: problem.reason === "PolicyRefused" ? "policy_denied" : "internal" }
+    }
+  }
+}
+
+/** What is added to an answer, so that whoever reads it knows where the commits are. */
+export const deliveryText = (delivery: RepositoryDelivery | undefined): string => {
+  if (delivery === undefined || (delivery.status !== "pushed" && delivery.status !== "unchanged")) return ""
+  const { branch, pullRequestUrl } = delivery
+  return `\n\nBranch: ${branch}${pullRequestUrl === undefined ? "" : `\nPull request: ${pullRequestUrl}`}`
+}
+
+const contentOf = (outcome: Outcome): string | undefined => {
+  const text =
+    outcome._tag === "Ended"
+      ? outcome.judged._tag === "Success"
+        ? `${outcome.judged.success.text}${deliveryText(outcome.delivery)}`
+        : outcome.judged.failure.textSoFar
+      : outcome._tag === "Failed" || outcome._tag === "Stopped"
+        ? outcome.textSoFar
+        : undefined
+  return text === "" && failureOf(outcome) !== undefined ? undefined : text
+}
+
+/** What of the answer its reader has not been told piece by piece. */
+export const unspoken = (outcome: Outcome, hasSpoken: boolean): ReadonlyArray<AiEvent> => {
+  if (outcome._tag !== "Ended" || outcome.judged._tag === "Failure") return []
+  const delta = `${hasSpoken ? "" : outcome.judged.success.text}${deliveryText(outcome.delivery)}`
+  return delta === "" ? [] : [{ type: "text_delta", delta }]
+}
+
+/** Whether the run is on record under its id. An id that was taken is somebody else's. */
+export const isOnRecord = (outcome: Outcome): boolean =>
+  outcome._tag !== "Refused" &&
+  outcome._tag !== "NoRepository" &&
+  !(outcome._tag === "Failed" && errorCodes[outcome.error.reason._tag] === "invalid_request")
+
+/** What the proxy of the run saw, where its end says it. */
+export const trafficOf = (outcome: Outcome): LlmTraffic | undefined =>
+  outcome._tag === "Ended" ? outcome.result.llm : outcome._tag === "Failed" ? outcome.error.llm : undefined
+
+/** `traffic`: what the proxy of the run saw, as far as anybody knows. */
+export const make = (
+  request: GraphRunRequest,
+  context: RunContext,
+  outcome: Outcome,
+  traffic: LlmTraffic | undefined
+): LifeEnd => {
+  const { billingAccountId, requestId, virtualKeyId } = request.caller
+  const { attempt, runId } = context
+  const owner = { runId, attempt, graphId: request.graphId, billingAccountId, virtualKeyId }
+  const failure = failureOf(outcome)
+  const content = contentOf(outcome)
+  const usage = traffic?.usage
+  const delivery = outcome._tag === "Ended" ? outcome.delivery : undefined
+  const final: GraphFinal = {
+    ok: failure === undefined,
+    runId,
+    requestId,
+    ...(usage === undefined
+      ? {}
+      : { usage: { promptTokens: usage.inputTokens, completionTokens: usage.outputTokens } }),
+    ...(failure === undefined ? { finishReason: "stop" } : failure),
+    ...(content === undefined ? {} : { content }),
+    ...(delivery === undefined ? {} : { branch: delivery.branch }),
+    ...(delivery?.pullRequestUrl === undefined ? {} : { pullRequestUrl: delivery.pullRequestUrl })
+  }
+  const facts =
+    outcome._tag === "Refused" || outcome._tag === "NoRepository"
+      ? ([ofNothing(owner)] as const)
+      : fromTraffic(owner, traffic)
+  return { ending: { content, facts, failure }, final }
+}
+
+/** What the record of the run has of it, under `graph`. */
+export const annotation = (
+  request: GraphRunRequest,
+  context: RunContext,
+  { final }: LifeEnd,
+  events: { readonly count: number; readonly sha256: string }
+): Schema.Json => ({
+  graphId: request.graphId,
+  grantId: context.grantId,
+  requestId: final.requestId,
+  ingressRequestId: context.ingressRequestId,
+  attempt: context.attempt,
+  executorType,
+  ok: final.ok,
+  ...(final.error === undefined ? {} : { error: final.error, reason: final.reason ?? final.error }),
+  events
+})

@@ -1,0 +1,49 @@
+/**
+ * Every reason why a run may not start, as what its caller is told.
+ */
+import { type Schema, SchemaIssue } from "effect"
+import type { AgentNotFound } from "../AgentRegistry.ts"
+import type { CapabilityMissing } from "../AgentSpec.ts"
+import type { AiErrorCode } from "../AiEvent.ts"
+import type { GrantError } from "../ExecutionGrant.ts"
+import { GraphRefused } from "../GraphProvider.ts"
+import type { GrantStoreUnavailable } from "../GrantStore.ts"
+import type { RepositoryUnavailable } from "../Repositories.ts"
+
+const because =
+  (error: AiErrorCode) =>
+  ({ _tag: reason, message: detail }: { readonly _tag: string; readonly message: string }) =>
+    new GraphRefused({ error, reason, detail })
+
+/** Not a matter of who asks: nobody's runs start here. */
+export const disabled = new GraphRefused({
+  error: "policy_denied",
+  reason: "SandboxDisabled",
+  detail: "sandboxes are switched off here. Whoever runs this host can switch them on: SANDBOX_ENABLED=true"
+})
+
+export const ofGrant: (error: GrantError) => GraphRefused = because("authz_denied")
+
+export const ofStore: (error: GrantStoreUnavailable) => GraphRefused = because("internal")
+
+export const ofAgent: (error: AgentNotFound) => GraphRefused = because("not_found")
+
+export const ofCapability: (error: CapabilityMissing) => GraphRefused = because("invalid_request")
+
+export const ofRepository = ({ message, reason }: RepositoryUnavailable): GraphRefused =>
+  new GraphRefused({ error: "invalid_request", reason, detail: message })
+
+const format = SchemaIssue.makeFormatterStandardSchemaV1()
+
+export const ofSpec = ({ issue }: Schema.SchemaError): GraphRefused =>
+  new GraphRefused({
+    error: "invalid_request",
+    reason: "InvalidSpec",
+    detail: format(issue)
+      .issues.map(({ message, path }) =>
+        path === undefined || path.length === 0
+          ? message
+          : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
+      )
+      .join("; ")
+  })

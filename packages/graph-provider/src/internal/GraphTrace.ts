@@ -1,0 +1,38 @@
+/**
+ * What a run of a graph carries in traces and logs.
+ */
+import * as Telemetry from "@cogni/sandbox-core/Telemetry"
+import { Effect, Option } from "effect"
+import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import { agentIdOf } from "./Admission.ts"
+
+/** On every line of its log. */
+export const logged = <A, E, R>(
+  request: GraphRunRequest,
+  { runId }: RunContext,
+  effect: Effect.Effect<A, E, R>
+): Effect.Effect<A, E, R> =>
+  Effect.annotateLogs(effect, {
+    [Telemetry.attribute.runId]: runId,
+    [Telemetry.attribute.agentId]: agentIdOf(request)
+  })
+
+/** One span, whose trace is also on every line, for loggers that know nothing of spans. */
+export const around = <A, E, R>(
+  request: GraphRunRequest,
+  context: RunContext,
+  effect: Effect.Effect<A, E, R>
+) =>
+  Effect.flatMap(Effect.option(Effect.currentSpan), (span) =>
+    Option.isNone(span) ? effect : Effect.annotateLogs(effect, "trace_id", span.value.traceId)
+  ).pipe(
+    Effect.withSpan("SandboxGraphProvider.run", {
+      attributes: {
+        [Telemetry.attribute.runId]: context.runId,
+        [Telemetry.attribute.graphId]: request.graphId,
+        [Telemetry.attribute.agentId]: agentIdOf(request),
+        [Telemetry.attribute.model]: request.model
+      }
+    }),
+    (traced) => logged(request, context, traced)
+  )

@@ -1,0 +1,104 @@
+/**
+ * What every `GrantStore` must do: a token opens the one grant it was told with, and is kept nowhere.
+ */
+import { assert, it } from "@effect/vitest"
+import { Effect, type Layer, Redacted } from "effect"
+import { type GrantInput, GrantInput as GrantInputSchema, GrantStore } from "../GrantStore.ts"
+
+const input: GrantInput = {
+  userId: "user-1",
+  billingAccountId: "acct-1",
+  scopes: ["graph:execute:sandbox:agent", "graph:execute:*"],
+  allowSandbox: true,
+  expiresAt: new Date("2030-01-02T03:04:05.678Z")
+}
+
+/** @category suites */
+export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void =>
+  it.layer(layer, { excludeTestServices: true, timeout: "1 minute" })(`GrantStore (${name})`, (it) => {
+    it.effect("what was granted is found by its id and by its token, as it was granted", () =>
+      Effect.gen(function* () {
+        const store = yield* GrantStore
+        const { grant, token } = yield* store.issue(input)
+        assert.deepInclude(grant, { ...input, revokedAt: null })
+        assert.deepStrictEqual(yield* store.find(grant.id), grant)
+        assert.deepStrictEqual(yield* store.authenticate(token), grant)
+      })
+    )
+
+    it.effect("a token is not in what is printed, and shows its own grant only", () =>
+      Effect.gen(function* () {
+        const store = yield* GrantStore
+        const first = yield* store.issue(input)
+        const second = yield* store.issue(input)
+        assert.notStrictEqual(first.grant.id, second.grant.id)
+        assert.strictEqual((yield* store.authenticate(second.token))?.id, second.grant.id)
+        assert.strictEqual((yield* store.authenticate(first.token))?.id, first.grant.id)
+        assert.notInclude(JSON.stringify([first, String(first.token)]), "cgs_")
+      })
+    )
+
+    it.effect("what is no token shows no grant: an id, a hash, nothing, bytes of any kind", () =>
+      Effect.gen(function* () {
+        const store = yield* GrantStore
+        const { grant } = yield* store.issue(input)
+        for (const text of [grant.id, "", "cgs_", "cgs_\0\uD800", "' OR 1=1 --", "x".repeat(100_000)]) {
+          assert.isUndefined(yield* store.authenticate(Redacted.make(text)))
+          assert.isUndefined(text === grant.id ? undefined : yield* store.find(text))
+        }
+      })
+    )
+
+    it.effect("a grant that was revoked stays so from the first time on, and is found still", () =>
+      Effect.gen(function* () {
+        const store = yield* GrantStore
+        const { grant, token } = yield* store.issue(input)
+        const revoked = yield* store.revoke(grant.id)
+        assert.isNotNull(revoked?.revokedAt)
+        yield* Effect.sleep("3 millis")
+        assert.deepStrictEqual(yield* store.revoke(grant.id), revoked)
+        assert.deepStrictEqual(yield* store.find(grant.id), revoked)
+        assert.deepStrictEqual(yield* store.authenticate(token), revoked)
+        assert.isUndefined(yield* store.revoke("grant-00000000-0000-0000-0000-000000000000"))
+      })
+    )
+
+    it.effect("the list has every grant once, the newest first", () =>
+      Effect.gen(function* () {
+        const store = yield* GrantStore
+        const issued = [yield* store.issue(input), yield* store.issue(input), yield* store.issue(input)]
+        const ids = issued.map(({ grant }) => grant.id)
+        const listed = (yield* store.list).map(({ id }) => id).filter((id) => ids.includes(id))
+        assert.deepStrictEqual(listed, ids.toReversed())
+      })
+    )
+
+    it.effect("what is no grant is refused, without repeating it", () =>
+      Effect.gen(function* () {
+        const store = yield* GrantStore
+        for (const wrong of [
+          { ...input, expiresAt: new Date(Number.NaN) },
+          { ...input, userId: "" },
+          { ...input, scopes: ["everything-there-is"] }
+        ]) {
+          const error = yield* Effect.flip(store.issue(wrong))
+          assert.strictEqual(error._tag, "GrantRefused")
+          assert.notInclude(error.message, "everything-there-is")
+        }
+      })
+    )
+
+    it.effect.prop(
+      "any grant there can be survives",
+      { words: GrantInputSchema },
+      ({ words }) =>
+        Effect.gen(function* () {
+          const store = yield* GrantStore
+          const { grant, token } = yield* store.issue(words)
+          assert.deepInclude(grant, { ...words })
+          assert.deepStrictEqual(yield* store.find(grant.id), grant)
+          assert.deepStrictEqual(yield* store.authenticate(token), grant)
+        }),
+      { arbitrary: { runs: 60 } }
+    )
+  })

@@ -1,0 +1,1 @@
+export * as GrantStoreContract from "./GrantStoreContract.ts"

@@ -1,0 +1,94 @@
+/**
+ * Reading an agent's output as it comes: in any pieces, of any length, whatever it is.
+ */
+import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
+import { assert, describe, it } from "@effect/vitest"
+import { Result, Schema } from "effect"
+
+/** Says every `text` of its lines, and answers with the last. */
+const echo = AgentOutput.jsonLines<string | undefined>({
+  initial: undefined,
+  line: (last, value) => {
+    const { text } = value as { readonly text?: unknown }
+    return typeof text === "string" ? [[{ type: "text_delta", delta: text }], text] : [[], last]
+  },
+  end: (last) =>
+    last === undefined
+      ? Result.fail(AgentOutput.unreadable("nothing was said"))
+      : Result.succeed({ text: last })
+})
+
+const feed = (reader: AgentOutput.AgentReader, pieces: ReadonlyArray<string>) => {
+  let at = reader
+  const events = pieces.flatMap((piece) => {
+    const [found, next] = at.feed(piece)
+    at = next
+    return found
+  })
+  return { events, end: at.end() }
+}
+
+const cut = (text: string, cuts: ReadonlyArray<number>) => {
+  const at = [...new Set(cuts.map((value) => Math.abs(value) % (text.length + 1)))].toSorted((a, b) => a - b)
+  return [...at, text.length].map((end, index) => text.slice(index === 0 ? 0 : at[index - 1], end))
+}
+
+describe("AgentOutput", () => {
+  it("reads lines, passes over what is no object, and takes a last line without a break", () => {
+    const read = feed(echo, ['{"text":"a"}\nnoise\n[1]\n{"tex', 't":"b"}\n{broken\n{"text":"c"}'])
+    // The last line is read at the end, when nothing can be said any more but the answer.
+    assert.deepStrictEqual(
+      read.events.map((event) => event.type === "text_delta" && event.delta),
+      ["a", "b"]
+    )
+    assert.deepStrictEqual(read.end, Result.succeed({ text: "c" }))
+  })
+
+  it("a line that is too long is passed over, and said where there is no answer", () => {
+    const long = `{"text":"${"x".repeat(AgentOutput.lineCharsMax)}"}\n`
+    assert.deepStrictEqual(feed(echo, [long, '{"text":"a"}\n']).end, Result.succeed({ text: "a" }))
+    const { end } = feed(echo, [long.slice(0, 1000), long.slice(1000)])
+    assert.include(Result.isFailure(end) ? end.failure.detail : "", "1 of its lines were longer")
+  })
+
+  it("an output that is too long is not read as a whole", () => {
+    const whole = AgentOutput.whole((text) => Result.succeed({ text }))
+    assert.deepStrictEqual(feed(whole, ["a", "b"]).end, Result.succeed({ text: "ab" }))
+    const piece = "x".repeat(1024 * 1024)
+    const { end } = feed(
+      whole,
+      Array.from({ length: 17 }, () => piece)
+    )
+    assert.isTrue(Result.isFailure(end))
+  })
+
+  it("a line that is JSON and no object is never handed to who reads objects", () => {
+    const lines = ["null", "1", '"x"', "[1]", '[{"text":"a"}]', "true"].join("\r\n")
+    const handed: Array<unknown> = []
+    const reader = AgentOutput.jsonLines<undefined>({
+      initial: undefined,
+      line: (_, value) => {
+        handed.push(value)
+        return [[], undefined]
+      },
+      end: () => Result.succeed({ text: "" })
+    })
+    feed(reader, [`${lines}\r\n {"text":"b"}\r\n`])
+    assert.deepStrictEqual(handed, [{ text: "b" }])
+  })
+
+  it("a reader can be used again: what was fed to one run is not in the next", () => {
+    feed(echo, ['{"text":"a"}\n'])
+    assert.isTrue(Result.isFailure(feed(echo, [""]).end))
+  })
+
+  it.prop(
+    "however it is cut, the same is understood",
+    [Schema.Array(Schema.String), Schema.Array(Schema.Int)],
+    ([texts, cuts]) => {
+      const output = texts.map((text) => `${JSON.stringify({ text })}\n${text}\n`).join("")
+      assert.deepStrictEqual(feed(echo, cut(output, cuts)), feed(echo, [output]))
+    },
+    { arbitrary: { runs: 500, seed: "cuts-1" } }
+  )
+})

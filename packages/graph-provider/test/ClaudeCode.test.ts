@@ -1,0 +1,206 @@
+/**
+ * Claude Code: what it is started with, and how strictly what it says is read. Recorded from 2.1.330.
+ */
+import { promptPath } from "@cogni/sandbox-graph-provider/Agent"
+import { claudeCode } from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
+import { assert, describe, it } from "@effect/vitest"
+import { Schema } from "effect"
+import * as Recorded from "./Recorded.ts"
+
+const { reader } = claudeCode
+const read = (...lines: ReadonlyArray<unknown>) =>
+  Recorded.hear(
+    reader,
+    lines.map((line) => (typeof line === "string" ? line : `${JSON.stringify(line)}\n`))
+  )
+const play = (scene: string) => Recorded.hear(reader, [Recorded.recorded("claude-code", scene)])
+
+const result = (over: object = {}) => ({
+  type: "result",
+  subtype: "success",
+  is_error: false,
+  result: "Lima",
+  session_id: "s",
+  ...over
+})
+
+const task = {
+  messages: [{ role: "user" as const, content: "a secret prompt" }] as const,
+  model: "vendor/m",
+  runId: "run-1",
+  workingDirectory: "/workspace/repo",
+  runtimeSecondsMax: 60
+}
+
+describe("Claude Code", () => {
+  it("is started with options only; the prompt is a file, and every role has the run's model", () => {
+    const argv = claudeCode.argv(task)
+    assert.deepStrictEqual(argv.slice(0, 3), ["/usr/local/bin/cogni-stdin", promptPath, "claude"])
+    assert.notInclude(argv.join(" "), "secret")
+    assert.strictEqual(argv[argv.indexOf("--model") + 1], "vendor/m")
+    assert.deepStrictEqual(claudeCode.inputs(task), [{ name: "prompt.md", content: "a secret prompt" }])
+    const env = claudeCode.env(task)
+    for (const [name, value] of Object.entries(env))
+      if (name.includes("MODEL")) assert.strictEqual(value, "vendor/m")
+    assert.strictEqual(env["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"], "1")
+  })
+
+  it("a task: tools in their order, the answer in pieces, its own count of tokens", () => {
+    const heard = play("task")
+    assert.deepStrictEqual(Recorded.toolsOf(heard), [
+      "start Read",
+      "result Read",
+      "start Edit",
+      "result Edit",
+      "start Bash",
+      "result Bash"
+    ])
+    const { sessionId, text, usage } = Recorded.answerOf(heard)
+    assert.match(text, /^The nonce: [0-9a-f-]{36}$/u)
+    assert.strictEqual(Recorded.textOf(heard), text)
+    assert.deepStrictEqual(usage, { inputTokens: 4015, outputTokens: 415 })
+    assert.match(sessionId!, /^[0-9a-f-]{36}$/u)
+  })
+
+  it("what a subagent says is no part of the answer; its tools and its tokens are seen", () => {
+    const heard = play("subagent")
+    assert.strictEqual(Recorded.textOf(heard), "From above.")
+    assert.strictEqual(Recorded.answerOf(heard).text, "From above.")
+    assert.deepStrictEqual(Recorded.answerOf(heard).usage, { inputTokens: 4015, outputTokens: 415 })
+    assert.deepStrictEqual(Recorded.toolsOf(heard), [
+      "start Agent",
+      "start Bash",
+      "result Bash",
+      "result Agent"
+    ])
+  })
+
+  it("a turn that its background work opened has the last word, and the tokens of both are counted", () => {
+    const heard = play("background")
+    assert.strictEqual(Recorded.textOf(heard), "Started.Finished.")
+    const { text, usage } = Recorded.answerOf(heard)
+    assert.strictEqual(text, "Finished.")
+    assert.deepStrictEqual(usage, { inputTokens: 3007, outputTokens: 307 })
+  })
+
+  it("a tool that failed is told, and ends nothing", () => {
+    const heard = play("tool-error")
+    assert.deepStrictEqual(Recorded.toolsOf(heard), ["start Read", "error Read"])
+    assert.strictEqual(Recorded.answerOf(heard).text, "It is not there.")
+  })
+
+  it("an error is never an answer, though its result says success and holds a text", () => {
+    const refused = play("refused")
+    const { code, detail } = Recorded.failureOf(refused)
+    assert.deepStrictEqual([code, detail], ["invalid_request_error", "API Error: 400 nope"])
+    // What it says in its model's stead is no word of the answer either.
+    assert.strictEqual(Recorded.textOf(refused), "")
+    const retried = play("retries")
+    assert.strictEqual(Recorded.failureOf(retried).code, "rate_limit_error")
+    const statuses = retried.events.flatMap((event) => (event.type === "status" ? [event] : []))
+    assert.deepStrictEqual(statuses[0], {
+      type: "status",
+      phase: "model_retry",
+      label: "1 of 10: rate_limit"
+    })
+    assert.strictEqual(statuses.length, 10)
+  })
+
+  it.each([
+    [
+      "of too many turns",
+      { subtype: "error_max_turns", is_error: true, result: undefined },
+      "error_max_turns"
+    ],
+    ["that forgot to say so", { subtype: "error_during_execution" }, "error_during_execution"],
+    ["without a reason", { is_error: true, result: "" }, "error"],
+    ["of a model that refuses", { is_error: true, terminal_reason: "refusal" }, "refusal"],
+    [
+      "that tells several",
+      { subtype: "error_x", is_error: true, errors: ["a", 1, "b"], result: null },
+      "error_x"
+    ]
+  ])("an end %s is the agent's own failure", (_, over, code) => {
+    assert.strictEqual(Recorded.failureOf(read(result(over))).code, code)
+  })
+
+  it("an error of any turn stands", () => {
+    const failed = result({ is_error: true, api_error_type: "overloaded_error" })
+    assert.strictEqual(Recorded.failureOf(read(failed, result())).code, "overloaded_error")
+    assert.strictEqual(Recorded.failureOf(read(result(), failed)).code, "overloaded_error")
+  })
+
+  it.each([
+    ["nothing", []],
+    ["no result", [{ type: "system", subtype: "init", session_id: "s" }]],
+    ["a result without a text", [result({ result: null })]],
+    ["a result that is none", [result({ is_error: "no" })]],
+    ["half a result", [JSON.stringify(result()).slice(0, -3)]],
+    ["a result in a list", [`[${JSON.stringify(result())}]`]],
+    ["results of two sessions", [result(), result({ session_id: "t" })]],
+    ["a result of another session", [{ type: "system", subtype: "init", session_id: "t" }, result()]]
+  ])("%s is unreadable, not an answer", (_, lines) => {
+    assert.strictEqual(Recorded.failureOf(read(...lines)).code, "unreadable")
+  })
+
+  it("noise before, between and after is passed over; the last line needs no break", () => {
+    const line = JSON.stringify(result())
+    for (const output of [`warming up\n${line}\n`, `${line}\nbye\n`, `{"type":7}\n[1]\n"x"\n${line}`])
+      assert.strictEqual(Recorded.answerOf(read(output)).text, "Lima")
+  })
+
+  it("a message that did not come in pieces is told whole, and one that did not twice", () => {
+    const message = (id: string, text: string) => ({
+      type: "assistant",
+      parent_tool_use_id: null,
+      message: { id, content: [{ type: "text", text }] }
+    })
+    const begun = (id: string) => ({
+      type: "stream_event",
+      event: { type: "message_start", message: { id } }
+    })
+    const piece = (text: string) => ({
+      type: "stream_event",
+      event: { type: "content_block_delta", delta: { type: "text_delta", text } }
+    })
+    const heard = read(
+      begun("a"),
+      piece("He"),
+      piece("llo"),
+      message("a", "Hello"),
+      message("b", ", you."),
+      result()
+    )
+    assert.strictEqual(Recorded.textOf(heard), "Hello, you.")
+    assert.strictEqual(Recorded.failureOf(read(begun("a"), piece("He"))).textSoFar, "He")
+  })
+
+  it("a hundred thousand lines are read in a moment", () => {
+    const line = `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"x"}}}\n`
+    const heard = read(line.repeat(100_000), result())
+    assert.strictEqual(heard.events.length, 100_000)
+  })
+
+  it("no field that is another than expected makes it throw", () => {
+    let events = 0
+    for (const text of Recorded.recordings("claude-code"))
+      for (const mutant of Recorded.mutants(text))
+        events += Recorded.neverThrows(reader, [`${mutant}\n`]).events.length
+    assert.isAbove(events, 0)
+  })
+
+  it.prop("reads any text without throwing", [Schema.String, Schema.String], ([one, other]) => {
+    Recorded.neverThrows(reader, [one, other])
+    assert.strictEqual(Recorded.answerOf(read(result({ result: one }))).text, one)
+  })
+
+  it.prop("hears the same however it is cut", [Recorded.Places], ([places]) => {
+    for (const scene of ["task", "background"])
+      Recorded.sameHoweverCut(reader, Recorded.recorded("claude-code", scene), places)
+  })
+
+  it.prop("reads any of its lines in any order", [Recorded.Places], ([places]) => {
+    for (const text of Recorded.recordings("claude-code"))
+      Recorded.neverThrows(reader, [Recorded.shuffled(text, places)])
+  })
+})

@@ -1,0 +1,240 @@
+/**
+ * The end of a run, where something is wrong with whoever is told of it, or with its record.
+ */
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/GraphObserver"
+import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
+import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
+import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import * as RunStore from "@cogni/sandbox-core/RunStore"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import * as Workspace from "@cogni/sandbox-core/Workspace"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Fiber, Layer, Scope, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import { context, envelope, grantOf, request, run, told } from "./GraphWorld.ts"
+import { call, traffic } from "./Traffic.ts"
+
+const answering: MemoryContainerRuntime.Program = (io) => Effect.as(io.stdout(envelope("Lima")), 0)
+const hanging: MemoryContainerRuntime.Program = () => Effect.never
+
+const oneCall = traffic([call()], {
+  usage: {
+    calls: 1,
+    inputTokens: 11,
+    outputTokens: 5,
+    cacheReadTokens: 0,
+    cacheWriteTokens: 0,
+    costUsd: 0.25,
+    callsWithoutUsage: 0,
+    callsWithoutCost: 0
+  }
+})
+
+/** One call was made, which is known a second after it was asked for. */
+const proxy = Layer.effect(
+  LlmProxy.LlmProxy,
+  Effect.map(LlmProxy.makeMemory(), (memory) =>
+    LlmProxy.LlmProxy.of({
+      ...memory,
+      acquire: (asked) =>
+        Effect.map(memory.acquire(asked), (endpoint) => ({
+          ...endpoint,
+          finish: Effect.as(Effect.sleep("1 second"), oneCall)
+        }))
+    })
+  )
+)
+
+/** A store that is wrong in some way, to the provider only or to the runner as well. */
+const world = (
+  program: MemoryContainerRuntime.Program,
+  sick: (store: RunStore.RunStore["Service"]) => Partial<RunStore.RunStore["Service"]> = () => ({}),
+  sickRunner: typeof sick = () => ({})
+) => {
+  const store = (over: typeof sick) =>
+    Layer.effect(
+      RunStore.RunStore,
+      Effect.map(RunStore.RunStore, (whole) => RunStore.RunStore.of({ ...whole, ...over(whole) }))
+    )
+  return SandboxGraphProvider.layer({ enabled: true }).pipe(
+    Layer.provide([
+      AgentRegistry.layer([minimal]),
+      Layer.mock(GrantStore, { find: () => Effect.succeed(grantOf()) }),
+      Repositories.layerNoop,
+      store(sick),
+      SandboxRunner.layer.pipe(
+        Layer.provide([
+          proxy,
+          Workspace.layerMemory(),
+          MemoryContainerRuntime.layer({ program }),
+          store(sickRunner)
+        ])
+      )
+    ]),
+    Layer.provideMerge(RunStore.layerMemory)
+  )
+}
+
+const observing =
+  (ends: Array<ObservedEnd>, then: Effect.Effect<void> = Effect.void) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    Effect.provideService(effect, GraphObserver, (end) =>
+      Effect.andThen(
+        Effect.sync(() => void ends.push(end)),
+        then
+      )
+    )
+
+/** Its final after so much time; `undefined` where it has not settled. */
+const finalAfter = Effect.fnUntraced(function* (
+  live: Effect.Success<ReturnType<typeof run>>,
+  time: "5 minutes" | "31 seconds"
+) {
+  const waiting = yield* Effect.forkChild(live.final)
+  yield* TestClock.adjust(time)
+  const exit = waiting.pollUnsafe()
+  return exit !== undefined && Exit.isSuccess(exit) ? exit.value : undefined
+})
+
+describe("Conclusion", () => {
+  it.effect("an observer that breaks stands in nobody's way", () =>
+    Effect.gen(function* () {
+      const live = yield* Effect.provideService(run(request()), GraphObserver, () => Effect.die("broken"))
+      assert.containSubset(yield* finalAfter(live, "31 seconds"), { ok: true, content: "Lima" })
+    }).pipe(Effect.scoped, Effect.provide(world(answering)))
+  )
+
+  it.effect("a store that takes no annotation for long does not hold up the end", () =>
+    Effect.gen(function* () {
+      const live = yield* run(request())
+      yield* TestClock.adjust("1 second")
+      assert.containSubset(yield* finalAfter(live, "31 seconds"), { ok: true })
+    }).pipe(Effect.scoped, Effect.provide(world(answering, () => ({ annotate: () => Effect.never }))))
+  )
+
+  it.effect(
+    "a store that gives no record for long does not hold it up either: what was used is unknown",
+    () =>
+      Effect.gen(function* () {
+        const ends: Array<ObservedEnd> = []
+        const live = yield* observing(ends)(run(request()))
+        yield* TestClock.adjust("1 second")
+        yield* live.cancel
+        yield* TestClock.adjust("1 second")
+        assert.containSubset(yield* finalAfter(live, "31 seconds"), { ok: false, error: "aborted" })
+        assert.notProperty(ends[0]?.facts[0], "inputTokens")
+      }).pipe(Effect.scoped, Effect.provide(world(hanging, () => ({ get: () => Effect.never }))))
+  )
+
+  it.effect("what a run has used that was cancelled is read from its record", () =>
+    Effect.gen(function* () {
+      yield* TestClock.adjust("1 hour")
+      const ends: Array<ObservedEnd> = []
+      const live = yield* observing(ends)(run(request()))
+      yield* TestClock.adjust("4 seconds")
+      yield* live.cancel
+      const final = yield* finalAfter(live, "31 seconds")
+      assert.containSubset(final, { error: "aborted", usage: { promptTokens: 11, completionTokens: 5 } })
+      assert.deepStrictEqual(
+        ends.map(({ facts }) => facts.map(({ inputTokens, usageUnitId }) => [usageUnitId, inputTokens])),
+        [[["call-1", 11]]]
+      )
+      // Four seconds of the agent, and one for the last word of the proxy.
+      assert.strictEqual(ends[0]?.durationMs, 5000)
+    }).pipe(Effect.scoped, Effect.provide(world(hanging)))
+  )
+
+  it.effect("what a run has used that its time ended is in its end", () =>
+    Effect.gen(function* () {
+      const ends: Array<ObservedEnd> = []
+      const live = yield* observing(ends)(run(request({ runtimeSecondsMax: 10 })))
+      const final = yield* finalAfter(live, "5 minutes")
+      assert.containSubset(final, { error: "timeout", usage: { promptTokens: 11, completionTokens: 5 } })
+      assert.strictEqual(ends[0]?.facts[0]?.usageUnitId, "call-1")
+    }).pipe(Effect.scoped, Effect.provide(world(hanging, () => ({ get: () => Effect.never }))))
+  )
+
+  it.effect("a run that is ended before its id is its own touches no other run's record", () => {
+    let isTaken = false
+    return Effect.gen(function* () {
+      const first = yield* Effect.forkChild(told(request()))
+      yield* TestClock.adjust("1 minute")
+      assert.isTrue((yield* Fiber.join(first)).final.ok)
+      const store = yield* RunStore.RunStore
+      const before = yield* store.get(context.runId)
+      isTaken = true
+      const ends: Array<ObservedEnd> = []
+      const live = yield* observing(ends)(run(request()))
+      yield* live.cancel
+      assert.containSubset(yield* finalAfter(live, "31 seconds"), { ok: false, error: "aborted" })
+      assert.deepStrictEqual(yield* store.get(context.runId), before)
+      assert.notProperty(ends[0]?.facts[0], "inputTokens")
+    }).pipe(
+      Effect.scoped,
+      Effect.provide(
+        world(
+          answering,
+          () => ({}),
+          (whole) => ({ open: (...of) => (isTaken ? Effect.never : whole.open(...of)) })
+        )
+      )
+    )
+  })
+
+  // Pins of defects: take `.fails` away with the fix.
+  it.effect.fails("whoever counts is told once, also when the run's scope closes while it is told", () =>
+    Effect.gen(function* () {
+      const ends: Array<ObservedEnd> = []
+      const scope = yield* Scope.make()
+      const live = yield* observing(ends, Effect.sleep("1 second"))(Scope.provide(run(request()), scope))
+      yield* TestClock.adjust("1500 millis")
+      assert.strictEqual(ends.length, 1)
+      const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void))
+      const final = yield* finalAfter(live, "31 seconds")
+      assert.isDefined(closing.pollUnsafe())
+      assert.strictEqual(ends.length, 1)
+      assert.deepStrictEqual(ends[0]?.final, final)
+    }).pipe(Effect.provide(world(answering)))
+  )
+
+  it.effect.fails("an observer that takes for ever does not hold up the end", () =>
+    Effect.gen(function* () {
+      const live = yield* observing([], Effect.sleep("1 hour"))(run(request()))
+      const final = yield* finalAfter(live, "5 minutes")
+      yield* TestClock.adjust("3 hours")
+      assert.containSubset(final, { ok: true })
+    }).pipe(Effect.scoped, Effect.provide(world(answering)))
+  )
+
+  for (const broken of ["annotate", "get"] as const) {
+    it.effect.fails(`a store whose ${broken} breaks does not keep the end from anybody`, () =>
+      Effect.gen(function* () {
+        const ends: Array<ObservedEnd> = []
+        const live = yield* observing(ends)(run(request()))
+        yield* TestClock.adjust("4 seconds")
+        yield* live.cancel
+        assert.isDefined(yield* finalAfter(live, "5 minutes"))
+        assert.strictEqual(ends.length, 1)
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(world(hanging, () => ({ [broken]: () => Effect.die(new Error("broken")) })))
+      )
+    )
+  }
+
+  it.effect.fails("a reader who leaves when the agent is done pays for what it used", () =>
+    Effect.gen(function* () {
+      const ends: Array<ObservedEnd> = []
+      const live = yield* observing(ends)(run(request()))
+      const isOver = ({ phase, type }: { readonly type: string; readonly phase?: string }) =>
+        type === "status" && phase === "agent"
+      yield* Stream.runDrain(Stream.takeUntil(live.events, isOver))
+      yield* finalAfter(live, "5 minutes")
+      assert.strictEqual(ends[0]?.facts[0]?.inputTokens, 11)
+    }).pipe(Effect.scoped, Effect.provide(world(answering)))
+  )
+})

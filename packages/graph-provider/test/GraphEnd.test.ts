@@ -1,0 +1,77 @@
+/**
+ * How a run went, as its caller is told.
+ */
+import { type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as Errors from "@cogni/sandbox-core/SandboxError"
+import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import { assert, describe, it } from "@effect/vitest"
+import * as GraphEnd from "../src/internal/GraphEnd.ts"
+import { context, request } from "./GraphWorld.ts"
+import { call, traffic } from "./Traffic.ts"
+
+const partial = { exitCode: 137, output: emptyOutput, peak: {}, durationMs: 1 }
+const usage = {
+  calls: 1,
+  inputTokens: 11,
+  outputTokens: 5,
+  cacheReadTokens: 0,
+  cacheWriteTokens: 0,
+  callsWithoutUsage: 0,
+  callsWithoutCost: 0
+}
+const seen = traffic([call()], { usage })
+
+const failed = (reason: Reason, textSoFar = ""): GraphEnd.Outcome => ({
+  _tag: "Failed",
+  error: new SandboxError({ runId: context.runId, reason, llm: seen }),
+  textSoFar
+})
+
+const evidence = {
+  at: "2026-01-01T00:00:00.000Z",
+  canary: "database_password",
+  encoding: "plain",
+  channel: "stdout"
+} as const
+
+describe("GraphEnd", () => {
+  it.each<[string, Reason]>([
+    ["timeout", new Errors.TimedOut({ runtimeSecondsMax: 1, partial })],
+    ["internal", new Errors.OomKilled({ memoryBytesMax: 1, partial })],
+    ["insufficient_credits", new Errors.BudgetExceeded({ budget: "calls", limit: 1, used: 1, partial })],
+    ["policy_denied", new Errors.ExfiltrationSuspected({ evidence, partial })],
+    ["invalid_request", new Errors.RunIdInUse({ runId: context.runId })],
+    ["internal", new Errors.ProxyFailed({ detail: "is gone", remedy: "Look" })]
+  ])("%s: the coarse code, its finer reason, what was said and what was used", (error, reason) => {
+    const outcome = failed(reason, "half of it")
+    const { ending, final } = GraphEnd.make(request(), context, outcome, GraphEnd.trafficOf(outcome))
+    assert.containSubset(final, {
+      ok: false,
+      error,
+      reason: reason._tag,
+      content: "half of it",
+      usage: { promptTokens: 11, completionTokens: 5 }
+    })
+    assert.notProperty(final, "finishReason")
+    assert.deepStrictEqual(
+      ending.facts.map(({ usageUnitId }) => usageUnitId),
+      ["call-1"]
+    )
+  })
+
+  it("of a run that was stopped, there is what it had said; nothing is no content", () => {
+    const stopped = { _tag: "Stopped", why: "cancelled" } as const
+    const { final } = GraphEnd.make(request(), context, { ...stopped, textSoFar: "half" }, undefined)
+    assert.containSubset(final, { ok: false, error: "aborted", content: "half" })
+    const silent = GraphEnd.make(request(), context, { ...stopped, textSoFar: "" }, undefined)
+    assert.notProperty(silent.final, "content")
+  })
+
+  // Pins of defects: take `.fails` away with the fix.
+  it.fails("a run whose id was taken has used nothing, and says so", () => {
+    const reason = new Errors.RunIdInUse({ runId: context.runId })
+    const error = new SandboxError({ runId: context.runId, reason })
+    const { ending } = GraphEnd.make(request(), context, { _tag: "Failed", error, textSoFar: "" }, undefined)
+    assert.deepStrictEqual([ending.facts[0].inputTokens, ending.facts[0].outputTokens], [0, 0])
+  })
+})

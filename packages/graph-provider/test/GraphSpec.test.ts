@@ -1,0 +1,79 @@
+/**
+ * A request that was admitted, as the spec of its run: what the grant says, what the request adds, what the host caps.
+ */
+import { SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
+import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import { assert, describe, it } from "@effect/vitest"
+import { Schema } from "effect"
+import * as GraphSpec from "../src/internal/GraphSpec.ts"
+import { context, grantOf, request } from "./GraphWorld.ts"
+
+const options: GraphSpec.SettledOptions = {
+  canaries: "off",
+  imageOf: (image) => `registry/${image}:1`,
+  runtimeSecondsMax: 900,
+  workspaceOf: () => ({ type: "temporary" })
+}
+
+/** It says what it was asked. */
+const parrot: Agent = {
+  ...minimal,
+  id: AgentId.make("parrot"),
+  argv: ({ model, personality, runtimeSecondsMax, workingDirectory }) => [
+    model,
+    personality ?? "nobody",
+    String(runtimeSecondsMax),
+    workingDirectory
+  ],
+  limits: { runtimeSecondsMax: 300 }
+}
+
+const make = (over: Parameters<typeof request>[0] = {}, settled: Partial<GraphSpec.SettledOptions> = {}) =>
+  GraphSpec.make(parrot, grantOf(), request(over), context, { ...options, ...settled })
+
+describe("GraphSpec", () => {
+  it("who pays and in whose name is the grant's word, whatever the request says", () => {
+    const caller = { ...request().caller, billingAccountId: "other", userId: "mallory", sessionId: "s-1" }
+    assert.deepStrictEqual(make({ caller }).llm?.identity, {
+      billingAccountId: "acct",
+      userId: "user",
+      attempt: 2,
+      graphId: "sandbox:agent",
+      existingTraceId: "trace-1",
+      sessionId: "s-1",
+      traceUserId: "mallory"
+    })
+  })
+
+  it("the time is the request's, else the agent's, and never over the host's; the agent knows it", () => {
+    for (const [asked, seconds] of [
+      [{}, 300],
+      [{ runtimeSecondsMax: 20 }, 20],
+      [{ runtimeSecondsMax: 86_400 }, 900]
+    ] as const) {
+      const spec = make(asked)
+      assert.strictEqual(spec.limits?.runtimeSecondsMax, seconds)
+      assert.strictEqual(spec.argv[2], String(seconds))
+    }
+  })
+
+  it("tools, budget, personality and canaries are as asked, and absent otherwise", () => {
+    const budget = { callsMax: 3, onExhausted: "stop" } as const
+    const asked = make({ toolIds: ["core__search"], budget, personality: "sage" }, { canaries: "stop" })
+    assert.containSubset(asked, { tools: ["core__search"], llm: { budget }, canaries: "stop" })
+    assert.strictEqual(asked.argv[1], "sage")
+    const plain = make()
+    for (const absent of ["tools", "canaries"]) assert.notProperty(plain, absent)
+    assert.notProperty(plain.llm, "budget")
+    assert.strictEqual(Schema.decodeSync(SandboxSpec)(plain).canaries, "off")
+  })
+
+  it("the host says where an agent works, which is elsewhere in a repository", () => {
+    const workspaceOf = () => ({ type: "directory", path: "/srv/one" }) as const
+    const spec = make({}, { workspaceOf })
+    assert.deepStrictEqual(spec.workspace, { type: "directory", path: "/srv/one" })
+    assert.deepStrictEqual([spec.image, spec.argv[3]], ["registry/runtime:1", "/workspace"])
+    assert.strictEqual(make({ repository: { url: "https://example.org/x/y" } }).argv[3], "/workspace/repo")
+  })
+})

@@ -1,0 +1,93 @@
+/**
+ * A graph provider on a runner of memory, for tests.
+ */
+import { AgentId, type Agent } from "@cogni/sandbox-graph-provider/Agent"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import { openClaw } from "@cogni/sandbox-graph-provider/agents/OpenClaw"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import { type ExecutionGrant, GraphId } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import type { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/GraphProvider"
+import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
+import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import { Effect, Layer, Stream } from "effect"
+
+export const envelope = (text: string) =>
+  JSON.stringify({ payloads: [{ text }], meta: { durationMs: 1, error: null } })
+
+/** The minimal agent, said to call tools. */
+export const worker: Agent = {
+  ...minimal,
+  id: AgentId.make("worker"),
+  name: "Worker",
+  capabilities: { ...minimal.capabilities, tools: true }
+}
+
+export const grantOf = (over: Partial<ExecutionGrant> = {}): ExecutionGrant => ({
+  id: "grant-1",
+  userId: "user",
+  billingAccountId: "acct",
+  scopes: ["graph:execute:*"],
+  allowSandbox: true,
+  expiresAt: null,
+  revokedAt: null,
+  createdAt: new Date(0),
+  ...over
+})
+
+export const context: RunContext = {
+  runId: RunId.make("run-000000000001"),
+  attempt: 2,
+  ingressRequestId: "in-1",
+  grantId: "grant-1"
+}
+
+export const request = (over: Partial<Omit<GraphRunRequest, "graphId">> & { graphId?: string } = {}) =>
+  ({
+    messages: [{ role: "user", content: "Where?" }],
+    model: "gpt",
+    caller: { billingAccountId: "acct", virtualKeyId: "vk", requestId: "req-1", traceId: "trace-1" },
+    ...over,
+    graphId: GraphId.make(over.graphId ?? "sandbox:agent")
+  }) satisfies GraphRunRequest
+
+const grantsOf = (grants: ReadonlyArray<ExecutionGrant>) =>
+  Layer.mock(GrantStore, { find: (id) => Effect.succeed(grants.find((grant) => grant.id === id)) })
+
+export const world = (
+  options: {
+    readonly program?: Program
+    readonly enabled?: boolean
+    readonly grants?: ReadonlyArray<ExecutionGrant>
+    readonly agents?: ReadonlyArray<Agent>
+    readonly repositories?: Layer.Layer<Repositories.Repositories>
+  } = {}
+) =>
+  SandboxGraphProvider.layer({ enabled: options.enabled ?? true }).pipe(
+    Layer.provide([
+      AgentRegistry.layer([minimal, openClaw, worker, ...(options.agents ?? [])]),
+      grantsOf(options.grants ?? [grantOf()]),
+      options.repositories ?? Repositories.layerNoop
+    ]),
+    Layer.provideMerge(SandboxRunner.layerMemory({ program: options.program }))
+  )
+
+export const run = (asked: GraphRunRequest, as: RunContext = context) =>
+  SandboxGraphProvider.SandboxGraphProvider.use((provider) => provider.run(asked, as))
+
+export const refusal = (asked: GraphRunRequest) =>
+  SandboxGraphProvider.SandboxGraphProvider.use((provider) => Effect.flip(provider.check(asked, context)))
+
+/** All events of a run, and its final. */
+export const told = (asked: GraphRunRequest, as: RunContext = context) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const live = yield* run(asked, as)
+      const events: ReadonlyArray<AiEvent> = [...(yield* Stream.runCollect(live.events))]
+      return { events, final: yield* live.final }
+    })
+  )

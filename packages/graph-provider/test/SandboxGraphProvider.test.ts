@@ -1,0 +1,318 @@
+/**
+ * Runs of a graph on a runner of memory: what their readers are told, and what becomes of them whatever readers do.
+ */
+import { GraphObserver } from "@cogni/sandbox-graph-provider/GraphObserver"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { assert, describe, it } from "@effect/vitest"
+import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
+import { Effect, Fiber, Result, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import { context, envelope, grantOf, refusal, request, run, told, world } from "./GraphWorld.ts"
+
+/** Every character it writes is an event. */
+const talker: Agent = {
+  ...minimal,
+  id: AgentId.make("talker"),
+  reader: AgentOutput.make({
+    initial: undefined,
+    feed: (_, text) => [[...text].map((delta) => ({ type: "text_delta", delta })), undefined],
+    end: () => Result.succeed({ text: "all of it" })
+  })
+}
+
+/** Every line it writes is an event. */
+const printer: Agent = {
+  ...minimal,
+  id: AgentId.make("printer"),
+  reader: AgentOutput.jsonLines<string>({
+    initial: "",
+    line: (_, value) => {
+      const { text } = value as { readonly text: string }
+      return [[{ type: "text_delta", delta: text }], text]
+    },
+    end: (text) => Result.succeed({ text })
+  })
+}
+
+describe("SandboxGraphProvider", () => {
+  it.effect("an answer: its text, then the whole of it, what was used, and done", () =>
+    Effect.gen(function* () {
+      const { events, final } = yield* told(request())
+      assert.deepStrictEqual(
+        events.filter(({ type }) => type !== "status").map(({ type }) => type),
+        ["text_delta", "assistant_final", "usage_report", "done"]
+      )
+      assert.containSubset(final, { ok: true, content: "Lima", finishReason: "stop", requestId: "req-1" })
+    }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })))
+  )
+
+  it.effect("an answer and another exit code are a failure that keeps what was said", () =>
+    Effect.gen(function* () {
+      const { events, final } = yield* told(request())
+      assert.containSubset(final, { ok: false, error: "internal", reason: "AgentFailed", content: "Lima" })
+      assert.deepStrictEqual(
+        events.slice(-3).map(({ type }) => type),
+        ["usage_report", "error", "done"]
+      )
+    }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 137) })))
+  )
+
+  it.effect.each<[string, string | Uint8Array]>([
+    ["half an envelope", envelope("Lima").slice(0, 20)],
+    ["an envelope after noise", `warming up\n${envelope("Lima")}`],
+    ["two envelopes", `${envelope("Lima")}\n${envelope("Oslo")}`],
+    ["bytes that are no text", new Uint8Array([0xff, 0xfe, 0x00, 0x80])],
+    ["nothing", ""]
+  ])("%s: no answer, and said so", ([, output]) =>
+    Effect.gen(function* () {
+      const { final } = yield* told(request())
+      assert.containSubset(final, { ok: false, error: "internal", reason: "AgentFailed" })
+      assert.include(final.message ?? "", "the agent gave no answer")
+    }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(output), 0) })))
+  )
+
+  it.effect(
+    "an agent that hangs after its answer is ended by its time, and what it said is kept as no answer",
+    () =>
+      Effect.gen(function* () {
+        const fiber = yield* Effect.forkChild(told(request({ runtimeSecondsMax: 10 })))
+        yield* TestClock.adjust("1 minute")
+        const { final } = yield* Fiber.join(fiber)
+        assert.containSubset(final, { ok: false, error: "timeout", reason: "TimedOut" })
+      }).pipe(
+        Effect.provide(world({ program: (io) => Effect.andThen(io.stdout(envelope("Lima")), Effect.never) }))
+      )
+  )
+
+  it.effect("out of memory keeps its finer reason beside the coarse code", () =>
+    Effect.gen(function* () {
+      const { final } = yield* told(request())
+      assert.containSubset(final, { ok: false, error: "internal", reason: "OomKilled" })
+    }).pipe(
+      Effect.provide(
+        world({
+          program: (io) =>
+            Effect.as(io.stdout(envelope("Lima")), {
+              exitCode: 137,
+              oomKilled: true,
+              processesRefused: false,
+              peak: {}
+            })
+        })
+      )
+    )
+  )
+
+  it.effect("a cancelled run says so to its reader, and is on record as interrupted", () =>
+    Effect.gen(function* () {
+      const { events, final } = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const live = yield* run(request())
+          const reading = yield* Effect.forkChild(Stream.runCollect(live.events))
+          yield* Effect.yieldNow
+          yield* live.cancel
+          return { events: [...(yield* Fiber.join(reading))], final: yield* live.final }
+        })
+      )
+      assert.containSubset(final, { ok: false, error: "aborted", reason: "Aborted" })
+      assert.deepStrictEqual(
+        events.slice(-3).map(({ type }) => type),
+        ["usage_report", "error", "done"]
+      )
+    }).pipe(Effect.provide(world({ program: () => Effect.never })))
+  )
+
+  it.effect("events that nobody takes for long end the run: what waits is bounded", () =>
+    Effect.gen(function* () {
+      const fiber = yield* Effect.forkChild(
+        Effect.scoped(
+          Effect.gen(function* () {
+            const live = yield* run(request({ graphId: "sandbox:talker", runtimeSecondsMax: 3600 }))
+            yield* Effect.forkChild(Stream.runForEach(live.events, () => Effect.never))
+            return yield* live.final
+          })
+        )
+      )
+      yield* TestClock.adjust("2 minutes")
+      const final = yield* Fiber.join(fiber)
+      assert.containSubset(final, { ok: false, error: "aborted", reason: "Aborted" })
+      assert.include(final.message ?? "", "not read for too long")
+    }).pipe(
+      Effect.provide(world({ agents: [talker], program: (io) => Effect.forever(io.stdout("x".repeat(500))) }))
+    )
+  )
+
+  it.effect("a reader that is slow and reads gets every event", () =>
+    Effect.gen(function* () {
+      const fiber = yield* Effect.forkChild(
+        Effect.scoped(
+          Effect.gen(function* () {
+            const live = yield* run(request({ graphId: "sandbox:talker" }))
+            let deltas = 0
+            yield* Stream.runForEach(live.events, ({ type }) => {
+              if (type === "text_delta") deltas++
+              return Effect.asVoid(Effect.timeoutOption(Effect.never, "100 millis"))
+            })
+            return deltas
+          })
+        )
+      )
+      yield* TestClock.adjust("10 minutes")
+      assert.isAtLeast(yield* Fiber.join(fiber), 3000)
+    }).pipe(
+      Effect.provide(world({ agents: [talker], program: (io) => Effect.as(io.stdout("x".repeat(3000)), 0) }))
+    )
+  )
+
+  it.effect("a hundred thousand lines at once are as many events, in their order", () =>
+    Effect.gen(function* () {
+      const { events, final } = yield* told(request({ graphId: "sandbox:printer" }))
+      const deltas = events.flatMap((event) => (event.type === "text_delta" ? [event.delta] : []))
+      assert.strictEqual(deltas.length, 100_000)
+      assert.isTrue(deltas.every((delta, index) => delta === String(index)))
+      assert.strictEqual(final.content, "99999")
+    }).pipe(
+      Effect.provide(
+        world({
+          agents: [printer],
+          program: (io) =>
+            Effect.as(
+              Effect.forEach(
+                Array.from({ length: 100 }, (_, piece) =>
+                  Array.from({ length: 1000 }, (_line, line) => `{"text":"${piece * 1000 + line}"}\n`).join(
+                    ""
+                  )
+                ),
+                io.stdout,
+                { discard: true }
+              ),
+              0
+            )
+        })
+      )
+    )
+  )
+
+  it.effect("what is around a run is taken when it is started, not when it is read", () =>
+    Effect.gen(function* () {
+      const heard: Array<string> = []
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const live = yield* Effect.provideService(run(request()), GraphObserver, ({ final }) =>
+            Effect.sync(() => void heard.push(final.runId))
+          )
+          // Outside of what was provided.
+          yield* Stream.runDrain(live.events)
+        })
+      )
+      assert.deepStrictEqual(heard, [context.runId])
+    }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })))
+  )
+
+  it.effect("its record says by which grant it ran, and the digest of what its reader was told", () =>
+    Effect.gen(function* () {
+      const { events } = yield* told(request())
+      const store = yield* RunStore
+      const record = yield* store.get(context.runId)
+      assert.containSubset(record?.annotations?.["graph"], {
+        graphId: "sandbox:agent",
+        grantId: context.grantId,
+        ok: true,
+        events: { count: events.length }
+      })
+      assert.containSubset(record?.spec.llm?.identity, {
+        billingAccountId: "acct",
+        userId: "user",
+        attempt: 2
+      })
+    }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })))
+  )
+})
+
+describe("what may not start", () => {
+  const none = () => Effect.die(new Error("a sandbox was made"))
+
+  it.effect.each<[string, Parameters<typeof world>[0], Parameters<typeof request>[0], string, string]>([
+    ["switched off", { enabled: false }, {}, "policy_denied", "SandboxDisabled"],
+    ["no grant", { grants: [] }, {}, "authz_denied", "GrantNotFound"],
+    ["revoked", { grants: [grantOf({ revokedAt: new Date(0) })] }, {}, "authz_denied", "GrantRevoked"],
+    ["expired", { grants: [grantOf({ expiresAt: new Date(0) })] }, {}, "authz_denied", "GrantExpired"],
+    [
+      "another graph",
+      { grants: [grantOf({ scopes: ["graph:execute:sandbox:codex"] })] },
+      {},
+      "authz_denied",
+      "GrantScopeMismatch"
+    ],
+    [
+      "a wildcard alone",
+      { grants: [grantOf({ scopes: ["graph:execute:*"], allowSandbox: false })] },
+      {},
+      "authz_denied",
+      "SandboxNotAllowed"
+    ],
+    [
+      "somebody else's account",
+      {},
+      { caller: { ...request().caller, billingAccountId: "other" } },
+      "authz_denied",
+      "GrantAccountMismatch"
+    ],
+    ["no such agent", {}, { graphId: "sandbox:nobody" }, "not_found", "AgentNotFound"],
+    [
+      "a personality of an agent that has none",
+      {},
+      { personality: "sage" },
+      "invalid_request",
+      "CapabilityMissing"
+    ],
+    [
+      "a personality that it does not have",
+      {},
+      { graphId: "sandbox:openclaw", personality: "constructor" },
+      "invalid_request",
+      "CapabilityMissing"
+    ],
+    [
+      "a repository without a relay",
+      {},
+      { graphId: "sandbox:worker", repository: { url: "https://example.org/x" } },
+      "invalid_request",
+      "RelayAbsent"
+    ],
+    [
+      "ten megabytes of history",
+      {},
+      { messages: [{ role: "user", content: "x".repeat(10 * 1024 * 1024) }] },
+      "invalid_request",
+      "InvalidSpec"
+    ]
+  ])("%s", ([, options, over, error, reason]) =>
+    Effect.gen(function* () {
+      const { events, final } = yield* told(request(over))
+      assert.containSubset(final, { ok: false, error, reason })
+      assert.isAbove(final.message?.length ?? 0, 20)
+      assert.deepStrictEqual(
+        events.map(({ type }) => type),
+        ["usage_report", "error", "done"]
+      )
+      const refused = yield* refusal(request(over))
+      assert.deepStrictEqual([refused.error, refused.reason], [error, reason])
+      assert.deepStrictEqual(yield* (yield* RunStore).list, [])
+    }).pipe(Effect.provide(world({ program: none, ...options })))
+  )
+
+  it.effect("a run id that was used before is refused, and the record of that run stays as it is", () =>
+    Effect.gen(function* () {
+      yield* told(request())
+      const store = yield* RunStore
+      const before = yield* store.get(RunId.make(context.runId))
+      const { final } = yield* told(request())
+      assert.containSubset(final, { ok: false, error: "invalid_request", reason: "RunIdInUse" })
+      assert.deepStrictEqual(yield* store.get(context.runId), before)
+    }).pipe(Effect.provide(world({ program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) })))
+  )
+})

@@ -1,0 +1,189 @@
+/**
+ * A run in a clone: what the relay is told of it, and where the agent works. No git here: the relay is recorded.
+ */
+import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import {
+  Repositories,
+  type RepositoryDelivery,
+  RepositoryUnavailable
+} from "@cogni/sandbox-graph-provider/Repositories"
+import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import type { Canary } from "@cogni/sandbox-core/Canary"
+import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { context, envelope, grantOf, request, told, worker } from "./GraphWorld.ts"
+
+const pushed: RepositoryDelivery = {
+  status: "pushed",
+  branch: "sandbox/x",
+  pullRequestUrl: "https://example.org/x/y/pull/1",
+  record: { status: "pushed" }
+}
+
+/** What a relay was told. */
+interface Told {
+  canaries: ReadonlyArray<Canary>
+  began: number
+  succeeded: boolean | undefined
+  argv: ReadonlyArray<string>
+}
+
+const world = (heard: Told, program: Program, delivery: RepositoryDelivery = pushed) =>
+  SandboxGraphProvider.layer({ enabled: true, canaries: "stop" }).pipe(
+    Layer.provide([
+      AgentRegistry.layer([worker, late]),
+      Layer.mock(GrantStore, { find: () => Effect.succeed(grantOf()) }),
+      Layer.succeed(
+        Repositories,
+        Repositories.of({
+          check: () => Effect.void,
+          around: ({ canaries }, use) => {
+            heard.canaries = canaries
+            return use(
+              { workspacePath: "/var/clone", within: (argv) => ["in-repo", "--", ...argv] },
+              Effect.sync(() => {
+                heard.began += 1
+              })
+            ).pipe(
+              Effect.map((value) => {
+                heard.succeeded = value.succeeded
+                return { value, delivery }
+              })
+            )
+          }
+        })
+      )
+    ]),
+    Layer.provideMerge(
+      SandboxRunner.layerMemory({
+        program: (io) => {
+          heard.argv = io.argv
+          return program(io)
+        }
+      })
+    )
+  )
+
+/** It says what it was told to do. */
+const late: Agent = {
+  ...worker,
+  id: AgentId.make("late"),
+  argv: ({ workingDirectory }) => ["late", workingDirectory]
+}
+
+const nothing = (): Told => ({ canaries: [], began: 0, succeeded: undefined, argv: [] })
+const asked = (agent = "late") =>
+  request({ graphId: `sandbox:${agent}`, repository: { url: "https://example.org/x/y" } })
+const answers: Program = (io) => Effect.as(io.stdout(envelope("Lima")), 0)
+
+describe("SandboxTurn", () => {
+  it.effect("an agent works in the clone, and its answer says where its commits went", () => {
+    const heard = nothing()
+    return Effect.gen(function* () {
+      const { events, final } = yield* told(asked())
+      assert.deepStrictEqual(heard.argv, ["in-repo", "--", "late", "/workspace/repo"])
+      assert.deepStrictEqual([heard.began, heard.succeeded], [1, true])
+      const content = "Lima\n\nBranch: sandbox/x\nPull request: https://example.org/x/y/pull/1"
+      assert.containSubset(final, {
+        ok: true,
+        content,
+        branch: "sandbox/x",
+        pullRequestUrl: "https://example.org/x/y/pull/1"
+      })
+      const texts = events.flatMap((event) => (event.type === "text_delta" ? [event.delta] : []))
+      assert.strictEqual(texts.join(""), content)
+      const record = yield* (yield* RunStore).get(context.runId)
+      assert.deepStrictEqual(record?.spec.workspace, { type: "directory", path: "/var/clone" })
+      assert.deepStrictEqual(record?.annotations?.["relay"], { status: "pushed" })
+    }).pipe(Effect.provide(world(heard, answers)))
+  })
+
+  it.effect("the relay looks for the canaries that this run was planted with", () => {
+    const heard = nothing()
+    const says: Program = (io) => Effect.as(io.stdout(envelope(heard.canaries[0]?.secret ?? "")), 0)
+    return Effect.gen(function* () {
+      const { final } = yield* told(asked())
+      assert.containSubset(final, { ok: false, error: "policy_denied", reason: "ExfiltrationSuspected" })
+      assert.isUndefined(heard.succeeded)
+    }).pipe(Effect.provide(world(heard, says)))
+  })
+
+  it.effect("an agent that failed has nothing pushed, and is the reason that counts", () => {
+    const heard = nothing()
+    const problem = { reason: "PolicyRefused", message: "its commits are refused" }
+    return Effect.gen(function* () {
+      const { final } = yield* told(asked())
+      assert.isFalse(heard.succeeded)
+      assert.containSubset(final, { ok: false, error: "internal", reason: "AgentFailed", content: "Lima" })
+      assert.notInclude(final.content, "Branch:")
+    }).pipe(
+      Effect.provide(
+        world(heard, (io) => Effect.as(io.stdout(envelope("Lima")), 3), {
+          ...pushed,
+          status: "failed",
+          problem
+        })
+      )
+    )
+  })
+
+  it.effect.each<[string, "policy_denied" | "internal"]>([
+    ["PolicyRefused", "policy_denied"],
+    ["OriginUnavailable", "internal"]
+  ])(
+    "commits that are not delivered because of %s are a failure that keeps the answer",
+    ([reason, error]) => {
+      const problem = { reason, message: "it was not sent" }
+      return Effect.gen(function* () {
+        const { final } = yield* told(asked())
+        assert.containSubset(final, { ok: false, error, reason, message: "it was not sent", content: "Lima" })
+      }).pipe(Effect.provide(world(nothing(), answers, { ...pushed, status: "failed", problem })))
+    }
+  )
+
+  it.effect("what an agent says beside its answer, on standard error, is no part of it", () =>
+    Effect.gen(function* () {
+      const { final } = yield* told(asked("worker"))
+      assert.isTrue(final.ok, final.message)
+    }).pipe(
+      Effect.provide(
+        world(nothing(), (io) =>
+          Effect.as(Effect.andThen(io.stderr("warning\n"), io.stdout(envelope("Lima"))), 0)
+        )
+      )
+    )
+  )
+
+  it.effect("a clone that cannot be had: no agent, nothing on record, nothing used", () => {
+    const none = Layer.succeed(
+      Repositories,
+      Repositories.of({
+        check: () => Effect.void,
+        around: () =>
+          Effect.fail(new RepositoryUnavailable({ reason: "OriginUnavailable", detail: "it is not there" }))
+      })
+    )
+    return Effect.gen(function* () {
+      const { events, final } = yield* told(asked("worker"))
+      assert.containSubset(final, { ok: false, error: "internal", reason: "OriginUnavailable" })
+      assert.containSubset(events[0], { type: "usage_report", fact: { inputTokens: 0, outputTokens: 0 } })
+      assert.deepStrictEqual(yield* (yield* RunStore).list, [])
+    }).pipe(
+      Effect.provide(
+        SandboxGraphProvider.layer({ enabled: true }).pipe(
+          Layer.provide([
+            AgentRegistry.layer([worker]),
+            Layer.mock(GrantStore, { find: () => Effect.succeed(grantOf()) }),
+            none
+          ]),
+          Layer.provideMerge(SandboxRunner.layerMemory())
+        )
+      )
+    )
+  })
+})

@@ -1,0 +1,78 @@
+/**
+ * Grants in a file: the contract, and what can be read in the file afterwards.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
+import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
+import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
+import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+const directory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-grants-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+const stored = (path: string) =>
+  SqlGrantStore.layer.pipe(Layer.provideMerge(SqliteDatabase.layer({ path: join(path, "grants.db") })))
+
+GrantStoreContract.suite("SQLite", Layer.unwrap(Effect.map(directory, (path) => stored(path))))
+
+describe("SqlGrantStore", () => {
+  it.effect("nothing of a token is in the file, and its hash is", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const { hash, secret } = yield* Effect.gen(function* () {
+        const store = yield* GrantStore
+        const { token } = yield* store.issue({
+          userId: "u",
+          billingAccountId: "b",
+          scopes: [],
+          allowSandbox: false,
+          expiresAt: null
+        })
+        return { secret: Redacted.value(token), hash: yield* GrantToken.hash(token) }
+      }).pipe(Effect.provide(stored(path)))
+      const bytes = readdirSync(path)
+        .map((name) => readFileSync(join(path, name), "latin1"))
+        .join("")
+      assert.match(secret, /^cgs_[A-Za-z0-9_-]{43}$/u)
+      assert.notInclude(bytes, secret.slice(4, 20))
+      assert.include(bytes, hash)
+    })
+  )
+
+  it.effect("grants outlive the process that issued them", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const issued = yield* Effect.provide(
+        GrantStore.use((store) =>
+          store.issue({ userId: "u", billingAccountId: "b", scopes: [], allowSandbox: true, expiresAt: null })
+        ),
+        stored(path)
+      )
+      const found = yield* Effect.provide(
+        GrantStore.use((store) => store.authenticate(issued.token)),
+        Layer.fresh(stored(path))
+      )
+      assert.deepStrictEqual(found, issued.grant)
+    })
+  )
+
+  it.effect("tables of a later version are refused, and say what to do", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const sql = Context.get(yield* Layer.build(stored(path)), SqlClient)
+      yield* sql`INSERT INTO cogni_grants_version (migration_id, name) VALUES (99, 'later')`
+      const error = yield* Effect.flip(Layer.build(Layer.fresh(stored(path))))
+      assert.strictEqual(error._tag, "SchemaRefused")
+      assert.include(error.message, "is at version 99")
+      assert.include(error.message, "Update Cogni Sandbox")
+    })
+  )
+})

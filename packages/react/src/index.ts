@@ -1,0 +1,2 @@
+export * as Agents from "./Agents.ts"
+export * as AgentsClient from "./AgentsClient.ts"

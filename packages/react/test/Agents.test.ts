@@ -1,0 +1,129 @@
+// @vitest-environment happy-dom
+// @vitest-environment-options {"settings": {"fetch": {"disableSameOriginPolicy": true}}}
+/**
+ * The hook in a document, against a real server.
+ */
+import { AgentsProvider, agentsQuery, useAgents } from "@cogni/sandbox-react/Agents"
+import { type AgentsOptions, AgentsUnavailable } from "@cogni/sandbox-react/AgentsClient"
+import { assert, describe, it } from "@effect/vitest"
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query"
+import { Effect } from "effect"
+import { act, createElement, type FunctionComponent } from "react"
+import { createRoot } from "react-dom/client"
+import { serve } from "../../server/test/ServerWorld.ts"
+
+Object.assign(globalThis, { IS_REACT_ACT_ENVIRONMENT: true })
+
+const Menu: FunctionComponent = () => {
+  const { data, error, isPending } = useAgents()
+  if (isPending) return createElement("p", null, "one moment")
+  if (error !== null) return createElement("p", { role: "alert" }, `${error.reason}: ${error.message}`)
+  return createElement(
+    "ul",
+    null,
+    ...data.map(({ agentId, name }) => createElement("li", { key: agentId }, name))
+  )
+}
+
+type Place = Parameters<typeof createRoot>[0] & { readonly innerHTML: string }
+
+/** The compiler knows no documents here: nothing but this test needs one. */
+const { document } = globalThis as unknown as {
+  readonly document: { readonly createElement: (tag: string) => Place }
+}
+
+/** Shows the menu, twice, and answers what is in the document once it is settled. */
+const shown = Effect.fnUntraced(function* (options: AgentsOptions) {
+  const client = new QueryClient()
+  const element = document.createElement("main")
+  const root = createRoot(element)
+  yield* Effect.addFinalizer(() =>
+    Effect.promise(async () => {
+      await act(async () => root.unmount())
+      client.clear()
+    })
+  )
+  yield* Effect.promise(() =>
+    act(async () =>
+      root.render(
+        createElement(
+          QueryClientProvider,
+          { client },
+          createElement(AgentsProvider, { options }, createElement(Menu), createElement(Menu))
+        )
+      )
+    )
+  )
+  const isPending = () => element.innerHTML.includes("one moment")
+  const turn = () => act(async () => void (await new Promise((resolve) => setImmediate(resolve))))
+  yield* Effect.repeat(Effect.promise(turn), { while: isPending })
+  return { html: element.innerHTML, client }
+})
+
+/** Counts what is asked. */
+const counting = (fetch: typeof globalThis.fetch) => {
+  const counted = { calls: 0 }
+  return {
+    counted,
+    fetch: ((input, init) => {
+      counted.calls += 1
+      return fetch(input, init)
+    }) satisfies typeof globalThis.fetch
+  }
+}
+
+const answer =
+  (body: string, status = 200): typeof globalThis.fetch =>
+  () =>
+    Promise.resolve(new Response(body, { status }))
+
+describe("useAgents", () => {
+  it.effect("shows the catalog of a server, asked once for all who use it", () =>
+    Effect.gen(function* () {
+      const { caller, url } = yield* serve()
+      const { headers } = yield* caller()
+      const { counted, fetch } = counting(globalThis.fetch)
+      const { html } = yield* shown({ baseUrl: `${url}/`, headers, fetch })
+      const list = "<ul><li>Minimal agent</li><li>Talker</li></ul>"
+      assert.strictEqual(html, `${list}${list}`)
+      assert.strictEqual(counted.calls, 1)
+    })
+  )
+
+  it.effect("shows why a server refuses, in the server's words, without asking again", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve()
+      const { counted, fetch } = counting(globalThis.fetch)
+      const { html } = yield* shown({ baseUrl: url, fetch })
+      assert.include(html, '<p role="alert">GrantMissing: no grant is shown')
+      assert.strictEqual(counted.calls, 1)
+    })
+  )
+
+  it.effect.each<[string, typeof globalThis.fetch, string]>([
+    ["another page", answer("<html></html>"), "NoCatalog"],
+    ["agents that are none", answer('{"agents":[{"agentId":"x"}]}'), "NoCatalog"],
+    ["a list without its object", answer("[]"), "NoCatalog"],
+    ["a refusal of somebody between", answer("nope", 401), "Refused: the server of agents answered 401"]
+  ])("%s is an error, never data", ([, fetch, what]) =>
+    Effect.gen(function* () {
+      const { client, html } = yield* shown({ fetch })
+      assert.include(html, what)
+      const { error } = client.getQueryState<unknown, AgentsUnavailable>(agentsQuery().queryKey)!
+      assert.instanceOf(error, AgentsUnavailable)
+      assert.isFalse(error!.isRetryable)
+    })
+  )
+
+  it("what may go well in a moment is asked again, twice", () => {
+    const { retry } = agentsQuery()
+    const again = retry as (failures: number, error: AgentsUnavailable) => boolean
+    const busy = new AgentsUnavailable({ status: 503, reason: "ServerStopping", message: "" })
+    const gone = new AgentsUnavailable({ status: undefined, reason: "Unreachable", message: "" })
+    const denied = new AgentsUnavailable({ status: 403, reason: "GrantExpired", message: "" })
+    assert.deepStrictEqual(
+      [again(0, busy), again(1, gone), again(2, busy), again(0, denied)],
+      [true, true, false, false]
+    )
+  })
+})

@@ -1,0 +1,36 @@
+/**
+ * What a page gets when it uses the hook: nothing of a server, and not much.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { fileURLToPath } from "node:url"
+import { gzipSync } from "node:zlib"
+import { rolldown } from "rolldown"
+
+/** Nearly all of it is Effect's schemas, which a page that uses them has already. */
+const gzipBytesMax = 32 * 1024
+
+describe("a page's bundle", () => {
+  it("holds no agent and nothing of Node, and is small", async () => {
+    const bundle = await rolldown({
+      input: fileURLToPath(new URL("../src/Agents.ts", import.meta.url)),
+      external: [/^react/u, /^@tanstack\//u],
+      platform: "browser"
+    })
+    const { output } = await bundle.generate({ format: "esm", minify: true })
+    const [chunk] = output
+    assert.lengthOf(output, 1)
+    assert.sameMembers(chunk.imports, ["@tanstack/react-query", "react"])
+    const ours = Object.entries(chunk.modules)
+      .filter(([path, { renderedLength }]) => path.includes("/packages/") && renderedLength > 0)
+      .map(([path]) => path.slice(path.lastIndexOf("/packages/") + "/packages/".length))
+    assert.sameMembers(
+      ours.filter((path) => !path.startsWith("react/")),
+      [
+        "graph-provider/src/Agent.ts",
+        "graph-provider/src/AgentCatalog.ts",
+        "graph-provider/src/ExecutionGrant.ts"
+      ]
+    )
+    assert.isBelow(gzipSync(chunk.code).length, gzipBytesMax)
+  })
+})

@@ -1,0 +1,107 @@
+/**
+ * Who asks: whoever shows the token of a grant that stands.
+ *
+ * Everything below `/api` goes through here. Without a grant, with one that is unknown, expired or revoked, the answer
+ * is the same 403 before anything else is done. What a grant opens is asked later, of a graph; who pays is never asked.
+ */
+import * as ExecutionGrant from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import { Clock, Context, Duration, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import { RateLimiter } from "effect/persistence"
+import * as Problem from "./Problem.ts"
+import type { ServerLimits } from "./ServerLimits.ts"
+
+/** By whose word a request is answered. @category services */
+export class CurrentGrant extends Context.Service<CurrentGrant, ExecutionGrant.ExecutionGrant>()(
+  "@cogni/sandbox-server/CurrentGrant"
+) {}
+
+/** @category services */
+export class Authentication extends HttpApiMiddleware.Service<Authentication, { provides: CurrentGrant }>()(
+  "@cogni/sandbox-server/Authentication",
+  {
+    security: { bearer: HttpApiSecurity.bearer },
+    error: [Problem.Denied, Problem.TooMany, Problem.Unavailable]
+  }
+) {}
+
+/** @category layers */
+export const layer = (
+  limits: ServerLimits
+): Layer.Layer<Authentication, never, GrantStore | RateLimiter.RateLimiter> =>
+  Layer.effect(
+    Authentication,
+    Effect.gen(function* () {
+      const grants = yield* GrantStore
+      const limiter = yield* RateLimiter.RateLimiter
+      return Authentication.of({
+        bearer: Effect.fnUntraced(function* (answer, { credential }) {
+          const { headers } = yield* HttpServerRequest.HttpServerRequest
+          if (headers["authorization"] === undefined) return yield* Problem.challenge(missing)
+          const grant = yield* grants
+            .authenticate(credential)
+            .pipe(Effect.catch((error) => Problem.retryLater(Problem.ofStore(error), storeRetrySeconds)))
+          if (grant === undefined) return yield* Problem.challenge(unknown)
+          const now = new Date(yield* Clock.currentTimeMillis)
+          yield* Effect.fromResult(ExecutionGrant.checkStanding(grant, now)).pipe(
+            Effect.catch(({ _tag, message }) =>
+              Problem.challenge(Problem.make("authz_denied", _tag, message))
+            )
+          )
+          yield* withinRate(limiter, "requests", grant.id, limits.requestsPerMinutePerGrantMax)
+          return yield* Effect.provideService(answer, CurrentGrant, grant)
+        })
+      })
+    })
+  )
+
+/** Fails with 429 when a grant is faster than it may be; a minute's worth may come at once. @category combinators */
+export const withinRate = (
+  limiter: RateLimiter.RateLimiter,
+  what: "requests" | "runs",
+  grantId: string,
+  perMinuteMax: number
+): Effect.Effect<void, typeof Problem.TooMany.Type, HttpServerRequest.HttpServerRequest> =>
+  limiter
+    .consume({
+      algorithm: "token-bucket",
+      key: `${what}/${grantId}`,
+      window: "1 minute",
+      limit: perMinuteMax
+    })
+    .pipe(
+      Effect.asVoid,
+      Effect.catch(({ reason }) =>
+        reason._tag === "RateLimitExceeded"
+          ? Problem.retryLater(
+              Problem.make(
+                "rate_limit",
+                "TooFast",
+                `this grant may make ${perMinuteMax} ${what} a minute. Wait as long as Retry-After says`
+              ),
+              Duration.toSeconds(reason.retryAfter)
+            )
+          : Effect.die(reason)
+      )
+    )
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const storeRetrySeconds = 5
+
+const missing = Problem.make(
+  "authz_denied",
+  "GrantMissing",
+  "no grant is shown. Send its token: Authorization: Bearer cgs_…"
+)
+
+/** Says nothing of whether there was such a one. */
+const unknown = Problem.make(
+  "authz_denied",
+  "GrantNotFound",
+  "there is no grant of that token. Ask whoever runs this host for one: cogni-sandbox grants create"
+)

@@ -1,0 +1,174 @@
+/**
+ * What a caller is told when something is refused or goes wrong: one shape for all of it.
+ *
+ *     { "error": { "code": "authz_denied", "reason": "GrantExpired", "message": "…" } }
+ *
+ * `code` decides the status. A message says what happened and what to do; none holds a token, a prompt or an output.
+ */
+import type { AiErrorCode } from "@cogni/sandbox-graph-provider/AiEvent"
+import type { GraphRefused } from "@cogni/sandbox-graph-provider/GraphProvider"
+import { Effect, Schema } from "effect"
+import { HttpEffect, type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiSchema } from "effect/http-api"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+const problem = <const Codes extends ReadonlyArray<string>>(
+  status: number,
+  identifier: string,
+  codes: Codes,
+  description: string
+) =>
+  Schema.Struct({
+    error: Schema.Struct({
+      code: Schema.Literals(codes),
+      /** What exactly, such as `GrantExpired`. */
+      reason: Schema.String,
+      message: Schema.String
+    })
+  })
+    .annotate({ identifier, description })
+    .pipe(HttpApiSchema.status(status))
+
+/** @category models */
+export const Invalid = problem(400, "Invalid", ["invalid_request"], "The request is not what it should be.")
+/** @category models */
+export const Unpaid = problem(402, "Unpaid", ["insufficient_credits"], "The account cannot pay for it.")
+/** @category models */
+export const Denied = problem(
+  403,
+  "Denied",
+  ["authz_denied", "policy_denied"],
+  "The grant does not open it, or nobody's runs start here."
+)
+/** @category models */
+export const NotFound = problem(
+  404,
+  "NotFound",
+  ["not_found"],
+  "There is nothing of that name for this account."
+)
+/** @category models */
+export const Conflict = problem(
+  409,
+  "Conflict",
+  ["conflict"],
+  "The run is there already, or is over already."
+)
+/** @category models */
+export const TooLarge = problem(413, "TooLarge", ["too_large"], "The body is larger than this server takes.")
+/** @category models */
+export const TooMany = problem(
+  429,
+  "TooMany",
+  ["rate_limit"],
+  "Too many at once, or too fast; see Retry-After."
+)
+/** @category models */
+export const Internal = problem(500, "Internal", ["internal"], "Something is broken here; the log says what.")
+/** @category models */
+export const Unavailable = problem(
+  503,
+  "Unavailable",
+  ["unavailable"],
+  "Not now: the server is full, is stopping, or cannot reach what it needs; see Retry-After."
+)
+
+/** @category models */
+export type Problem =
+  | typeof Invalid.Type
+  | typeof Unpaid.Type
+  | typeof Denied.Type
+  | typeof NotFound.Type
+  | typeof Conflict.Type
+  | typeof TooLarge.Type
+  | typeof TooMany.Type
+  | typeof Internal.Type
+  | typeof Unavailable.Type
+
+/** @category models */
+export type ProblemCode = Problem["error"]["code"]
+
+// -----------------------------------------------------------------------------
+// constants
+// -----------------------------------------------------------------------------
+
+/** @category constants */
+export const statusOf: Readonly<Record<ProblemCode, number>> = {
+  invalid_request: 400,
+  insufficient_credits: 402,
+  authz_denied: 403,
+  policy_denied: 403,
+  not_found: 404,
+  conflict: 409,
+  too_large: 413,
+  rate_limit: 429,
+  internal: 500,
+  unavailable: 503
+}
+
+/** What a refusal of a graph is over HTTP. The two that cannot come before a run are the server's fault. */
+const codes: Readonly<Record<AiErrorCode, ProblemCode>> = {
+  invalid_request: "invalid_request",
+  not_found: "not_found",
+  rate_limit: "rate_limit",
+  insufficient_credits: "insufficient_credits",
+  authz_denied: "authz_denied",
+  policy_denied: "policy_denied",
+  internal: "internal",
+  timeout: "internal",
+  aborted: "internal"
+}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const make = <Code extends ProblemCode>(
+  code: Code,
+  reason: string,
+  message: string
+): Extract<Problem, { readonly error: { readonly code: Code } }> =>
+  ({ error: { code, reason, message } }) as unknown as Extract<
+    Problem,
+    { readonly error: { readonly code: Code } }
+  >
+
+/** A run that may not start. A store that is away is nobody's mistake. @category constructors */
+export const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
+  make(reason === "GrantStoreUnavailable" ? "unavailable" : codes[error], reason, message) as Problem
+
+/** What is kept cannot be reached; which host it is on is the log's business. @category constructors */
+export const ofStore = (error: { readonly _tag: string }): typeof Unavailable.Type =>
+  make("unavailable", error._tag, "what is kept of grants and runs cannot be reached. Try again in a moment")
+
+/** Fails with it, and says when to come again. @category constructors */
+export const retryLater = <P extends Problem>(
+  problem: P,
+  seconds: number
+): Effect.Effect<never, P, HttpServerRequest.HttpServerRequest> =>
+  withHeader("retry-after", String(Math.max(1, Math.ceil(seconds)))).pipe(
+    Effect.andThen(Effect.fail(problem))
+  )
+
+/** Fails with it, and says how to show a grant. @category constructors */
+export const challenge = <P extends Problem>(
+  problem: P
+): Effect.Effect<never, P, HttpServerRequest.HttpServerRequest> =>
+  withHeader("www-authenticate", 'Bearer realm="cogni-sandbox"').pipe(Effect.andThen(Effect.fail(problem)))
+
+/** As a response of its own, where no endpoint encodes it. @category converting */
+export const toResponse = (problem: Problem): HttpServerResponse.HttpServerResponse =>
+  HttpServerResponse.jsonUnsafe(problem, { status: statusOf[problem.error.code] })
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const withHeader = (name: string, value: string) =>
+  HttpEffect.appendPreResponseHandler((_request, response) =>
+    Effect.succeed(HttpServerResponse.setHeader(response, name, value))
+  )

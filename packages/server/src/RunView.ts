@@ -1,0 +1,153 @@
+/**
+ * What a caller is told of a run that is on record: how it went, how it was held, what it used.
+ *
+ * Never what was asked or answered, and no path of the host: a record has both. Pure.
+ */
+import { Posture } from "@cogni/sandbox-core/Posture"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { LlmUsageTotal, Timing } from "@cogni/sandbox-core/RunResult"
+import { outputOf, type RunRecord } from "@cogni/sandbox-core/RunStore"
+import { DeliveryRecord } from "@cogni/sandbox-git-relay/RelayRun"
+import { AiErrorCode } from "@cogni/sandbox-graph-provider/AiEvent"
+import { Option, Schema, Struct } from "effect"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** Where a run is. `starting` is one that has no record yet. @category models */
+export const RunStatus = Schema.Literals([
+  "starting",
+  "running",
+  "succeeded",
+  "failed",
+  "closed",
+  "interrupted",
+  "abandoned"
+])
+
+/** @category models */
+export type RunStatus = typeof RunStatus.Type
+
+const EventsDigest = Schema.Struct({ count: Schema.Int, sha256: Schema.String })
+
+/** @category models */
+export const RunView = Schema.Struct({
+  runId: RunId,
+  status: RunStatus,
+  graphId: Schema.optionalKey(Schema.String),
+  model: Schema.optionalKey(Schema.String),
+  startedAt: Schema.optionalKey(Schema.String),
+  endedAt: Schema.optionalKey(Schema.String),
+  attempt: Schema.optionalKey(Schema.Int),
+  grantId: Schema.optionalKey(Schema.String),
+  requestId: Schema.optionalKey(Schema.String),
+  exitCode: Schema.optionalKey(Schema.Int),
+  /** Why, where it did not succeed. */
+  error: Schema.optionalKey(Schema.Struct({ code: Schema.optionalKey(AiErrorCode), reason: Schema.String })),
+  timings: Schema.Array(Timing),
+  output: Schema.optionalKey(Schema.Struct({ stdoutBytes: Schema.Int, stderrBytes: Schema.Int })),
+  llm: Schema.optionalKey(
+    Schema.Struct({
+      proxy: Schema.String,
+      callsTotal: Schema.Int,
+      usage: Schema.optionalKey(LlmUsageTotal)
+    })
+  ),
+  posture: Schema.optionalKey(Posture),
+  /** What became of its commits. */
+  relay: Schema.optionalKey(DeliveryRecord.mapFields(Struct.omit(["keptAt", "message"]))),
+  /** Of all events that its caller was told: how many, and SHA-256 over them. */
+  events: Schema.optionalKey(EventsDigest)
+}).annotate({ identifier: "Run" })
+
+/** @category models */
+export type RunView = typeof RunView.Type
+
+// -----------------------------------------------------------------------------
+// getters
+// -----------------------------------------------------------------------------
+
+/** Whose run it is; of what a command did without a model, nobody's. @category getters */
+export const accountOf = ({ spec }: RunRecord): string | undefined => spec.llm?.identity.billingAccountId
+
+/** Whether there is nothing of it any more that could be ended. @category getters */
+export const isOver = ({ outcome }: RunRecord): boolean => outcome.status !== "running"
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const fromRecord = (record: RunRecord): RunView => {
+  const { annotations, endedAt, llm, outcome, posture, runId, spec, startedAt, timings } = record
+  const graph = Option.getOrUndefined(decodeGraph(annotations?.["graph"]))
+  const relay = Option.getOrUndefined(decodeRelay(annotations?.["relay"]))
+  const output = outputOf(record)
+  const graphId = graph?.graphId ?? spec.llm?.identity.graphId
+  const error = errorOf(record, graph)
+  return {
+    runId,
+    status: statusOf(record, graph),
+    ...(graphId === undefined ? {} : { graphId }),
+    ...(spec.llm === undefined ? {} : { model: spec.llm.model }),
+    startedAt,
+    ...(endedAt === undefined ? {} : { endedAt }),
+    ...(graph === undefined
+      ? {}
+      : { attempt: graph.attempt, grantId: graph.grantId, requestId: graph.requestId, events: graph.events }),
+    ...(outcome.status === "exited" ? { exitCode: outcome.result.exitCode } : {}),
+    ...(error === undefined ? {} : { error }),
+    timings,
+    ...(output === undefined
+      ? {}
+      : { output: { stdoutBytes: output.stdout.bytes, stderrBytes: output.stderr.bytes } }),
+    ...(llm === undefined
+      ? {}
+      : {
+          llm: {
+            proxy: llm.proxy,
+            callsTotal: llm.callsTotal,
+            ...(llm.usage === undefined ? {} : { usage: llm.usage })
+          }
+        }),
+    ...(posture === undefined ? {} : { posture }),
+    ...(relay === undefined ? {} : { relay })
+  }
+}
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** As the provider of `sandbox:*` writes it under `graph`. */
+const GraphAnnotation = Schema.Struct({
+  graphId: Schema.String,
+  grantId: Schema.String,
+  requestId: Schema.String,
+  attempt: Schema.Int,
+  ok: Schema.Boolean,
+  error: Schema.optionalKey(AiErrorCode),
+  reason: Schema.optionalKey(Schema.String),
+  events: EventsDigest
+})
+
+type GraphAnnotation = typeof GraphAnnotation.Type
+
+const decodeGraph = Schema.decodeUnknownOption(GraphAnnotation)
+const decodeRelay = Schema.decodeUnknownOption(RunView.fields.relay.schema)
+
+const statusOf = ({ outcome }: RunRecord, graph: GraphAnnotation | undefined): RunStatus =>
+  outcome.status !== "exited"
+    ? outcome.status
+    : (graph?.ok ?? outcome.result.exitCode === 0)
+      ? "succeeded"
+      : "failed"
+
+const errorOf = ({ outcome }: RunRecord, graph: GraphAnnotation | undefined): RunView["error"] => {
+  if (graph !== undefined && !graph.ok) {
+    const { error, reason } = graph
+    return { ...(error === undefined ? {} : { code: error }), reason: reason ?? error ?? "Unknown" }
+  }
+  return outcome.status === "failed" ? { reason: outcome.reason } : undefined
+}

@@ -1,0 +1,160 @@
+/**
+ * The HTTP API, as data: what the server answers, what its OpenAPI document says, and what a client can be made of.
+ */
+import { AgentDescriptor } from "@cogni/sandbox-graph-provider/AgentCatalog"
+import { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import { Effect, type Layer, Schema, SchemaIssue } from "effect"
+import {
+  HttpApi,
+  HttpApiEndpoint,
+  HttpApiGroup,
+  HttpApiMiddleware,
+  HttpApiSchema,
+  OpenApi
+} from "effect/http-api"
+import { Authentication } from "./Authentication.ts"
+import { ChatRequest } from "./ChatRequest.ts"
+import * as Problem from "./Problem.ts"
+import { RunView } from "./RunView.ts"
+
+/** What cannot be read of a request's path, query or headers has the same shape as every other problem. @category services */
+export class Readable extends HttpApiMiddleware.Service<Readable>()("@cogni/sandbox-server/Readable", {
+  error: Problem.Invalid
+}) {}
+
+/** @category layers */
+export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchemaErrorTransform(
+  Readable,
+  ({ cause, kind }) =>
+    Effect.fail(
+      Problem.make(
+        "invalid_request",
+        "RequestInvalid",
+        `the ${kind.toLowerCase()} of the request cannot be read: ${problemsOf(cause.issue)}`
+      )
+    )
+)
+
+/** The most runs that one answer lists. @category constants */
+export const listedMax = 100
+
+/** @category models */
+export const AgentList = Schema.Struct({ agents: Schema.Array(AgentDescriptor) }).annotate({
+  identifier: "AgentList"
+})
+
+/** @category models */
+export const RunList = Schema.Struct({ runs: Schema.Array(RunView) }).annotate({ identifier: "RunList" })
+
+/** @category models */
+export const Cancelling = Schema.Struct({ runId: Schema.String, status: Schema.Literal("cancelling") })
+  .annotate({ identifier: "Cancelling" })
+  .pipe(HttpApiSchema.status(202))
+
+const IdempotencyKey = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(255))
+
+const runParams = { id: Schema.String.annotate({ description: "the id of the run" }) }
+
+/** @category models */
+export class Agents extends HttpApiGroup.make("agents")
+  .add(
+    HttpApiEndpoint.get("list", "/ai/agents", { success: AgentList }).annotateMerge(
+      OpenApi.annotations({
+        summary: "The agents that can be asked",
+        description: "Sorted by name. Needs no engine; an entry opens nothing. Has an ETag."
+      })
+    )
+  )
+  .middleware(Authentication) {}
+
+/** @category models */
+export class Chat extends HttpApiGroup.make("chat")
+  .add(
+    HttpApiEndpoint.post("run", "/ai/chat", {
+      query: { protocol: Schema.optionalKey(Schema.Literals(["events", "ai-sdk"])) },
+      headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
+      payload: ChatRequest,
+      success: HttpApiSchema.StreamSse({ data: AiEvent }),
+      error: [
+        Problem.Invalid,
+        Problem.Unpaid,
+        Problem.Denied,
+        Problem.NotFound,
+        Problem.Conflict,
+        Problem.TooLarge,
+        Problem.TooMany,
+        Problem.Internal,
+        Problem.Unavailable
+      ]
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "Run an agent, and hear of it as it happens",
+        description:
+          "Server-sent events, each an AiEvent, the last one `done`. The run ends when its reader goes away. With " +
+          "`protocol=ai-sdk`, the UI message stream of the AI SDK instead."
+      })
+    )
+  )
+  .middleware(Readable)
+  .middleware(Authentication) {}
+
+/** @category models */
+export class Runs extends HttpApiGroup.make("runs")
+  .add(
+    HttpApiEndpoint.get("list", "/runs", {
+      query: {
+        limit: Schema.optionalKey(
+          Schema.NumberFromString.check(Schema.isInt(), Schema.isBetween({ minimum: 1, maximum: listedMax }))
+        )
+      },
+      success: RunList,
+      error: Problem.Unavailable
+    }).annotateMerge(OpenApi.annotations({ summary: "Runs of the grant's account, the newest first" })),
+    HttpApiEndpoint.get("get", "/runs/:id", {
+      params: runParams,
+      success: RunView,
+      error: [Problem.NotFound, Problem.Unavailable]
+    }).annotateMerge(OpenApi.annotations({ summary: "What is known of a run" })),
+    HttpApiEndpoint.delete("cancel", "/runs/:id", {
+      params: runParams,
+      success: Cancelling,
+      error: [Problem.NotFound, Problem.Conflict, Problem.Unavailable]
+    }).annotateMerge(
+      OpenApi.annotations({
+        summary: "End a run that is under way in this server",
+        description: "Its events still say how it ended, and it is on record."
+      })
+    )
+  )
+  .middleware(Readable)
+  .middleware(Authentication) {}
+
+/** @category models */
+export class ServerApi extends HttpApi.make("cogni-sandbox")
+  .add(Agents)
+  .add(Chat)
+  .add(Runs)
+  .prefix("/api/v1")
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Cogni Sandbox",
+      version: "1",
+      description:
+        "Agents in sealed containers. For callers that are systems: each shows the token of a grant."
+    })
+  ) {}
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const format = SchemaIssue.makeFormatterStandardSchemaV1()
+
+const problemsOf = (issue: SchemaIssue.Issue): string =>
+  format(issue)
+    .issues.slice(0, 5)
+    .map(({ message, path }) => {
+      const where = (path ?? []).map((key) => String(typeof key === "object" ? key.key : key)).join(".")
+      return where === "" ? message : `${where}: ${message}`
+    })
+    .join("; ")

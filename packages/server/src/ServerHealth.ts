@@ -1,0 +1,61 @@
+/**
+ * Whether this process lives, and whether it could take a run: two questions, for whoever starts and routes to it.
+ *
+ * Readiness asks what a run needs, with a bound, and not more often than once in a second, however often it is asked.
+ */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { Context, Effect } from "effect"
+import { RunRoster } from "./RunRoster.ts"
+
+/** What a run needs, and how to ask whether it is there. @category models */
+export interface Probe {
+  readonly name: string
+  readonly check: Effect.Effect<unknown, unknown>
+}
+
+/** Of whoever composes the server: the engine, say. None, unless provided. @category services */
+export const Probes = Context.Reference<ReadonlyArray<Probe>>("@cogni/sandbox-server/Probes", {
+  defaultValue: () => []
+})
+
+/** @category models */
+export interface Readiness {
+  readonly status: "ready" | "not_ready" | "stopping"
+  readonly checks: Readonly<Record<string, "ok" | "failing">>
+}
+
+const checkSecondsMax = 3
+
+/** @category constructors */
+export const make = Effect.gen(function* () {
+  const roster = yield* RunRoster
+  const store = yield* RunStore
+  const probes: ReadonlyArray<Probe> = [{ name: "store", check: store.get(nobody) }, ...(yield* Probes)]
+
+  const ask = Effect.forEach(
+    probes,
+    ({ check, name }) =>
+      check.pipe(
+        Effect.timeout(`${checkSecondsMax} seconds`),
+        Effect.matchCauseEffect({
+          onSuccess: () => Effect.succeed([name, "ok"] as const),
+          onFailure: (cause) =>
+            Effect.as(Effect.logWarning(`not ready: ${name}`, cause), [name, "failing"] as const)
+        })
+      ),
+    { concurrency: "unbounded" }
+  )
+  const asked = yield* Effect.cachedWithTTL(ask, "1 second")
+
+  return Effect.gen(function* () {
+    const found = yield* asked
+    const checks = Object.fromEntries(found)
+    if (yield* roster.isStopping) return { status: "stopping", checks } satisfies Readiness
+    const isReady = found.every(([, state]) => state === "ok")
+    return { status: isReady ? "ready" : "not_ready", checks } satisfies Readiness
+  })
+})
+
+/** An id that no run has: asking for it is asking whether anybody answers. */
+const nobody = RunId.make("health-check")

@@ -1,0 +1,67 @@
+/**
+ * What is counted, under names that Prometheus knows how to read. Labels are from small sets only: an agent of the
+ * catalog, a code, a route as it is written in the API.
+ */
+import type { ObservedEnd } from "@cogni/sandbox-graph-provider/GraphObserver"
+import { Effect, Metric } from "effect"
+
+const runsTotal = Metric.counter("sandbox_runs_total", {
+  description: "Runs that have ended, by agent and by how",
+  incremental: true
+})
+
+const runDuration = Metric.histogram("sandbox_run_duration_seconds", {
+  description: "How long runs took, from the request to the end of the sandbox",
+  boundaries: [0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600]
+})
+
+const runsActive = Metric.gauge("sandbox_runs_active", { description: "Runs under way in this process" })
+
+const requestsTotal = Metric.counter("sandbox_http_requests_total", {
+  description: "Requests that were answered, by route and status",
+  incremental: true
+})
+
+/** An agent that is in no catalog has no label of its own: anybody could make them up. @category combinators */
+export const runEnded = (
+  known: ReadonlySet<string>,
+  { durationMs, final, request }: ObservedEnd
+): Effect.Effect<void> => {
+  const agent = known.has(request.graphId) ? request.graphId : "unknown"
+  const status = final.ok ? "ok" : (final.error ?? "internal")
+  return Effect.andThen(
+    Metric.update(Metric.withAttributes(runsTotal, { agent, status }), 1),
+    Metric.update(Metric.withAttributes(runDuration, { agent }), durationMs / 1000)
+  )
+}
+
+/** @category combinators */
+export const activeRuns = (count: number): Effect.Effect<void> => Metric.update(runsActive, count)
+
+const routes: ReadonlyArray<readonly [pattern: RegExp, route: string]> = [
+  [/^\/api\/v1\/ai\/agents$/u, "/api/v1/ai/agents"],
+  [/^\/api\/v1\/ai\/chat$/u, "/api/v1/ai/chat"],
+  [/^\/api\/v1\/runs$/u, "/api/v1/runs"],
+  [/^\/api\/v1\/runs\/[^/]+$/u, "/api/v1/runs/{id}"],
+  [/^\/health(?:\/ready)?$/u, "/health"],
+  [/^\/metrics$/u, "/metrics"]
+]
+
+const methods = new Set(["GET", "HEAD", "POST", "DELETE", "OPTIONS"])
+
+/** @category converting */
+export const routeOf = (url: string): string => {
+  const [path = ""] = url.split("?")
+  return routes.find(([pattern]) => pattern.test(path))?.[1] ?? "other"
+}
+
+/** @category combinators */
+export const requestAnswered = (method: string, url: string, status: number): Effect.Effect<void> =>
+  Metric.update(
+    Metric.withAttributes(requestsTotal, {
+      method: methods.has(method) ? method : "other",
+      route: routeOf(url),
+      status: String(status)
+    }),
+    1
+  )

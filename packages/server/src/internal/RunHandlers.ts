@@ -1,0 +1,89 @@
+/**
+ * Runs of one account: what is known of them, and ending one that is under way here. Of everybody else's there is
+ * nothing to be known, not even that they are.
+ */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
+import { Effect, Schema } from "effect"
+import { CurrentGrant } from "../Authentication.ts"
+import * as Problem from "../Problem.ts"
+import { type RosterRun, RunRoster } from "../RunRoster.ts"
+import * as RunView from "../RunView.ts"
+
+const listedDefault = 20
+
+const isRunId = Schema.is(RunId)
+
+/** Before it is on record. */
+const starting = ({ graphId, model, runId }: RosterRun): RunView.RunView => ({
+  runId,
+  status: "starting",
+  graphId,
+  model,
+  timings: []
+})
+
+/** Among many, without what is long. */
+const listed = (record: RunRecord): RunView.RunView => {
+  const { posture: _, ...view } = RunView.fromRecord(record)
+  return view
+}
+
+const notFound = Problem.make(
+  "not_found",
+  "RunNotFound",
+  "there is no such run of this account. See /api/v1/runs for those there are"
+)
+
+export const make = Effect.gen(function* () {
+  const roster = yield* RunRoster
+  const store = yield* RunStore
+
+  /** What there is of a run for an account: its record, its place here, both or nothing. */
+  const lookUp = Effect.fnUntraced(function* (id: string) {
+    const { billingAccountId } = yield* CurrentGrant
+    if (!isRunId(id)) return yield* Effect.fail(notFound)
+    const here = yield* roster.find(id)
+    const record = yield* store.get(id).pipe(Effect.mapError(Problem.ofStore))
+    const ours = {
+      here: here?.billingAccountId === billingAccountId ? here : undefined,
+      record: record !== undefined && RunView.accountOf(record) === billingAccountId ? record : undefined
+    }
+    return ours.here === undefined && ours.record === undefined ? yield* Effect.fail(notFound) : ours
+  })
+
+  return {
+    get: Effect.fn("SandboxServer.getRun")(function* (id: string) {
+      const { here, record } = yield* lookUp(id)
+      return record === undefined ? starting(here!) : RunView.fromRecord(record)
+    }),
+    list: Effect.fn("SandboxServer.listRuns")(function* (limit: number = listedDefault) {
+      const { billingAccountId } = yield* CurrentGrant
+      const records = (yield* store.list.pipe(Effect.mapError(Problem.ofStore))).filter(
+        (record) => RunView.accountOf(record) === billingAccountId
+      )
+      const known = new Set(records.map(({ runId }) => runId))
+      const begun = (yield* roster.list).filter(
+        (run) => run.billingAccountId === billingAccountId && !known.has(run.runId)
+      )
+      return { runs: [...begun.map(starting), ...records.slice(0, limit).map(listed)].slice(0, limit) }
+    }),
+    cancel: Effect.fn("SandboxServer.cancelRun")(function* (id: string) {
+      const { here, record } = yield* lookUp(id)
+      if (here === undefined) {
+        const isOver = record === undefined || RunView.isOver(record)
+        return yield* Effect.fail(
+          isOver
+            ? Problem.make("conflict", "RunOver", "the run is over already")
+            : Problem.make(
+                "conflict",
+                "RunElsewhere",
+                "the run is under way in another process. Ask that one"
+              )
+        )
+      }
+      yield* here.cancel
+      return { runId: here.runId, status: "cancelling" as const }
+    })
+  }
+})

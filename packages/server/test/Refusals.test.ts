@@ -1,0 +1,229 @@
+/**
+ * What is refused, with which status, and that nothing is made for it.
+ */
+import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { asked, lasting, question, serve, type WorldOptions } from "./ServerWorld.ts"
+
+const sandboxless = { allowSandbox: false }
+const past = { expiresAt: new Date(-1) }
+
+/** What is asked, by whom, of which server; and the answer. */
+const refused: ReadonlyArray<{
+  readonly what: string
+  readonly status: number
+  readonly code: string
+  readonly reason: string
+  readonly body?: object
+  readonly headers?: Record<string, string>
+  readonly grant?: object
+  readonly world?: WorldOptions
+}> = [
+  { what: "an expired grant", grant: past, status: 403, code: "authz_denied", reason: "GrantExpired" },
+  {
+    what: "a wildcard alone, without allowSandbox",
+    grant: sandboxless,
+    status: 403,
+    code: "authz_denied",
+    reason: "SandboxNotAllowed"
+  },
+  {
+    what: "a scope of another graph",
+    grant: { scopes: ["graph:execute:sandbox:talker"] },
+    status: 403,
+    code: "authz_denied",
+    reason: "GrantScopeMismatch"
+  },
+  {
+    what: "sandboxes that are switched off",
+    world: { enabled: false },
+    status: 403,
+    code: "policy_denied",
+    reason: "SandboxDisabled"
+  },
+  {
+    what: "an agent that there is none of",
+    body: { ...question, graphId: "sandbox:nobody" },
+    status: 404,
+    code: "not_found",
+    reason: "AgentNotFound"
+  },
+  {
+    what: "graphs that nobody runs",
+    body: { ...question, graphId: "other:agent" },
+    status: 404,
+    code: "not_found",
+    reason: "GraphNamespaceUnknown"
+  },
+  {
+    what: "a graph's id that is none",
+    body: { ...question, graphId: "agent" },
+    status: 400,
+    code: "invalid_request",
+    reason: "BodyInvalid"
+  },
+  {
+    what: "no messages",
+    body: { ...question, messages: [] },
+    status: 400,
+    code: "invalid_request",
+    reason: "BodyInvalid"
+  },
+  {
+    what: "an account in the body",
+    body: { ...question, billingAccountId: "other" },
+    status: 400,
+    code: "invalid_request",
+    reason: "BodyInvalid"
+  },
+  {
+    what: "a character that the agent has not",
+    body: { ...question, personality: "pirate" },
+    status: 400,
+    code: "invalid_request",
+    reason: "CapabilityMissing"
+  },
+  {
+    what: "a repository for an agent without tools",
+    body: { ...question, repository: { url: "https://git.example/a/b" } },
+    status: 400,
+    code: "invalid_request",
+    reason: "CapabilityMissing",
+    world: { repositories: Repositories.layerNoop }
+  },
+  {
+    what: "a run that is named twice",
+    body: { ...question, runId: "run-000000000001" },
+    headers: { "idempotency-key": "key" },
+    status: 400,
+    code: "invalid_request",
+    reason: "RunNamedTwice"
+  }
+]
+
+const counting = () => {
+  const seen = { started: 0 }
+  const program: Program = () => Effect.sync(() => (seen.started += 1)).pipe(Effect.as(0))
+  return { program, seen }
+}
+
+describe("refusals", () => {
+  for (const { body = question, code, grant, headers, reason, status, what, world } of refused) {
+    it.effect(`${what}: ${status} ${reason}, and nothing is made`, () =>
+      Effect.gen(function* () {
+        const { program, seen } = counting()
+        const server = yield* serve({ ...world, program })
+        const caller = yield* server.caller(grant)
+        const answer = yield* caller.post(body, headers)
+        assert.deepStrictEqual(
+          [answer.status, answer.body.error.code, answer.body.error.reason],
+          [status, code, reason]
+        )
+        assert.deepStrictEqual(Object.keys(answer.body.error), ["code", "reason", "message"])
+        assert.strictEqual(seen.started, 0)
+        assert.deepStrictEqual(yield* server.store.list, [])
+        assert.deepStrictEqual(yield* server.roster.list, [])
+      })
+    )
+  }
+
+  it.effect.each<[string, string | undefined, string]>([
+    ["no token", undefined, "GrantMissing"],
+    ["a token of no grant", "Bearer cgs_nothing", "GrantNotFound"],
+    ["another scheme", "Basic YTpi", "GrantNotFound"],
+    ["an empty token", "Bearer ", "GrantNotFound"]
+  ])("%s: 403 everywhere, before anything else is looked at", ([, authorization, reason]) =>
+    Effect.gen(function* () {
+      const { program, seen } = counting()
+      const { store, url } = yield* serve({ program })
+      const headers: Record<string, string> = authorization === undefined ? {} : { authorization }
+      const answers = yield* Effect.all([
+        asked(`${url}/api/v1/ai/agents`, { headers }),
+        asked(`${url}/api/v1/ai/chat`, { method: "POST", headers, body: "no JSON" }),
+        asked(`${url}/api/v1/runs`, { headers }),
+        asked(`${url}/api/v1/runs/run-000000000001`, { headers }),
+        asked(`${url}/api/v1/runs/run-000000000001`, { method: "DELETE", headers })
+      ])
+      for (const { body, headers, status } of answers) {
+        assert.deepStrictEqual([status, body.error.code, body.error.reason], [403, "authz_denied", reason])
+        assert.strictEqual(headers.get("www-authenticate"), 'Bearer realm="cogni-sandbox"')
+      }
+      assert.strictEqual(seen.started, 0)
+      assert.deepStrictEqual(yield* store.list, [])
+    })
+  )
+
+  it.effect("a grant that is over sees nothing either", () =>
+    Effect.gen(function* () {
+      const server = yield* serve()
+      const caller = yield* server.caller(past)
+      for (const path of ["/api/v1/ai/agents", "/api/v1/runs", "/api/v1/runs/run-000000000001"]) {
+        const { body, status } = yield* caller.get(path)
+        assert.deepStrictEqual([path, status, body.error.reason], [path, 403, "GrantExpired"])
+      }
+    })
+  )
+
+  it.effect("a revoked grant opens nothing any more", () =>
+    Effect.gen(function* () {
+      const server = yield* serve()
+      const caller = yield* server.caller()
+      assert.strictEqual((yield* caller.get("/api/v1/ai/agents")).status, 200)
+      yield* server.grants.revoke(caller.grantId)
+      const { body, status } = yield* caller.post(question)
+      assert.deepStrictEqual([status, body.error.reason], [403, "GrantRevoked"])
+    })
+  )
+
+  it.effect("a body that is no JSON, and one that broke off: 400, and nothing of it is repeated", () =>
+    Effect.gen(function* () {
+      const { caller: callerOf, url } = yield* serve()
+      const { headers } = yield* callerOf()
+      for (const body of ["{", "hush-hush", '{"graphId":"hush-hush","messages":[{"role":"hush-hush"}]}']) {
+        const answer = yield* asked(`${url}/api/v1/ai/chat`, { method: "POST", headers, body })
+        assert.strictEqual(answer.status, 400)
+        assert.notInclude(JSON.stringify(answer.body), "hush-hush")
+      }
+    })
+  )
+
+  it.effect("an id is for one run: the second request is told where the first is", () =>
+    Effect.gen(function* () {
+      const server = yield* serve()
+      const caller = yield* server.caller()
+      const first = yield* caller.chat(question, { "idempotency-key": "monday" })
+      assert.strictEqual(first.status, 200)
+      const again = yield* caller.post(question, { "idempotency-key": "monday" })
+      assert.deepStrictEqual([again.status, again.body.error.reason], [409, "RunIdInUse"])
+      assert.include(again.body.error.message, first.runId)
+      const other = yield* server.caller({ billingAccountId: "other" })
+      const theirs = yield* other.chat(question, { "idempotency-key": "monday" })
+      assert.strictEqual(theirs.status, 200)
+      assert.notStrictEqual(theirs.runId, first.runId)
+    })
+  )
+
+  it.effect("an id that is under way is taken", () =>
+    Effect.gen(function* () {
+      const server = yield* serve({ program: lasting })
+      const caller = yield* server.caller()
+      const body = { ...question, runId: "run-000000000001" }
+      yield* caller.open(body)
+      const again = yield* caller.post(body)
+      assert.deepStrictEqual([again.status, again.body.error.reason], [409, "RunUnderWay"])
+    })
+  )
+
+  it.effect("a path that there is none of, and a request that cannot be read, have the same shape", () =>
+    Effect.gen(function* () {
+      const server = yield* serve()
+      const caller = yield* server.caller()
+      const nowhere = yield* caller.get("/api/v1/nothing")
+      assert.deepStrictEqual([nowhere.status, nowhere.body.error.reason], [404, "RouteNotFound"])
+      const odd = yield* caller.get("/api/v1/runs?limit=a")
+      assert.deepStrictEqual([odd.status, odd.body.error.reason], [400, "RequestInvalid"])
+    })
+  )
+})

@@ -1,0 +1,124 @@
+/**
+ * Repositories of runs, over a relay in memory.
+ */
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"
+import { Repositories, type RepositoryRequest } from "@cogni/sandbox-graph-provider/Repositories"
+import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Result } from "effect"
+
+const url = "https://git.example/acme/app"
+
+describe("RelayRepositories.requestOf", () => {
+  it("a plain request is the relay's, below sandbox/", () => {
+    assert.deepStrictEqual(
+      RelayRepositories.requestOf({ url, baseBranch: "main", branch: "tidy", pullRequest: true }),
+      Result.succeed({ url, baseBranch: "main", branch: "sandbox/tidy", createPr: true } as never)
+    )
+    assert.deepStrictEqual(RelayRepositories.requestOf({ url }), Result.succeed({ url }))
+  })
+
+  it.each<[string, RepositoryRequest, string]>([
+    ["a path of this host", { url: "/srv/repositories/app" }, "lies on this server's host"],
+    ["its loopback", { url: "http://127.0.0.1:8080/acme/app" }, "lies on this server's host"],
+    ["its loopback, by another name", { url: "https://localhost/acme/app" }, "lies on this server's host"],
+    ["its loopback, in other words", { url: "https://2130706433/acme/app" }, "lies on this server's host"],
+    ["any address of it", { url: "https://0.0.0.0/acme/app" }, "lies on this server's host"],
+    ["a credential", { url: "https://me:hush@git.example/acme/app" }, "no https URL of a plain kind"],
+    ["plain http", { url: "http://git.example/acme/app" }, "no https URL of a plain kind"],
+    ["ssh", { url: "ssh://git@git.example/acme/app" }, "no https URL of a plain kind"],
+    ["an option of git's", { url: "--upload-pack=id" }, "no https URL of a plain kind"],
+    ["a branch outside", { url, branch: "../main" }, "none that a run may have"],
+    ["a base that is none", { url, baseBranch: "-x" }, "no plain branch name"]
+  ])("%s is refused", (_, request, message) => {
+    const result = RelayRepositories.requestOf(request)
+    if (Result.isSuccess(result)) return assert.fail("it was taken")
+    assert.include(result.failure.message, message)
+    assert.notInclude(result.failure.message, "hush")
+  })
+
+  it("a host's own repositories are taken where they are switched on", () => {
+    const options = { hostOrigins: true }
+    assert.isTrue(Result.isSuccess(RelayRepositories.requestOf({ url: "/srv/app" }, options)))
+    assert.isTrue(
+      Result.isFailure(RelayRepositories.requestOf({ url: "/srv/app", pullRequest: true }, options))
+    )
+  })
+})
+
+describe("RelayRepositories", () => {
+  const layer = RelayRepositories.layer({ hostOrigins: true }).pipe(
+    Layer.provideMerge(MemoryGitRelay.layer())
+  )
+
+  const lived = Effect.fnUntraced(function* (options: {
+    readonly commits: boolean
+    readonly succeeded: boolean
+    readonly trouble?: Parameters<MemoryGitRelay.MemoryGit["Service"]["trouble"]>[1]
+  }) {
+    const git = yield* MemoryGitRelay.MemoryGit
+    const repositories = yield* Repositories
+    const origin = yield* git.origin("acme/app", { "a.txt": "a\n" })
+    yield* git.trouble(origin, options.trouble ?? {})
+    const runId = yield* RunId.generate
+    let within: ReadonlyArray<string> = []
+    const ended = yield* repositories.around({ url: origin, runId, canaries: [] }, (place, began) =>
+      Effect.gen(function* () {
+        within = place.within(["agent"])
+        yield* began
+        if (options.commits) yield* git.commit({ request: { runId } } as never, { "b.txt": "b\n" })
+        return { succeeded: options.succeeded }
+      })
+    )
+    return { ...ended, runId, within, tip: yield* git.branchAt(origin, `sandbox/${runId}`) }
+  })
+
+  it.effect("what was committed is pushed, and said", () =>
+    Effect.gen(function* () {
+      const { delivery, runId, tip, within } = yield* lived({ commits: true, succeeded: true })
+      assert.deepInclude(delivery, { status: "pushed", branch: `sandbox/${runId}` })
+      assert.containSubset(delivery.record, { status: "pushed", tip })
+      assert.strictEqual(within.at(-1), "agent")
+      assert.include(within, "--commit")
+    }).pipe(Effect.provide(layer))
+  )
+
+  it.effect("nothing committed is skipped; of a run that failed it is kept", () =>
+    Effect.gen(function* () {
+      assert.strictEqual((yield* lived({ commits: false, succeeded: true })).delivery.status, "skipped")
+      assert.strictEqual((yield* lived({ commits: true, succeeded: false })).delivery.status, "kept")
+    }).pipe(Effect.provide(layer))
+  )
+
+  it.effect("an origin that does not take it is a problem of the delivery, not of the run", () =>
+    Effect.gen(function* () {
+      const { delivery } = yield* lived({ commits: true, succeeded: true, trouble: { push: "forbidden" } })
+      assert.strictEqual(delivery.status, "failed")
+      assert.strictEqual(delivery.problem?.reason, "PushRefused")
+    }).pipe(Effect.provide(layer))
+  )
+
+  it.effect("an origin that is not there is the finer reason of its absence", () =>
+    Effect.gen(function* () {
+      const problem = yield* Effect.flip(
+        lived({ commits: true, succeeded: true, trouble: { clone: "not_found" } })
+      )
+      assert.deepInclude(problem, { _tag: "RepositoryUnavailable", reason: "OriginUnavailable" })
+    }).pipe(Effect.provide(layer))
+  )
+
+  it.effect("a request that is refused asks no origin", () =>
+    Effect.gen(function* () {
+      const repositories = yield* Repositories
+      const problem = yield* Effect.flip(repositories.check({ url: "/srv/app" }))
+      assert.strictEqual(problem.reason, "OriginRefused")
+      const runId = yield* RunId.generate
+      const again = yield* Effect.flip(
+        repositories.around({ url: "/srv/app", runId, canaries: [] }, () => Effect.die("it was used"))
+      )
+      assert.strictEqual(again.reason, "OriginRefused")
+    }).pipe(Effect.provide(RelayRepositories.layer().pipe(Layer.provide(Layer.mock(GitRelay)({})))))
+  )
+})

@@ -1,0 +1,99 @@
+/**
+ * What is told of a run, and what is not.
+ */
+import { RunRecord } from "@cogni/sandbox-core/RunStore"
+import * as RunView from "@cogni/sandbox-server/RunView"
+import { assert, describe, it } from "@effect/vitest"
+import { Schema } from "effect"
+
+const hush = "hush-hush"
+
+const record = (over: object = {}): RunRecord =>
+  Schema.decodeUnknownSync(RunRecord)({
+    runId: "run-000000000001",
+    spec: {
+      runId: "run-000000000001",
+      image: "cogni-sandbox/runtime:latest",
+      argv: ["agent", hush],
+      env: { WORD: hush },
+      inputs: [{ name: "messages.json", content: hush }],
+      workspace: { type: "directory", path: `/srv/${hush}` },
+      llm: { model: "gpt", identity: { billingAccountId: "acct", attempt: 0, graphId: "sandbox:agent" } }
+    },
+    owner: `host-${hush}/1/0`,
+    startedAt: "2026-01-01T00:00:00.000Z",
+    endedAt: "2026-01-01T00:00:09.000Z",
+    outcome: {
+      status: "failed",
+      reason: "TimedOut",
+      code: "timeout",
+      message: `it took long, at /srv/${hush}`,
+      output: {
+        stdout: { text: hush, bytes: 9, truncated: false },
+        stderr: { text: hush, bytes: 3, truncated: false }
+      }
+    },
+    llm: {
+      proxy: "gateway",
+      upstream: `https://${hush}.example`,
+      calls: [],
+      callsTotal: 2,
+      unreadableRows: 0,
+      injectedHeaders: [],
+      auditPath: `/srv/${hush}/audit`
+    },
+    timings: [{ phase: "agent", durationMs: 9000 }],
+    annotations: {
+      graph: {
+        graphId: "sandbox:agent",
+        grantId: "grant-1",
+        requestId: "req-1",
+        ingressRequestId: "req-1",
+        attempt: 0,
+        executorType: "sandbox",
+        ok: false,
+        error: "timeout",
+        reason: "TimedOut",
+        events: { count: 9, sha256: "0".repeat(64) }
+      },
+      relay: {
+        status: "kept",
+        origin: "https://git.example/a/b",
+        branch: "sandbox/run-000000000001",
+        message: `it is kept at /srv/${hush}`,
+        keptAt: `/srv/${hush}`
+      }
+    },
+    ...over
+  })
+
+describe("RunView", () => {
+  it("says how a run went, and nothing of what was asked, answered or where", () => {
+    const view = RunView.fromRecord(record())
+    assert.deepStrictEqual(view as unknown, {
+      runId: "run-000000000001",
+      status: "failed",
+      graphId: "sandbox:agent",
+      model: "gpt",
+      startedAt: "2026-01-01T00:00:00.000Z",
+      endedAt: "2026-01-01T00:00:09.000Z",
+      attempt: 0,
+      grantId: "grant-1",
+      requestId: "req-1",
+      events: { count: 9, sha256: "0".repeat(64) },
+      error: { code: "timeout", reason: "TimedOut" },
+      timings: [{ phase: "agent", durationMs: 9000 }],
+      output: { stdoutBytes: 9, stderrBytes: 3 },
+      llm: { proxy: "gateway", callsTotal: 2 },
+      relay: { status: "kept", origin: "https://git.example/a/b", branch: "sandbox/run-000000000001" }
+    })
+    assert.notInclude(JSON.stringify(view), hush)
+  })
+
+  it("of a run that others wrote something odd of, what can be understood", () => {
+    const view = RunView.fromRecord(record({ annotations: { graph: 1, relay: { status: hush } } }))
+    assert.deepStrictEqual(view.error, { reason: "TimedOut" })
+    assert.notProperty(view, "relay")
+    assert.notInclude(JSON.stringify(view), hush)
+  })
+})

@@ -1,0 +1,215 @@
+/**
+ * The server, asked over HTTP, on layers of memory.
+ */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { assert, describe, it } from "@effect/vitest"
+import { Validator } from "@seriousme/openapi-schema-validator"
+import { Effect, Fiber, Logger, References, Tracer } from "effect"
+import { TestClock } from "effect/testing"
+import { inspect } from "node:util"
+import { answering, asked, question, serve, until } from "./ServerWorld.ts"
+
+describe("catalog", () => {
+  it.effect("is sorted by name, whole, and known by its tag", () =>
+    Effect.gen(function* () {
+      const world = yield* serve()
+      const caller = yield* world.caller()
+      const { body, headers, status } = yield* caller.get("/api/v1/ai/agents")
+      assert.strictEqual(status, 200)
+      assert.deepStrictEqual(
+        body.agents.map(({ agentId, graphId }: any) => [agentId, graphId]),
+        [
+          ["sandbox:agent", "sandbox:agent"],
+          ["sandbox:talker", "sandbox:talker"]
+        ]
+      )
+      assert.strictEqual(headers.get("cache-control"), "private, max-age=60")
+      const again = yield* caller.get("/api/v1/ai/agents", { "if-none-match": headers.get("etag")! })
+      assert.deepStrictEqual([again.status, again.body], [304, ""])
+    })
+  )
+
+  it.effect("is there where nothing runs agents", () =>
+    Effect.gen(function* () {
+      const world = yield* serve({ enabled: false })
+      const caller = yield* world.caller({ allowSandbox: false })
+      assert.strictEqual((yield* caller.get("/api/v1/ai/agents")).status, 200)
+    })
+  )
+})
+
+describe("chat", () => {
+  it.effect("streams the events of a run, each under its type and counted", () =>
+    Effect.gen(function* () {
+      const world = yield* serve({ program: answering("Lima") })
+      const caller = yield* world.caller()
+      const { events, headers, messages, runId, status } = yield* caller.chat()
+      assert.strictEqual(status, 200)
+      assert.strictEqual(headers.get("content-type"), "text/event-stream; charset=utf-8")
+      assert.strictEqual(headers.get("cache-control"), "no-cache, no-transform")
+      assert.deepStrictEqual(
+        events.filter(({ type }) => type !== "status").map(({ type }) => type),
+        ["text_delta", "assistant_final", "usage_report", "done"]
+      )
+      assert.deepStrictEqual(
+        messages.map(({ event, id }) => [event, id]),
+        events.map(({ type }, at) => [type, String(at + 1)])
+      )
+      const view = yield* caller.get(`/api/v1/runs/${runId}`)
+      assert.containSubset(view.body, {
+        runId,
+        status: "succeeded",
+        graphId: "sandbox:agent",
+        model: "gpt",
+        exitCode: 0
+      })
+      assert.strictEqual(view.body.events.count, events.length)
+    })
+  )
+
+  it.effect("an account in the body is refused: the grant's pays", () =>
+    Effect.gen(function* () {
+      const world = yield* serve({ program: answering("Lima") })
+      const caller = yield* world.caller()
+      const { body, status } = yield* caller.post({ ...question, billingAccountId: "other", caller: {} })
+      assert.deepStrictEqual([status, body.error.reason], [400, "BodyInvalid"])
+      const { runId } = yield* caller.chat()
+      const record = yield* world.store.get(runId as any)
+      assert.strictEqual(record?.spec.llm?.identity.billingAccountId, "acct")
+    })
+  )
+})
+
+describe("operation", () => {
+  it.effect("lives, and is ready when what a run needs is there; asked without a token", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve()
+      assert.deepStrictEqual((yield* asked(`${url}/health`)).body, { status: "ok" })
+      const { body, status } = yield* asked(`${url}/health/ready`)
+      assert.deepStrictEqual([status, body], [200, { status: "ready", checks: { store: "ok" } }])
+    })
+  )
+
+  it.effect("is not ready where a probe fails or says nothing, and asks it once a second", () =>
+    Effect.gen(function* () {
+      let times = 0
+      const failing = Effect.suspend(() => Effect.fail(`away ${(times += 1)}`))
+      const { url } = yield* serve({
+        probes: [
+          { name: "engine", check: failing },
+          { name: "silent", check: Effect.never }
+        ]
+      })
+      const ready = `${url}/health/ready`
+      const first = yield* Effect.forkChild(asked(ready), { startImmediately: true })
+      yield* until(Effect.sync(() => times === 1))
+      yield* TestClock.adjust("3 seconds")
+      const { body, status } = yield* Fiber.join(first)
+      assert.deepStrictEqual(
+        [status, body],
+        [503, { status: "not_ready", checks: { store: "ok", engine: "failing", silent: "failing" } }]
+      )
+      yield* asked(ready)
+      assert.strictEqual(times, 1)
+    })
+  )
+
+  it.effect("counts runs and requests under names that Prometheus reads", () =>
+    Effect.gen(function* () {
+      const server = yield* serve({ program: answering("Lima") })
+      const caller = yield* server.caller()
+      yield* caller.chat()
+      yield* caller.post({ ...question, graphId: "sandbox:made-up" })
+      yield* caller.get("/api/v1/runs/run-000000000001")
+      const { body, headers } = yield* asked(`${server.url}/metrics`)
+      assert.include(headers.get("content-type")!, "text/plain; version=0.0.4")
+      for (const line of [
+        "# TYPE sandbox_runs_total counter",
+        'sandbox_runs_total{agent="sandbox:agent",status="ok"} 1',
+        "# TYPE sandbox_run_duration_seconds histogram",
+        'sandbox_run_duration_seconds_bucket{agent="sandbox:agent",le="+Inf"} 1',
+        "sandbox_runs_active 0",
+        'sandbox_http_requests_total{method="POST",route="/api/v1/ai/chat",status="200"} 1',
+        'sandbox_http_requests_total{method="POST",route="/api/v1/ai/chat",status="404"} 1',
+        'sandbox_http_requests_total{method="GET",route="/api/v1/runs/{id}",status="404"} 1'
+      ]) {
+        assert.include(body, `${line}\n`)
+      }
+      assert.notInclude(body, "made-up")
+      assert.notInclude(body, "run-000000000001")
+    })
+  )
+
+  it.effect("a token is in no log, no span, no problem and no record", () =>
+    Effect.gen(function* () {
+      const said: Array<string> = []
+      const spans: Array<Tracer.NativeSpan> = []
+      const tracer = Tracer.make({
+        span: (options) => {
+          const span = new Tracer.NativeSpan(options)
+          spans.push(span)
+          return span
+        }
+      })
+      const logger = Logger.make<unknown, void>(({ cause, message }) => {
+        said.push(inspect([message, cause], { depth: 20 }))
+      })
+      const server = yield* serve({ program: answering("Lima") }).pipe(
+        Effect.provide(Logger.layer([logger])),
+        Effect.provideService(References.MinimumLogLevel, "All"),
+        Effect.provideService(Tracer.Tracer, tracer)
+      )
+      const caller = yield* server.caller()
+      const { runId } = yield* caller.chat()
+      const refused = yield* caller.post({ ...question, model: 1 })
+      const unknown = yield* asked(`${server.url}/api/v1/runs`, {
+        headers: { authorization: "Bearer cgs_wrong-hush-hush" }
+      })
+      const all = inspect(
+        [said, spans, refused.body, unknown.body, yield* server.store.get(RunId.make(runId))],
+        { depth: 20, maxStringLength: null, maxArrayLength: null }
+      )
+      assert.isAbove(spans.length, 3)
+      assert.notInclude(all, caller.token)
+      assert.notInclude(all, "hush-hush")
+    })
+  )
+})
+
+describe("description", () => {
+  it.effect("is a valid OpenAPI document, of these paths", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve()
+      const { body, status } = yield* asked(`${url}/openapi.json`)
+      assert.strictEqual(status, 200)
+      const validated = yield* Effect.promise(() => new Validator().validate(body))
+      assert.deepStrictEqual(validated.errors ?? [], [])
+      assert.isTrue(validated.valid)
+      const operations = Object.entries<any>(body.paths).flatMap(([path, methods]) =>
+        Object.entries<any>(methods).map(
+          ([method, { responses }]) => `${method} ${path} ${Object.keys(responses).join(" ")}`
+        )
+      )
+      assert.deepStrictEqual(operations, [
+        "get /api/v1/ai/agents 200 403 429 503",
+        "post /api/v1/ai/chat 200 400 402 403 404 409 413 429 500 503",
+        "get /api/v1/runs 200 400 403 429 503",
+        "get /api/v1/runs/{id} 200 400 403 404 429 503",
+        "delete /api/v1/runs/{id} 202 400 403 404 409 429 503"
+      ])
+      for (const methods of Object.values<any>(body.paths))
+        for (const operation of Object.values<any>(methods))
+          assert.deepStrictEqual(operation.security, [{ bearer: [] }])
+    })
+  )
+
+  it.effect("is shown by a page that can load nothing from elsewhere", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve()
+      const { body, headers, status } = yield* asked(`${url}/docs`)
+      assert.strictEqual(status, 200)
+      assert.include(headers.get("content-security-policy")!, "default-src 'none'")
+      assert.notMatch(body, /<(?:script|link|img|iframe)[^>]+(?:src|href)=/u)
+    })
+  )
+})

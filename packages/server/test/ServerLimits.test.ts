@@ -1,0 +1,113 @@
+/**
+ * Every bound of the server, met.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { TestClock } from "effect/testing"
+import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
+import { answering, asked, lasting, question, serve } from "./ServerWorld.ts"
+
+describe("ServerLimits", () => {
+  it.effect("a body larger than it may be is refused, whether it says so or not", () =>
+    Effect.gen(function* () {
+      const { caller: callerOf, url } = yield* serve({ limits: { bodyBytesMax: 1000 } })
+      const caller = yield* callerOf()
+      const large = { ...question, messages: [{ role: "user", content: "x".repeat(1000) }] }
+      const said = yield* caller.post(large)
+      assert.deepStrictEqual([said.status, said.body.error.reason], [413, "BodyTooLarge"])
+      const bytes = new TextEncoder().encode(JSON.stringify(large))
+      const streamed = yield* asked(`${url}/api/v1/ai/chat`, {
+        method: "POST",
+        headers: caller.headers,
+        duplex: "half",
+        body: new ReadableStream({
+          pull: (controller) => {
+            controller.enqueue(bytes)
+            controller.close()
+          }
+        })
+      } as RequestInit)
+      assert.deepStrictEqual([streamed.status, streamed.body.error.code], [413, "too_large"])
+    })
+  )
+
+  it.effect("3 MB of history are taken, and 10 MB refused in words", () =>
+    Effect.gen(function* () {
+      const server = yield* serve({ program: answering("Lima") })
+      const caller = yield* server.caller()
+      const history = (words: number) => {
+        const messages = Array.from({ length: 999 }, (_, at) => ({
+          role: at % 2 === 0 ? "user" : "assistant",
+          content: "word ".repeat(words)
+        }))
+        return { ...question, messages: [...messages, { role: "user", content: "Where?" }] }
+      }
+      const { events, status } = yield* caller.chat(history(600))
+      assert.strictEqual(status, 200)
+      assert.include(
+        events.map(({ type }) => type),
+        "assistant_final"
+      )
+      const large = history(2100)
+      assert.isAbove(JSON.stringify(large).length, 10_000_000)
+      const refused = yield* caller.post(large)
+      assert.deepStrictEqual([refused.status, refused.body.error.code], [400, "invalid_request"])
+      assert.include(refused.body.error.message, "4194304 bytes")
+    })
+  )
+
+  it.effect("a grant that begins runs faster than it may waits as long as it is told", () =>
+    Effect.gen(function* () {
+      const server = yield* serve({ program: answering("Lima"), limits: { runsPerMinutePerGrantMax: 2 } })
+      const caller = yield* server.caller()
+      assert.strictEqual((yield* caller.chat()).status, 200)
+      assert.strictEqual((yield* caller.chat()).status, 200)
+      const { body, headers, status } = yield* caller.post(question)
+      assert.deepStrictEqual([status, body.error.reason], [429, "TooFast"])
+      assert.strictEqual(headers.get("retry-after"), "30")
+      const other = yield* server.caller()
+      assert.strictEqual((yield* other.chat()).status, 200)
+      yield* TestClock.adjust("30 seconds")
+      assert.strictEqual((yield* caller.chat()).status, 200)
+    })
+  )
+
+  it.effect("requests of any kind are counted", () =>
+    Effect.gen(function* () {
+      const server = yield* serve({ limits: { requestsPerMinutePerGrantMax: 3 } })
+      const caller = yield* server.caller()
+      const statuses = yield* Effect.forEach([1, 2, 3, 4], () => caller.get("/api/v1/ai/agents"))
+      assert.deepStrictEqual(
+        statuses.map(({ status }) => status),
+        [200, 200, 200, 429]
+      )
+    })
+  )
+
+  it.effect("a grant has so many runs under way, and the server so many of all grants", () =>
+    Effect.gen(function* () {
+      const server = yield* serve({ program: lasting, limits: { runsPerGrantMax: 2, runsMax: 3 } })
+      const caller = yield* server.caller()
+      const other = yield* server.caller()
+      const first = yield* caller.open(question)
+      yield* caller.open(question)
+      const third = yield* caller.post(question)
+      assert.deepStrictEqual([third.status, third.body.error.reason], [429, "TooManyRuns"])
+      assert.isAbove(Number(third.headers.get("retry-after")), 0)
+      yield* other.open(question)
+      const fourth = yield* other.post(question)
+      assert.deepStrictEqual([fourth.status, fourth.body.error.reason], [503, "ServerFull"])
+      assert.isAbove(Number(fourth.headers.get("retry-after")), 0)
+      // A place is free again when nothing is left of a run.
+      yield* caller.delete(`/api/v1/runs/${first.runId}`)
+      yield* Effect.promise(() => first.response.text())
+      yield* server.left(first.runId)
+      yield* caller.open(question)
+    })
+  )
+
+  it("a limit that is none is refused when the server is made", () => {
+    assert.throws(() => ServerLimits.make({ runsMax: 0 }))
+    assert.throws(() => ServerLimits.make({ bodyBytesMax: 1.5 }))
+  })
+})

@@ -1,0 +1,50 @@
+/**
+ * Labels are from small sets, whatever callers make up.
+ */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { GraphId } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import * as ServerMetrics from "@cogni/sandbox-server/ServerMetrics"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Metric } from "effect"
+import { PrometheusMetrics } from "effect/observability"
+
+const ended = (graphId: string, ok: boolean) => ({
+  request: { graphId: GraphId.make(graphId), model: "gpt" },
+  context: {
+    runId: RunId.make("run-000000000001"),
+    attempt: 0,
+    ingressRequestId: "in-1",
+    grantId: "grant-1"
+  },
+  final: { ok, runId: RunId.make("run-000000000001"), requestId: "req-1" },
+  facts: [],
+  durationMs: 1500
+})
+
+describe("ServerMetrics", () => {
+  it.effect("an agent of no catalog, a path and a method that there are none of, have one label each", () =>
+    Effect.gen(function* () {
+      const known = new Set(["sandbox:agent"])
+      yield* ServerMetrics.runEnded(known, ended("sandbox:agent", true))
+      yield* ServerMetrics.runEnded(known, ended("sandbox:made-up", false))
+      yield* ServerMetrics.requestAnswered("PROPFIND", "/made/up?secret=hush", 404)
+      const text = yield* PrometheusMetrics.format()
+      for (const line of [
+        'sandbox_runs_total{agent="sandbox:agent",status="ok"} 1',
+        'sandbox_runs_total{agent="unknown",status="internal"} 1',
+        'sandbox_run_duration_seconds_sum{agent="sandbox:agent"} 1.5',
+        'sandbox_http_requests_total{method="other",route="other",status="404"} 1'
+      ]) {
+        assert.include(text, `${line}\n`)
+      }
+      assert.notMatch(text, /made|hush|PROPFIND/u)
+    }).pipe(Effect.provideService(Metric.MetricRegistry, new Map()))
+  )
+
+  it("a route is what is written in the API, whatever is in its place", () => {
+    assert.strictEqual(ServerMetrics.routeOf("/api/v1/runs/run-000000000001?x=1"), "/api/v1/runs/{id}")
+    assert.strictEqual(ServerMetrics.routeOf("/api/v1/runs?limit=1"), "/api/v1/runs")
+    assert.strictEqual(ServerMetrics.routeOf("/health/ready"), "/health")
+    assert.strictEqual(ServerMetrics.routeOf("/api/v1/runs/a/b"), "other")
+  })
+})

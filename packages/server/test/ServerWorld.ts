@@ -1,0 +1,230 @@
+/**
+ * A whole server on layers of memory, on a port of this host's, with callers.
+ */
+import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
+import * as AgentCatalog from "@cogni/sandbox-graph-provider/AgentCatalog"
+import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
+import {
+  type GrantInput,
+  GrantStore,
+  layerMemory as grantsMemory
+} from "@cogni/sandbox-graph-provider/GrantStore"
+import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
+import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import { RunRoster } from "@cogni/sandbox-server/RunRoster"
+import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
+import { type Probe, Probes } from "@cogni/sandbox-server/ServerHealth"
+import type { ServerLimits } from "@cogni/sandbox-server/ServerLimits"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { Context, Effect, Layer, Metric, Redacted, Result } from "effect"
+import { HttpServer } from "effect/http"
+import { createParser, type EventSourceMessage } from "eventsource-parser"
+import { createServer } from "node:http"
+
+export const envelope = (text: string) =>
+  JSON.stringify({ payloads: [{ text }], meta: { durationMs: 1, error: null } })
+
+/** Answers at once. */
+export const answering =
+  (text: string): Program =>
+  ({ stdout }) =>
+    Effect.as(stdout(envelope(text)), 0)
+
+/** Goes on until it is told to end. */
+export const lasting: Program = ({ terminated }) => Effect.as(terminated, 143)
+
+/** Each line that it writes is a piece of its answer. */
+export const talker: Agent = {
+  ...minimal,
+  id: AgentId.make("talker"),
+  name: "Talker",
+  reader: AgentOutput.make({
+    initial: undefined,
+    feed: (_, text) => [
+      text
+        .split("\n")
+        .filter((line) => line !== "")
+        .map((delta) => ({ type: "text_delta", delta })),
+      undefined
+    ],
+    end: () => Result.succeed({ text: "all of it" })
+  })
+}
+
+export interface WorldOptions {
+  readonly program?: Program
+  readonly enabled?: boolean
+  readonly limits?: Partial<ServerLimits>
+  readonly model?: string
+  readonly probes?: ReadonlyArray<Probe>
+  readonly repositories?: Layer.Layer<Repositories.Repositories>
+  /** Leave connections alone when it is closed, as a server does. Node waits for those that have said nothing yet. */
+  readonly patient?: boolean
+}
+
+const grantInput: GrantInput = {
+  userId: "user",
+  billingAccountId: "acct",
+  scopes: ["graph:execute:*"],
+  allowSandbox: true,
+  expiresAt: null
+}
+
+const needs = (options: WorldOptions) =>
+  AggregatingGraphExecutorLayer.pipe(
+    Layer.provide(SandboxGraphProvider.layer({ enabled: options.enabled ?? true })),
+    Layer.provide(options.repositories ?? Repositories.layerNoop),
+    Layer.provideMerge(AgentCatalog.layer()),
+    Layer.provideMerge(
+      Layer.mergeAll(
+        AgentRegistry.layer([minimal, talker]),
+        grantsMemory,
+        SandboxRunner.layerMemory({ program: options.program })
+      )
+    )
+  )
+
+const AggregatingGraphExecutorLayer = Layer.effect(
+  AggregatingGraphExecutor.GraphExecutor,
+  Effect.map(SandboxGraphProvider.SandboxGraphProvider, (provider) =>
+    AggregatingGraphExecutor.make([provider])
+  )
+)
+
+/** Of one server. */
+export const serve = (options: WorldOptions = {}) =>
+  Effect.gen(function* () {
+    const node = createServer()
+    const context = yield* Layer.build(
+      SandboxServer.layer({ limits: options.limits, model: options.model ?? "gpt" }).pipe(
+        Layer.provideMerge(needs(options)),
+        Layer.provideMerge(NodeHttpServer.layer(() => node, { port: 0, host: "127.0.0.1" }))
+      )
+    ).pipe(
+      Effect.provideService(Metric.MetricRegistry, new Map()),
+      Effect.provideService(Probes, options.probes ?? [])
+    )
+    if (options.patient !== true)
+      yield* Effect.addFinalizer(() => Effect.sync(() => node.closeAllConnections()))
+    const server = Context.get(context, HttpServer.HttpServer)
+    const grants = Context.get(context, GrantStore)
+    const url = HttpServer.formatAddress(server.address)
+    /** A token, and the id of its grant. */
+    const grant = (over: Partial<GrantInput> = {}) =>
+      Effect.map(grants.issue({ ...grantInput, ...over }), (issued) => ({
+        id: issued.grant.id,
+        token: Redacted.value(issued.token)
+      }))
+    const roster = Context.get(context, RunRoster)
+    return {
+      url,
+      grant,
+      /** Once nothing of a run is left in the server. */
+      left: (runId: string) =>
+        until(Effect.map(roster.find(RunId.make(runId)), (found) => found === undefined)),
+      grants,
+      roster,
+      runtime: Context.get(context, ContainerRuntime),
+      store: Context.get(context, RunStore),
+      caller: (over?: Partial<GrantInput>) =>
+        Effect.map(Effect.orDie(grant(over)), ({ id, token }) => caller(url, token, id))
+    }
+  })
+
+/** Turns of the event loop, until something is so. */
+export const until = <E, R>(isSo: Effect.Effect<boolean, E, R>): Effect.Effect<void, E, R> =>
+  Effect.flatMap(isSo, (so) =>
+    so
+      ? Effect.void
+      : Effect.andThen(
+          Effect.promise(() => new Promise((resolve) => setImmediate(resolve))),
+          Effect.suspend(() => until(isSo))
+        )
+  )
+
+export interface Answer {
+  readonly status: number
+  readonly headers: Headers
+  readonly body: any
+}
+
+const answerOf = async (response: Response): Promise<Answer> => {
+  const text = await response.text()
+  const isJson = response.headers.get("content-type")?.includes("json") === true
+  return { status: response.status, headers: response.headers, body: isJson ? JSON.parse(text) : text }
+}
+
+export const asked = (url: string, init: RequestInit = {}): Effect.Effect<Answer> =>
+  Effect.promise((signal) => fetch(url, { ...init, signal }).then(answerOf))
+
+export interface Chat {
+  readonly status: number
+  readonly runId: string
+  readonly headers: Headers
+  readonly events: ReadonlyArray<any>
+  readonly messages: ReadonlyArray<EventSourceMessage>
+}
+
+export const question = { graphId: "sandbox:agent", messages: [{ role: "user", content: "Where?" }] }
+
+/** Whoever holds one token. */
+export const caller = (url: string, token: string, grantId: string) => {
+  const headers = { authorization: `Bearer ${token}` }
+  const init = (body: object, more: Record<string, string> = {}): RequestInit => ({
+    method: "POST",
+    headers: { ...headers, "content-type": "application/json", ...more },
+    body: JSON.stringify(body)
+  })
+  return {
+    token,
+    grantId,
+    headers,
+    get: (path: string, more: Record<string, string> = {}) =>
+      asked(`${url}${path}`, { headers: { ...headers, ...more } }),
+    delete: (path: string) => asked(`${url}${path}`, { method: "DELETE", headers }),
+    /** Answered as a whole. */
+    post: (body: object, more?: Record<string, string>) => asked(`${url}/api/v1/ai/chat`, init(body, more)),
+    /** To be read piece by piece; ends with its scope. */
+    open: (body: object, more?: Record<string, string>, query = "") =>
+      Effect.map(
+        Effect.acquireRelease(
+          Effect.sync(() => new AbortController()),
+          (controller) => Effect.sync(() => controller.abort())
+        ),
+        (controller) => ({
+          controller,
+          response: fetch(`${url}/api/v1/ai/chat${query}`, { ...init(body, more), signal: controller.signal })
+        })
+      ).pipe(
+        Effect.flatMap(({ controller, response }) =>
+          Effect.map(
+            Effect.promise(() => response),
+            (response) => ({ controller, response, runId: response.headers.get("x-cogni-run-id") ?? "" })
+          )
+        )
+      ),
+    /** All of it, by a parser that is not ours. */
+    chat: (body: object = question, more?: Record<string, string>) =>
+      Effect.promise(async (signal): Promise<Chat> => {
+        const response = await fetch(`${url}/api/v1/ai/chat`, { ...init(body, more), signal })
+        const messages: Array<EventSourceMessage> = []
+        const parser = createParser({ onEvent: (message) => messages.push(message) })
+        parser.feed(await response.text())
+        return {
+          status: response.status,
+          runId: response.headers.get("x-cogni-run-id") ?? "",
+          headers: response.headers,
+          events: messages.map(({ data }) => JSON.parse(data)),
+          messages
+        }
+      })
+  }
+}

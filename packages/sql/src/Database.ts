@@ -1,0 +1,122 @@
+/**
+ * From an address to Effect's `SqlClient`, and from what goes wrong with it to a sentence.
+ *
+ * Whether a database answers is known before anything is begun.
+ */
+import { Duration, Effect, Layer } from "effect"
+import * as SqlClient from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+import { type DatabaseAddress, DatabaseUnavailable, nameOf } from "./DatabaseAddress.ts"
+import * as SqliteDatabase from "./SqliteDatabase.ts"
+
+/** How long a database may take until it answers for the first time. @category constants */
+export const connectSecondsMax = 10
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/**
+ * The client of a database that answered. PostgreSQL's is loaded where it is asked for.
+ *
+ * @category layers
+ */
+export const layer = (address: DatabaseAddress): Layer.Layer<SqlClient.SqlClient, DatabaseUnavailable> => {
+  const unavailable = (error: SqlError) => {
+    const { detail, remedy } = explain(error)
+    return new DatabaseUnavailable({ what: `the database ${nameOf(address)} ${detail}`, remedy })
+  }
+  const client =
+    address._tag === "Sqlite"
+      ? SqliteDatabase.layer(address)
+      : Layer.provideMerge(
+          answering(nameOf(address)),
+          Layer.unwrap(
+            Effect.map(
+              Effect.promise(() => import("./PostgresDatabase.ts")),
+              (PostgresDatabase) => PostgresDatabase.layer({ url: address.url })
+            )
+          )
+        )
+  return client.pipe(
+    Layer.catch((error) =>
+      Layer.effect(SqlClient.SqlClient, Effect.fail(error._tag === "SqlError" ? unavailable(error) : error))
+    )
+  )
+}
+
+// -----------------------------------------------------------------------------
+// converting
+// -----------------------------------------------------------------------------
+
+/**
+ * Whether the same may go well in a moment. PostgreSQL says so of itself when it starts, ends or has too many guests.
+ *
+ * @category predicates
+ */
+export const isPassing = ({ isRetryable, reason: { cause } }: SqlError): boolean =>
+  isRetryable ||
+  (typeof cause === "object" && cause !== null && "code" in cause && /^(?:53|57P)/u.test(String(cause.code)))
+
+/** What went wrong with a statement, and what to do. @category converting */
+export const explain = (error: SqlError): { readonly detail: string; readonly remedy: string } => {
+  const { reason } = error
+  const said = reason.message ?? ""
+  switch (reason._tag) {
+    case "ConnectionError":
+      return {
+        detail: `cannot be reached${because(reason.cause, said)}`,
+        remedy: "Start it, or look at its host, port or path, then try again"
+      }
+    case "AuthenticationError":
+    case "AuthorizationError":
+      return {
+        detail: `lets this user not in${because(reason.cause, said)}`,
+        remedy: "Look at the user and the password of its URL, and at what the user may do"
+      }
+    case "LockTimeoutError":
+    case "StatementTimeoutError":
+    case "DeadlockError":
+    case "SerializationError":
+      return {
+        detail: `is too busy${because(reason.cause, said)}`,
+        remedy: "Try again; if it stays so, look at what else writes to it"
+      }
+    default:
+      if (isPassing(error))
+        return { detail: `cannot be used now${because(reason.cause, said)}`, remedy: "Try again in a moment" }
+      return {
+        detail: `answered with an error${because(reason.cause, said)}`,
+        remedy: "Look at its log, its disk and its permissions, then try again"
+      }
+  }
+}
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const messageCharactersMax = 300
+
+/** The innermost sentence is the server's or the kernel's own. */
+const because = (cause: unknown, otherwise: string): string => {
+  const said = cause instanceof Error && cause.message !== "" ? cause.message : otherwise
+  return said === "" ? "" : `: ${said.replaceAll(/\s+/gu, " ").slice(0, messageCharactersMax)}`
+}
+
+/** A file that could be opened is one that answers; a server is asked. */
+const answering = (name: string) =>
+  Layer.effectDiscard(
+    Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`).pipe(
+      Effect.timeoutOrElse({
+        duration: Duration.seconds(connectSecondsMax),
+        orElse: () =>
+          Effect.fail(
+            new DatabaseUnavailable({
+              what: `the database ${name} did not answer within ${connectSecondsMax} s`,
+              remedy: "Start it, or look at its host and port, then try again"
+            })
+          )
+      })
+    )
+  )

@@ -1,0 +1,353 @@
+/**
+ * `RunStore` in a database, so that what is known of runs is the same for all processes and hosts that use it.
+ *
+ * Whoever inserts the row of a run has its id. Beside it stands a spool on this host, the run's directory: the last
+ * word goes there first, and what the database could not take is taken in when it is back. So a database that is away
+ * at the end of a run costs no record, and one that is away before begins nothing.
+ */
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import {
+  type OpenRun,
+  outputOf,
+  type RunRecord,
+  RunStore,
+  type RunStoreError
+} from "@cogni/sandbox-core/RunStore"
+import { RunIdInUse, type StoreUnavailable, type WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import type { SchemaRefused } from "@cogni/sandbox-core/SchemaVersion"
+import { Context, DateTime, Effect, Layer, type Schema, type Scope } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { explain, isPassing } from "./Database.ts"
+import * as Asking from "./internal/Asking.ts"
+import * as RunTables from "./internal/RunTables.ts"
+
+/** The newest records that are listed. @category constants */
+export const listedMax = 500
+
+/** How many runs of the spool are taken in at once; the others are, the next time. @category constants */
+export const takenInMax = 500
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** What this host keeps of its runs, whatever becomes of the database. @category models */
+export interface Spool {
+  readonly store: RunStore["Service"]
+  /** Runs of which the database may not know all. */
+  readonly pending: Effect.Effect<ReadonlyArray<RunId>, WorkspaceFailed>
+  readonly mark: (runId: RunId) => Effect.Effect<void, WorkspaceFailed>
+  readonly clear: (runId: RunId) => Effect.Effect<void, WorkspaceFailed>
+}
+
+/** @category models */
+export interface Options {
+  readonly spool: Spool
+  /** `ResourceLabels.formatOwner` of this process. */
+  readonly owner: string
+  /** What this machine is called, in every boot of it. */
+  readonly host: string
+  /** Whether a run that is on record as running is none any more. */
+  readonly isOver: (record: RunRecord) => boolean
+}
+
+/** What a database of runs can do besides. @category services */
+export class SqlRunStore extends Context.Service<
+  SqlRunStore,
+  {
+    /** Give the database what only the spool knows. Answers runs that have ended; those that live are seen to again. */
+    readonly takeIn: Effect.Effect<ReadonlyArray<RunId>, RunStoreError>
+    /** The spool knows more of these runs than it did. */
+    readonly refresh: (runIds: ReadonlyArray<RunId>) => Effect.Effect<void, RunStoreError>
+    /** Forget runs that have ended: of this machine, or of all. Their files are not touched. Answers their ids. */
+    readonly forget: (options: {
+      readonly everyHost: boolean
+    }) => Effect.Effect<ReadonlyArray<RunId>, RunStoreError>
+  }
+>()("@cogni/sandbox-sql/SqlRunStore") {}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** Needs tables that are there: {@link layer} makes them. @category constructors */
+export const make = Effect.fnUntraced(function* (options: Options) {
+  const { isOver, spool } = options
+  const sql = yield* SqlClient
+  const writer = makeWriter(sql, options)
+
+  /** As it is told: a run whose process is gone is abandoned, without anybody having written so. */
+  const told = (record: RunRecord): RunRecord =>
+    record.outcome.status === "running" && isOver(record)
+      ? { ...record, outcome: { status: "abandoned" } }
+      : record
+
+  const get = Effect.fnUntraced(function* (runId: RunId) {
+    const [row] = yield* sql<RunTables.RunRow>`SELECT run_id, record FROM cogni_runs WHERE run_id = ${runId}`
+    if (row === undefined) return undefined
+    const notes = yield* sql<RunTables.AnnotationRow>`SELECT run_id, name, value FROM cogni_run_annotations
+      WHERE run_id = ${runId}`
+    const record = RunTables.recordOf(row, notes)
+    if (record === undefined || outputOf(record) === undefined) return record && told(record)
+    const outputs = yield* sql<RunTables.OutputRow>`SELECT channel, encoding, bytes FROM cogni_run_outputs
+      WHERE run_id = ${runId}`
+    return RunTables.recordOf(row, notes, outputs)
+  })
+
+  const list = Effect.gen(function* () {
+    const rows = yield* sql<RunTables.RunRow>`SELECT run_id, record FROM cogni_runs
+      ORDER BY started_at DESC, run_id DESC LIMIT ${sql.literal(String(listedMax))}`
+    if (rows.length === 0) return []
+    const notes = yield* sql<RunTables.AnnotationRow>`SELECT run_id, name, value FROM cogni_run_annotations
+      WHERE ${sql.in(
+        "run_id",
+        rows.map(({ run_id }) => run_id)
+      )}`
+    const byRun = Map.groupBy(notes, ({ run_id }) => run_id)
+    return rows
+      .map((row) => RunTables.recordOf(row, byRun.get(row.run_id) ?? []))
+      .filter((record) => record !== undefined)
+      .map(told)
+  })
+
+  /** One record that the database will not have must not keep the others from it. */
+  const written = (record: RunRecord) =>
+    Effect.as(writer.write(record), true).pipe(
+      Effect.catchIf(
+        (error) => !isPassing(error),
+        (error) =>
+          Effect.as(
+            Effect.logWarning(`run ${record.runId} is not in the database: it ${explain(error).detail}`),
+            false
+          )
+      )
+    )
+
+  const takeIn = Effect.gen(function* () {
+    const taken: Array<RunId> = []
+    for (const runId of yield* spool.pending) {
+      if (taken.length >= takenInMax) break
+      const record = yield* spool.store.get(runId)
+      if (record?.outcome.status === "running") {
+        // Of an earlier version, perhaps, which does not know of the database.
+        yield* Asking.once(writer.claim(record, "taken in"))
+        continue
+      }
+      if (record !== undefined) {
+        if (!(yield* Asking.once(written(record)))) continue
+        taken.push(runId)
+      }
+      yield* spool.clear(runId)
+    }
+    return taken
+  })
+
+  const forget = Effect.fnUntraced(function* (asked: { readonly everyHost: boolean }) {
+    const rows = yield* sql<RunTables.RunRow>`SELECT run_id, record FROM cogni_runs
+      ${asked.everyHost ? sql.literal("") : sql`WHERE host = ${options.host}`}`
+    const over = rows.flatMap((row) => {
+      const record = RunTables.recordOf(row, [])
+      return record === undefined || told(record).outcome.status === "running" ? [] : [record.runId]
+    })
+    yield* sql.withTransaction(
+      Effect.forEach(over, (runId) => sql`DELETE FROM cogni_runs WHERE run_id = ${runId}`, { discard: true })
+    )
+    return over
+  })
+
+  return {
+    store: RunStore.of({
+      open: makeOpen(writer, options),
+      annotate: makeAnnotate(writer, options),
+      get: (runId) => Asking.once(get(runId)),
+      list: Asking.once(list)
+    }),
+    archive: SqlRunStore.of({
+      takeIn,
+      refresh: (runIds) => Effect.andThen(Effect.forEach(runIds, spool.mark, { discard: true }), takeIn),
+      forget: Effect.fn("SqlRunStore.forget")(function* (asked) {
+        const runIds = yield* Asking.once(forget(asked))
+        yield* Effect.forEach(runIds, spool.clear, { discard: true })
+        return runIds
+      })
+    })
+  }
+})
+
+/**
+ * Brings the tables to this version, and takes in what the spool has.
+ *
+ * @category layers
+ */
+export const layer = (
+  options: Options
+): Layer.Layer<RunStore | SqlRunStore, StoreUnavailable | SchemaRefused, SqlClient> =>
+  Layer.effectContext(
+    Effect.gen(function* () {
+      yield* Effect.catchTag(RunTables.bring, "SqlError", (error) => Effect.fail(Asking.unavailable(error)))
+      const { archive, store } = yield* make(options)
+      // What cannot be taken in now keeps its mark.
+      yield* archive.takeIn.pipe(
+        Effect.catch((error) =>
+          Effect.logWarning(`runs of this host are not in the database yet. ${error.message}`)
+        )
+      )
+      return Context.make(RunStore, store).pipe(Context.add(SqlRunStore, archive))
+    })
+  )
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+type Client = SqlClient
+
+/** The statements that write, each whole or not at all. */
+const makeWriter = (sql: Client, { host }: Pick<Options, "host">) => {
+  const annotate = (runId: RunId, annotations: Readonly<Record<string, Schema.Json>>) =>
+    Effect.forEach(
+      RunTables.annotationRowsOf(runId, annotations),
+      (row) => sql`INSERT INTO cogni_run_annotations ${sql.insert({ ...row })}
+        ON CONFLICT (run_id, name) DO UPDATE SET value = excluded.value`,
+      { discard: true }
+    )
+
+  return {
+    /** Whether the id is now of this claim; asked again after a lost answer, it says so again. */
+    claim: Effect.fnUntraced(function* (record: RunRecord, claimId: string) {
+      const row = { ...RunTables.rowOf(record), host, claim_id: claimId }
+      const won = yield* sql`INSERT INTO cogni_runs ${sql.insert(row)}
+        ON CONFLICT (run_id) DO NOTHING RETURNING run_id`
+      if (won.length > 0) return true
+      const [holder] = yield* sql<{ readonly claim_id: string }>`SELECT claim_id FROM cogni_runs
+        WHERE run_id = ${record.runId}`
+      return holder?.claim_id === claimId
+    }),
+
+    unclaim: (runId: RunId, claimId: string) =>
+      sql`DELETE FROM cogni_runs WHERE run_id = ${runId} AND claim_id = ${claimId}`,
+
+    /** The record as it is now, for the one before. What others said of the run stays. */
+    write: (record: RunRecord) =>
+      sql.withTransaction(
+        Effect.gen(function* () {
+          const row = { ...RunTables.rowOf(record), host, claim_id: "taken in" }
+          yield* sql`INSERT INTO cogni_runs ${sql.insert(row)}
+            ON CONFLICT (run_id) DO UPDATE SET owner = excluded.owner, status = excluded.status,
+              started_at = excluded.started_at, ended_at = excluded.ended_at, record = excluded.record`
+          yield* sql`DELETE FROM cogni_run_outputs WHERE run_id = ${record.runId}`
+          for (const output of RunTables.outputRowsOf(record)) {
+            yield* sql`INSERT INTO cogni_run_outputs ${sql.insert({ ...output })}`
+          }
+          yield* annotate(record.runId, record.annotations ?? {})
+        })
+      ),
+
+    /** The status of the run it was said of; `undefined` of one that is not on record. */
+    annotate: (runId: RunId, annotations: Readonly<Record<string, Schema.Json>>) =>
+      sql.withTransaction(
+        Effect.gen(function* () {
+          const [row] = yield* sql<{ readonly status: string }>`SELECT status FROM cogni_runs
+            WHERE run_id = ${runId}`
+          if (row !== undefined) yield* annotate(runId, annotations)
+          return row?.status
+        })
+      )
+  }
+}
+
+type Writer = ReturnType<typeof makeWriter>
+
+const now = Effect.map(DateTime.now, DateTime.formatIso)
+
+const makeOpen = (writer: Writer, { owner, spool }: Options) => {
+  /** Into the database, or later: nothing that happens here can fail a run that has ended. */
+  const deliver = (record: RunRecord) =>
+    Effect.andThen(Asking.again(writer.write(record)), spool.clear(record.runId)).pipe(
+      Effect.catch((error) =>
+        // Said again: a mark may have been cleared by one who annotated.
+        Effect.andThen(
+          Effect.ignore(spool.mark(record.runId)),
+          Effect.logWarning(
+            `the record of run ${record.runId} is kept on this host and taken into the database later. ${error.message}`
+          )
+        )
+      )
+    )
+
+  return Effect.fn("RunStore.open")(function* (
+    runId: RunId,
+    spec: SandboxSpec.SandboxSpec
+  ): Effect.fn.Return<OpenRun, RunIdInUse | RunStoreError, Scope.Scope> {
+    const begun: RunRecord = {
+      runId,
+      spec,
+      owner,
+      startedAt: yield* now,
+      outcome: { status: "running" },
+      timings: []
+    }
+    const claimId = crypto.randomUUID()
+    // What is owed when the scope closes; said first, so that no interruption comes before it is known.
+    let owed: "nothing" | "unclaim" | "interrupted" = "nothing"
+    yield* Effect.addFinalizer(() => {
+      if (owed === "nothing") return Effect.void
+      if (owed === "unclaim") {
+        // The mark stays: there may be another run of this id that only the spool knows.
+        return Effect.ignore(Asking.once(writer.unclaim(runId, claimId)), { log: "Debug" })
+      }
+      return Effect.flatMap(now, (endedAt) =>
+        deliver({ ...begun, endedAt, outcome: { status: "interrupted" } })
+      )
+    })
+    owed = "unclaim"
+    if (!(yield* Asking.again(writer.claim(begun, claimId)))) {
+      owed = "nothing"
+      return yield* new RunIdInUse({ runId })
+    }
+    yield* spool.mark(runId)
+    owed = "interrupted"
+    const inner = yield* Effect.tapError(spool.store.open(runId, spec), () =>
+      Effect.sync(() => {
+        owed = "unclaim"
+      })
+    )
+    return {
+      directory: inner.directory,
+      owner,
+      save: (record) =>
+        Effect.suspend(() => {
+          owed = "nothing"
+          return Effect.andThen(inner.save(record), deliver(record))
+        })
+    }
+  })
+}
+
+const makeAnnotate = (writer: Writer, { spool }: Options) =>
+  Effect.fn("RunStore.annotate")(function* (
+    runId: RunId,
+    annotations: Readonly<Record<string, Schema.Json>>
+  ): Effect.fn.Return<void, RunStoreError> {
+    yield* spool.mark(runId)
+    yield* spool.store.annotate(runId, annotations)
+    const asked = Effect.gen(function* () {
+      const status = yield* Asking.again(writer.annotate(runId, annotations))
+      if (status === "running") return
+      // Of a run that only the spool knows, all is told.
+      const record = status === undefined ? yield* spool.store.get(runId) : undefined
+      if (record?.outcome.status === "running") return
+      if (record !== undefined) yield* Asking.again(writer.write(record))
+      yield* spool.clear(runId)
+    })
+    yield* Effect.catchTag(asked, "StoreUnavailable", (error) =>
+      Effect.flatMap(spool.store.get(runId), (record) =>
+        record === undefined
+          ? Effect.fail(error)
+          : Effect.logWarning(
+              `what was said of run ${runId} is kept on this host and taken into the database later. ${error.message}`
+            )
+      )
+    )
+  })

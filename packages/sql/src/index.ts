@@ -1,0 +1,5 @@
+export * as Database from "./Database.ts"
+export * as DatabaseAddress from "./DatabaseAddress.ts"
+export * as PostgresDatabase from "./PostgresDatabase.ts"
+export * as SqlRunStore from "./SqlRunStore.ts"
+export * as SqliteDatabase from "./SqliteDatabase.ts"

@@ -1,0 +1,170 @@
+/**
+ * The tables of runs: their columns, and what a record is in them.
+ *
+ * A record is JSON, which escapes what PostgreSQL's text refuses (NUL, half a surrogate pair); what a run wrote is
+ * bytes in a table of its own, so that a list reads none of it. What others said of a run are rows, so that two who say
+ * something at once never overwrite each other.
+ */
+import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
+import {
+  annotated,
+  mapOutput,
+  outputOf,
+  type RunRecord,
+  RunRecordText,
+  withoutText
+} from "@cogni/sandbox-core/RunStore"
+import { Effect, Option, Schema } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+
+/** A row of `cogni_runs`, without what only the database looks at. @category models */
+export interface RunRow {
+  readonly run_id: string
+  readonly record: string
+}
+
+/** @category models */
+export interface OutputRow {
+  readonly channel: string
+  readonly encoding: string
+  readonly bytes: Uint8Array
+}
+
+/** @category models */
+export interface AnnotationRow {
+  readonly run_id: string
+  readonly name: string
+  readonly value: string
+}
+
+// -----------------------------------------------------------------------------
+// converting
+// -----------------------------------------------------------------------------
+
+const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
+const encodeRecord = Schema.encodeSync(RunRecordText)
+
+/** Columns of a record's row. @category converting */
+export const rowOf = (record: RunRecord) => {
+  const { annotations: _, ...own } = withoutText(record)
+  return {
+    run_id: record.runId,
+    owner: record.owner,
+    status: record.outcome.status,
+    started_at: record.startedAt,
+    ended_at: record.endedAt ?? null,
+    record: encodeRecord(own)
+  }
+}
+
+/** @category converting */
+export const outputRowsOf = (record: RunRecord): ReadonlyArray<OutputRow & { readonly run_id: string }> => {
+  const output = outputOf(record)
+  return output === undefined
+    ? []
+    : (["stdout", "stderr"] as const)
+        .filter((channel) => output[channel].text !== "")
+        .map((channel) => ({ run_id: record.runId, channel, ...bytesOf(output[channel].text) }))
+}
+
+/** In the order of their names: whoever writes several takes their locks in the same order. @category converting */
+export const annotationRowsOf = (
+  runId: string,
+  annotations: Readonly<Record<string, Schema.Json>>
+): ReadonlyArray<AnnotationRow> =>
+  Object.entries(annotations)
+    .map(([name, value]) => ({
+      run_id: runId,
+      name: JSON.stringify(name).slice(1, -1),
+      value: JSON.stringify(value)
+    }))
+    .toSorted((a, b) => (a.name < b.name ? -1 : 1))
+
+/** `undefined` of what a later version wrote, and this one cannot read. @category converting */
+export const recordOf = (
+  row: RunRow,
+  annotations: ReadonlyArray<AnnotationRow>,
+  outputs: ReadonlyArray<OutputRow> = []
+): RunRecord | undefined => {
+  const record = Option.getOrUndefined(decodeRecord(row.record))
+  if (record === undefined) return undefined
+  const text = (channel: string) => {
+    const found = outputs.find((output) => output.channel === channel)
+    return found === undefined ? "" : textOf(found)
+  }
+  const whole = mapOutput(record, ({ stderr, stdout }) => ({
+    stdout: { ...stdout, text: text("stdout") },
+    stderr: { ...stderr, text: text("stderr") }
+  }))
+  return annotations.length === 0
+    ? whole
+    : annotated(
+        whole,
+        Object.fromEntries(
+          annotations.map(({ name, value }) => [
+            JSON.parse(`"${name}"`) as string,
+            JSON.parse(value) as Schema.Json
+          ])
+        )
+      )
+}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** Makes the tables, or brings them to this version. @category constructors */
+export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClient> =
+  SchemaVersion.bring({
+    versionTable: "cogni_runs_version",
+    steps: [
+      {
+        name: "runs",
+        run: Effect.gen(function* () {
+          const sql = yield* SqlClient
+          const bytes = sql.literal(sql.onDialectOrElse({ pg: () => "BYTEA", orElse: () => "BLOB" }))
+          yield* sql`CREATE TABLE cogni_runs (
+            run_id TEXT NOT NULL PRIMARY KEY,
+            claim_id TEXT NOT NULL,
+            host TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            status TEXT NOT NULL,
+            started_at TEXT NOT NULL,
+            ended_at TEXT,
+            record TEXT NOT NULL
+          )`
+          yield* sql`CREATE INDEX cogni_runs_started_at ON cogni_runs (started_at, run_id)`
+          yield* sql`CREATE INDEX cogni_runs_host ON cogni_runs (host, status)`
+          yield* sql`CREATE TABLE cogni_run_outputs (
+            run_id TEXT NOT NULL REFERENCES cogni_runs (run_id) ON DELETE CASCADE,
+            channel TEXT NOT NULL,
+            encoding TEXT NOT NULL,
+            bytes ${bytes} NOT NULL,
+            PRIMARY KEY (run_id, channel)
+          )`
+          yield* sql`CREATE TABLE cogni_run_annotations (
+            run_id TEXT NOT NULL REFERENCES cogni_runs (run_id) ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            value TEXT NOT NULL,
+            PRIMARY KEY (run_id, name)
+          )`
+        })
+      }
+    ]
+  })
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** Half a surrogate pair has no UTF-8: text with one keeps its 16-bit units instead. */
+const bytesOf = (text: string): { readonly encoding: string; readonly bytes: Uint8Array } =>
+  text.isWellFormed()
+    ? { encoding: "utf-8", bytes: new Uint8Array(Buffer.from(text, "utf8")) }
+    : { encoding: "utf-16le", bytes: new Uint8Array(Buffer.from(text, "utf16le")) }
+
+const textOf = ({ bytes, encoding }: OutputRow): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString(
+    encoding === "utf-16le" ? "utf16le" : "utf8"
+  )

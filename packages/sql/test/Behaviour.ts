@@ -1,0 +1,304 @@
+/**
+ * What a store of runs in a database does beyond the contract, the same over SQLite and PostgreSQL.
+ */
+import { assert, it } from "@effect/vitest"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
+import { Context, Deferred, Effect, Fiber, Layer, Logger } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { existsSync, readdirSync } from "node:fs"
+import { join } from "node:path"
+import * as Stores from "./Stores.ts"
+
+/** Clients of one database, each with connections of its own. */
+export interface Fixture {
+  readonly directory: string
+  /** A client that shares nothing with the others of this database. */
+  readonly client: Layer.Layer<SqlClient>
+}
+
+/** One database that a suite's tests share. */
+export class Database extends Context.Service<Database, { readonly client: Layer.Layer<SqlClient> }>()(
+  "test/Database"
+) {}
+
+/** NUL, half a pair in either order, a pair, quotes, a byte order mark, and what is no JSON by itself. */
+export const awkward = "a\0b\uD800c\uDC00d\u{1F600}e'\"\\\uFEFF\u2028é\r\n"
+
+const stored = ({ client, directory }: Fixture, changes: Parameters<typeof Stores.options>[1] = {}) =>
+  Layer.build(
+    Layer.fresh(SqlRunStore.layer(Stores.options(directory, changes)).pipe(Layer.provideMerge(client)))
+  ).pipe(
+    Effect.map((context) => ({
+      store: Context.get(context, RunStore),
+      archive: Context.get(context, SqlRunStore.SqlRunStore),
+      sql: Context.get(context, SqlClient)
+    }))
+  )
+
+/** Warnings of what is inside. */
+export const warnings = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E, R>) {
+  const heard: Array<string> = []
+  const logger = Logger.make(({ logLevel, message }) => {
+    if (logLevel === "Warn") heard.push(String(message))
+  })
+  const value = yield* Effect.provide(effect, Logger.layer([logger]))
+  return { value, heard }
+})
+
+const marks = (directory: string) =>
+  existsSync(join(directory, "pending"))
+    ? readdirSync(join(directory, "pending"), { recursive: true }).filter((name) =>
+        String(name).includes("/")
+      )
+    : []
+
+export const suite = <E>(name: string, layer: Layer.Layer<Database, E>) =>
+  it.layer(layer, { excludeTestServices: true, timeout: "1 minute" })(`SqlRunStore (${name})`, (it) => {
+    const fixture = Effect.gen(function* () {
+      const { client } = yield* Database
+      return { client, directory: yield* Stores.directory } satisfies Fixture
+    })
+
+    it.effect("whatever a run wrote and said survives, to the last bit", () =>
+      Effect.gen(function* () {
+        const { sql, store } = yield* stored(yield* fixture)
+        const runId = yield* RunId.generate
+        const record = Stores.finished(runId, Stores, yield* Stores.spec, {
+          stdout: `wrote ${awkward}`,
+          message: awkward
+        })
+        const annotations = { [awkward]: { [awkward]: [awkward, null, 1e300] }, __proto: {} }
+        yield* Effect.scoped(Effect.flatMap(store.open(runId, record.spec), (open) => open.save(record)))
+        yield* store.annotate(runId, annotations)
+        assert.deepStrictEqual(yield* store.get(runId), { ...record, annotations })
+        // A list reads records, and none of what was written.
+        const [row] = yield* sql<{
+          readonly record: string
+        }>`SELECT record FROM cogni_runs WHERE run_id = ${runId}`
+        assert.notInclude(row?.record, "wrote")
+        const listed = (yield* store.list).find((one) => one.runId === runId)
+        assert.strictEqual(listed && outputOf(listed)?.stdout.text, "")
+        assert.deepStrictEqual(listed?.annotations, annotations)
+      })
+    )
+
+    it.effect("of many who say something of one run at once, everybody is heard", () =>
+      Effect.gen(function* () {
+        const place = yield* fixture
+        const clients = [yield* stored(place), yield* stored(place)]
+        const runId = yield* RunId.generate
+        const record = Stores.finished(runId, Stores, yield* Stores.spec)
+        yield* Effect.scoped(
+          Effect.flatMap(clients[0]!.store.open(runId, record.spec), (open) => open.save(record))
+        )
+        const names = Array.from({ length: 20 }, (_, index) => `name-${index}`)
+        yield* Effect.forEach(
+          names,
+          (name, index) => clients[index % 2]!.store.annotate(runId, { [name]: index, shared: name }),
+          { concurrency: "unbounded" }
+        )
+        const told = (yield* clients[1]!.store.get(runId))?.annotations ?? {}
+        assert.sameMembers(Object.keys(told), [...names, "shared"])
+      })
+    )
+
+    it.effect(
+      "a run whose process is gone is abandoned; one of another machine only when its time is over",
+      () =>
+        Effect.gen(function* () {
+          const place = yield* fixture
+          const here = yield* stored(place)
+          const dead = yield* stored(
+            { ...place, directory: yield* Stores.directory },
+            { owner: Stores.deadOwner }
+          )
+          const foreign = yield* stored(
+            { ...place, directory: yield* Stores.directory },
+            { owner: Stores.foreignOwner, host: "there" }
+          )
+          const [a, b, c] = [yield* RunId.generate, yield* RunId.generate, yield* RunId.generate]
+          yield* dead.store.open(a, yield* Stores.spec)
+          yield* foreign.store.open(b, yield* Stores.spec)
+          yield* here.store.open(c, yield* Stores.spec)
+          const status = Effect.fnUntraced(function* (runId: RunId.RunId) {
+            const one = yield* here.store.get(runId)
+            const listed = (yield* here.store.list).find((record) => record.runId === runId)
+            assert.strictEqual(listed?.outcome.status, one?.outcome.status)
+            return one?.outcome.status
+          })
+          assert.strictEqual(yield* status(a), "abandoned")
+          assert.strictEqual(yield* status(b), "running")
+          assert.strictEqual(yield* status(c), "running")
+          const old = Stores.finished(b, { owner: Stores.foreignOwner }, yield* Stores.spec)
+          const { endedAt: _, ...running } = { ...old, outcome: { status: "running" as const } }
+          const text = JSON.stringify({ ...running, startedAt: new Date(0).toISOString() })
+          yield* here.sql`UPDATE cogni_runs SET record = ${text} WHERE run_id = ${b}`
+          assert.strictEqual(yield* status(b), "abandoned")
+        })
+    )
+
+    it.effect("runs that have ended are forgotten, of this machine or of all; a living one never is", () =>
+      Effect.gen(function* () {
+        const place = yield* fixture
+        const here = yield* stored(place, { host: "here-1" })
+        const there = yield* stored(
+          { ...place, directory: yield* Stores.directory },
+          { owner: Stores.foreignOwner, host: "there-1" }
+        )
+        const end = Effect.fnUntraced(function* (client: typeof here) {
+          const runId = yield* RunId.generate
+          const record = Stores.finished(runId, Stores, yield* Stores.spec, { stdout: "x" })
+          yield* Effect.scoped(
+            Effect.flatMap(client.store.open(runId, record.spec), (open) => open.save(record))
+          )
+          yield* client.store.annotate(runId, { relay: 1 })
+          return runId
+        })
+        const [mine, theirs, living] = [yield* end(here), yield* end(there), yield* RunId.generate]
+        yield* here.store.open(living, yield* Stores.spec)
+        assert.deepStrictEqual(yield* here.archive.forget({ everyHost: false }), [mine])
+        assert.isUndefined(yield* here.store.get(mine))
+        assert.isDefined(yield* here.store.get(theirs))
+        assert.include(yield* here.archive.forget({ everyHost: true }), theirs)
+        assert.isDefined(yield* here.store.get(living))
+        const [left] = yield* here.sql<{ readonly n: number }>`SELECT COUNT(*) AS n FROM cogni_run_outputs
+          WHERE run_id IN (${mine}, ${theirs})`
+        assert.strictEqual(Number(left?.n), 0)
+      })
+    )
+
+    it.effect("records that an earlier version left in files are taken in, with what was said of them", () =>
+      Effect.gen(function* () {
+        const place = yield* fixture
+        const files = FileRunStore.make(place).store
+        const [ended, living] = [yield* RunId.generate, yield* RunId.generate]
+        const record = Stores.finished(ended, Stores, yield* Stores.spec, { stdout: "from a file" })
+        yield* Effect.scoped(Effect.flatMap(files.open(ended, record.spec), (open) => open.save(record)))
+        yield* files.annotate(ended, { relay: { branch: "b" } })
+        const open = yield* files.open(living, record.spec)
+        const { archive, store } = yield* stored(place)
+        assert.deepStrictEqual(yield* store.get(ended), {
+          ...record,
+          annotations: { relay: { branch: "b" } }
+        })
+        assert.strictEqual((yield* Effect.flip(store.open(ended, record.spec)))._tag, "RunIdInUse")
+        assert.strictEqual((yield* store.get(living))?.outcome.status, "running")
+        yield* open.save({ ...record, runId: living })
+        assert.deepStrictEqual(yield* archive.takeIn, [living])
+        assert.deepStrictEqual(yield* store.get(living), { ...record, runId: living })
+        assert.deepStrictEqual(yield* archive.takeIn, [])
+        assert.deepStrictEqual(marks(place.directory), [])
+      })
+    )
+
+    it.effect("an id that only the spool of this host has is taken all the same, and leaves no row", () =>
+      Effect.gen(function* () {
+        const place = yield* fixture
+        const { sql, store } = yield* stored(place)
+        const runId = yield* RunId.generate
+        yield* Effect.scoped(FileRunStore.make(place).store.open(runId, yield* Stores.spec))
+        const error = yield* Effect.flip(
+          Effect.scoped(Effect.flatMap(Stores.spec, (spec) => store.open(runId, spec)))
+        )
+        assert.strictEqual(error._tag, "RunIdInUse")
+        assert.deepStrictEqual(yield* sql`SELECT run_id FROM cogni_runs WHERE run_id = ${runId}`, [])
+      })
+    )
+
+    it.effect("a run that ended without a last word was interrupted, in the database and in the spool", () =>
+      Effect.gen(function* () {
+        const place = yield* fixture
+        const { store } = yield* stored(place)
+        const runId = yield* RunId.generate
+        yield* Effect.scoped(Effect.flatMap(Stores.spec, (spec) => store.open(runId, spec)))
+        assert.strictEqual((yield* store.get(runId))?.outcome.status, "interrupted")
+        assert.strictEqual((yield* FileRunStore.make(place).store.get(runId))?.outcome.status, "interrupted")
+        assert.deepStrictEqual(marks(place.directory), [])
+      })
+    )
+
+    it.effect(
+      "a run that is interrupted says so, and one that is interrupted while it claims its id gives it back",
+      () =>
+        Effect.gen(function* () {
+          const place = yield* fixture
+          const { store } = yield* stored(place)
+          const spec = yield* Stores.spec
+          const [begun, runId] = [yield* Deferred.make<void>(), yield* RunId.generate]
+          const fiber = yield* store
+            .open(runId, spec)
+            .pipe(
+              Effect.andThen(Deferred.succeed(begun, undefined)),
+              Effect.andThen(Effect.never),
+              Effect.scoped,
+              Effect.forkChild
+            )
+          yield* Deferred.await(begun)
+          yield* Fiber.interrupt(fiber)
+          assert.strictEqual((yield* store.get(runId))?.outcome.status, "interrupted")
+          assert.deepStrictEqual(marks(place.directory), [])
+          for (let turns = 0; turns < 20; turns++) {
+            const other = yield* RunId.generate
+            const claiming = yield* Effect.forkChild(
+              Effect.scoped(Effect.andThen(store.open(other, spec), Effect.never)),
+              { startImmediately: true }
+            )
+            for (let turn = 0; turn < turns; turn++) yield* Effect.promise(() => new Promise(setImmediate))
+            yield* Fiber.interrupt(claiming)
+            const left = (yield* store.get(other))?.outcome.status
+            assert.include([undefined, "interrupted"], left, `after ${turns} turns`)
+          }
+        })
+    )
+
+    it.effect("of fifty who want one id over two clients, one gets it", () =>
+      Effect.gen(function* () {
+        const place = yield* fixture
+        const other = { ...place, directory: yield* Stores.directory }
+        const clients = [yield* stored(place), yield* stored(other)]
+        const runId = yield* RunId.generate
+        const spec = yield* Stores.spec
+        const exits = yield* Effect.forEach(
+          Array.from({ length: 50 }, (_, index) => clients[index % 2]!.store),
+          (store) => Effect.result(store.open(runId, spec)),
+          { concurrency: "unbounded" }
+        )
+        assert.strictEqual(exits.filter(({ _tag }) => _tag === "Success").length, 1)
+        for (const exit of exits)
+          if (exit._tag === "Failure") assert.strictEqual(exit.failure._tag, "RunIdInUse")
+        assert.strictEqual((yield* clients[1]!.store.get(runId))?.outcome.status, "running")
+      })
+    )
+
+    it.effect("eight clients that begin at once make the tables once", () =>
+      Effect.gen(function* () {
+        const { sql } = yield* stored(yield* fixture)
+        for (const table of ["run_annotations", "run_outputs", "runs", "runs_version"]) {
+          yield* sql`DROP TABLE ${sql(`cogni_${table}`)}`
+        }
+        yield* Effect.forEach(
+          Array.from({ length: 8 }),
+          () => Effect.flatMap(fixture, (place) => stored(place)),
+          {
+            concurrency: "unbounded"
+          }
+        )
+        assert.strictEqual((yield* sql`SELECT migration_id FROM cogni_runs_version`).length, 1)
+      })
+    )
+
+    it.effect("tables of a later version are refused, and say what to do", () =>
+      Effect.gen(function* () {
+        const { sql } = yield* stored(yield* fixture)
+        yield* sql`INSERT INTO cogni_runs_version (migration_id, name) VALUES (99, 'later')`
+        const error = yield* Effect.flip(Effect.flatMap(fixture, (place) => stored(place)))
+        yield* sql`DELETE FROM cogni_runs_version WHERE migration_id = 99`
+        assert.strictEqual(error._tag, "SchemaRefused")
+        assert.include(error.message, "is at version 99")
+        assert.include(error.message, "Update Cogni Sandbox")
+      })
+    )
+  })

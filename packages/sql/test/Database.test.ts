@@ -1,0 +1,99 @@
+/**
+ * Of a URL with a password, nothing of the password is ever shown.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as Database from "@cogni/sandbox-sql/Database"
+import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
+import { Effect, Layer, Result, Schema } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { inspect } from "node:util"
+import * as Stores from "./Stores.ts"
+
+const named = (text: string) =>
+  Result.match(DatabaseAddress.parse(text), { onFailure: () => undefined, onSuccess: DatabaseAddress.nameOf })
+
+/** Everything that somebody could print. */
+const shown = (value: unknown) =>
+  [String(value), inspect(value, { depth: 9, showHidden: true }), JSON.stringify(value)].join("\n")
+
+describe("Database", () => {
+  it("a path or a URL says which database", () => {
+    assert.strictEqual(named("/a/b.db"), "/a/b.db")
+    assert.strictEqual(named("sqlite:///a/b%20c.db"), "/a/b c.db")
+    assert.isTrue(named("./x.db")?.endsWith("/x.db"))
+    assert.strictEqual(
+      named("postgres://u:p@db.example:6543/runs?sslmode=require"),
+      "postgres://db.example:6543/runs"
+    )
+    assert.strictEqual(named("postgresql://db.example/runs"), "postgres://db.example/runs")
+    assert.strictEqual(
+      named("postgres://u@localhost/runs?host=%2Frun%2Fpostgresql"),
+      "postgres:///run/postgresql/runs"
+    )
+  })
+
+  it.each([
+    "",
+    "cogni.db",
+    "sqlite://relative.db",
+    "sqlite:///%ZZ",
+    "/a\0b",
+    "mysql://u:hunter2@h/d",
+    "postgress://u:hunter2@h/d",
+    "u:hunter2@h/d",
+    "postgres://u:12/hunter2@h/d",
+    "postgres://u:12?hunter2@h/d",
+    "postgres://u:12#hunter2@h/d",
+    "postgres://u:12#hunter2",
+    "postgres://u:hunter2@h:port/d"
+  ])("%j is refused, and nothing of it is repeated", (text) => {
+    const parsed = DatabaseAddress.parse(text)
+    assert.isTrue(Result.isFailure(parsed))
+    assert.notInclude(shown(parsed), "hunter2")
+    assert.notInclude(shown(parsed), "u:12")
+  })
+
+  it.prop(
+    "whatever a password is, and however it is written, it is never shown",
+    [Schema.String.check(Schema.isPattern(/^[ -~]{8,40}$/u)), Schema.Boolean],
+    ([password, encoded]) => {
+      const secret = `Q${password}Z`
+      const parsed = DatabaseAddress.parse(
+        `postgres://user:${encoded ? encodeURIComponent(secret) : secret}@db.example/runs`
+      )
+      for (const text of [secret, encodeURIComponent(secret), secret.slice(0, 6)]) {
+        if (shown(parsed).includes(text)) return false
+      }
+      return (
+        !encoded ||
+        (Result.isSuccess(parsed) && DatabaseAddress.nameOf(parsed.success) === "postgres://db.example/runs")
+      )
+    }
+  )
+
+  it.effect("a file that is no database is said to be unavailable, with what to do", () =>
+    Effect.gen(function* () {
+      const path = join(yield* Stores.directory, "x.db")
+      writeFileSync(path, "a letter ".repeat(100))
+      const error = yield* Effect.flip(Layer.build(Database.layer({ _tag: "Sqlite", path })))
+      assert.strictEqual(error._tag, "DatabaseUnavailable")
+      assert.include(
+        error.message,
+        `the database ${path} answered with an error: file is not a database. Look at`
+      )
+    })
+  )
+
+  it.effect("a file is opened, and answers", () =>
+    Effect.gen(function* () {
+      const path = join(yield* Stores.directory, "x.db")
+      const rows = yield* Effect.provide(
+        SqlClient.use((sql) => sql`SELECT 1 AS a`),
+        Database.layer({ _tag: "Sqlite", path })
+      )
+      assert.deepStrictEqual({ ...rows[0] }, { a: 1 })
+    })
+  )
+})

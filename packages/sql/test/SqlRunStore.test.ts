@@ -1,0 +1,19 @@
+/** Runs in a file of SQLite keep the contract, and what is said of every database. */
+import { RunStoreContract } from "@cogni/sandbox-core/testing"
+import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
+import { Effect, Layer } from "effect"
+import { join } from "node:path"
+import * as Behaviour from "./Behaviour.ts"
+import * as Stores from "./Stores.ts"
+
+RunStoreContract.suite("SQLite", Layer.unwrap(Effect.map(Stores.directory, (path) => Stores.sqlite(path))))
+
+Behaviour.suite(
+  "SQLite",
+  Layer.effect(
+    Behaviour.Database,
+    Effect.map(Stores.directory, (path) => ({
+      client: Layer.orDie(SqliteDatabase.layer({ path: join(path, "cogni.db") }))
+    }))
+  )
+)

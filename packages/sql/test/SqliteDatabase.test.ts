@@ -1,0 +1,141 @@
+/**
+ * SQLite as a `SqlClient`: who waits for whom, what is undone, and how what goes wrong is called.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
+import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import * as Stores from "./Stores.ts"
+
+const client = (path: string) =>
+  Effect.map(Layer.build(Layer.fresh(SqliteDatabase.layer({ path }))), (context) =>
+    Context.get(context, SqlClient)
+  )
+
+const opened = Effect.gen(function* () {
+  const path = join(yield* Stores.directory, "made", "state", "cogni.db")
+  const sql = yield* client(path)
+  yield* sql`CREATE TABLE t (a TEXT PRIMARY KEY, b INTEGER UNIQUE, c TEXT NOT NULL DEFAULT 'x')`
+  return { path, sql }
+})
+
+const names = (sql: SqlClient) =>
+  Effect.map(sql<{ a: string }>`SELECT a FROM t ORDER BY a`, (rows) => rows.map(({ a }) => a))
+
+describe("SqliteDatabase", () => {
+  it.effect(
+    "the file and all that lies beside it are open to its owner only, whatever they were before",
+    () =>
+      Effect.gen(function* () {
+        const { path, sql } = yield* opened
+        yield* sql`INSERT INTO t (a) VALUES ('x')`
+        const state = join(path, "..")
+        assert.strictEqual(statSync(state).mode & 0o777, 0o700)
+        assert.isAtLeast(readdirSync(state).length, 2)
+        for (const name of readdirSync(state))
+          assert.strictEqual(statSync(join(state, name)).mode & 0o777, 0o600)
+        const other = join(yield* Stores.directory, "open.db")
+        writeFileSync(other, "", { mode: 0o644 })
+        yield* client(other)
+        assert.strictEqual(statSync(other).mode & 0o777, 0o600)
+      })
+  )
+
+  it.effect("what fails in a transaction is undone, and a savepoint undoes only its own", () =>
+    Effect.gen(function* () {
+      const { sql } = yield* opened
+      const insert = (a: string) => sql`INSERT INTO t (a) VALUES (${a})`
+      yield* Effect.exit(sql.withTransaction(Effect.andThen(insert("undone"), Effect.fail("no"))))
+      yield* sql.withTransaction(
+        Effect.gen(function* () {
+          yield* insert("outer")
+          yield* Effect.exit(sql.withTransaction(Effect.andThen(insert("inner"), Effect.fail("no"))))
+          yield* sql.withTransaction(insert("kept"))
+        })
+      )
+      assert.deepStrictEqual(yield* names(sql), ["kept", "outer"])
+    })
+  )
+
+  it.effect("a transaction that was interrupted holds nothing any more", () =>
+    Effect.gen(function* () {
+      const { path, sql } = yield* opened
+      const inside = yield* Deferred.make<void>()
+      const fiber = yield* sql
+        .withTransaction(
+          Effect.andThen(
+            sql`INSERT INTO t (a) VALUES ('x')`,
+            Effect.andThen(Deferred.succeed(inside, undefined), Effect.never)
+          )
+        )
+        .pipe(Effect.forkChild)
+      yield* Deferred.await(inside)
+      yield* Fiber.interrupt(fiber)
+      assert.deepStrictEqual(yield* names(yield* client(path)), [])
+      yield* sql`INSERT INTO t (a) VALUES ('y')`
+    })
+  )
+
+  it.live("who finds the file locked asks again, and the process goes on meanwhile", () =>
+    Effect.gen(function* () {
+      const { path, sql } = yield* opened
+      const other = yield* client(path)
+      const locked = yield* Deferred.make<void>()
+      const release = yield* Deferred.make<void>()
+      const holder = yield* other
+        .withTransaction(Effect.andThen(Deferred.succeed(locked, undefined), Deferred.await(release)))
+        .pipe(Effect.forkChild)
+      yield* Deferred.await(locked)
+      const waiting = yield* sql.withTransaction(sql`INSERT INTO t (a) VALUES ('x')`).pipe(Effect.forkChild)
+      let beats = 0
+      yield* Effect.sync(() => beats++).pipe(
+        Effect.andThen(Effect.promise(() => new Promise(setImmediate))),
+        Effect.repeat({ times: 50 })
+      )
+      assert.isUndefined(waiting.pollUnsafe())
+      yield* Deferred.succeed(release, undefined)
+      yield* Fiber.join(waiting)
+      yield* Fiber.join(holder)
+      assert.isAbove(beats, 50)
+      assert.deepStrictEqual(yield* names(other), ["x"])
+    })
+  )
+
+  it.effect("what goes wrong is called by its name", () =>
+    Effect.gen(function* () {
+      const { sql } = yield* opened
+      const reason = (effect: Effect.Effect<unknown, unknown>) =>
+        Effect.map(Effect.flip(effect), (error) => (error as { reason: { _tag: string } }).reason._tag)
+      yield* sql`INSERT INTO t (a, b) VALUES ('x', 1)`
+      assert.strictEqual(yield* reason(sql`INSERT INTO t (a) VALUES ('x')`), "UniqueViolation")
+      assert.strictEqual(yield* reason(sql`INSERT INTO t (a, b) VALUES ('y', 1)`), "UniqueViolation")
+      assert.strictEqual(yield* reason(sql`INSERT INTO t (a, c) VALUES ('y', NULL)`), "ConstraintError")
+      assert.strictEqual(yield* reason(sql`SELECT FROM`), "UnknownError")
+    })
+  )
+
+  it.effect("what is no database, or cannot be opened, is refused and left as it was", () =>
+    Effect.gen(function* () {
+      const directory = yield* Stores.directory
+      const text = join(directory, "text.db")
+      writeFileSync(text, "this is a letter, and no database at all\n".repeat(100))
+      mkdirSync(join(directory, "folder.db"))
+      for (const name of ["text.db", "folder.db", "text.db/below/it.db"]) {
+        assert.isTrue(Exit.isFailure(yield* Effect.exit(client(join(directory, name)))), name)
+      }
+      assert.strictEqual(statSync(text).size, 41 * 100)
+    })
+  )
+
+  it.effect("more statements than are kept prepared are no trouble", () =>
+    Effect.gen(function* () {
+      const { sql } = yield* opened
+      for (let index = 0; index < SqliteDatabase.preparedStatementsMax * 3; index++) {
+        const [row] = yield* sql<{ n: number }>`SELECT ${sql.literal(String(index))} AS n`
+        assert.strictEqual(row?.n, index)
+      }
+    })
+  )
+})

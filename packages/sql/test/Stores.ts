@@ -1,0 +1,80 @@
+/**
+ * A store of runs in a database, with the spool that a host has, in a temporary directory.
+ */
+import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { OpenRun, RunRecord } from "@cogni/sandbox-core/RunStore"
+import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as RunSpool from "@cogni/sandbox-docker/RunSpool"
+import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
+import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
+import { Effect, Layer } from "effect"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+export const directory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-sql-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+export const owner = ResourceLabels.formatOwner(HostOwner.self())
+
+/** What a process leaves that is gone. */
+export const deadOwner = ResourceLabels.formatOwner({
+  ...HostOwner.self(),
+  startTicks: HostOwner.self().startTicks + 1
+})
+
+/** A process of another machine. */
+export const foreignOwner = ResourceLabels.formatOwner({ bootId: "elsewhere-1", processId: 7, startTicks: 7 })
+
+export const options = (
+  path: string,
+  changes: Partial<SqlRunStore.Options> & { readonly database?: string } = {}
+): SqlRunStore.Options => ({
+  owner,
+  host: "here",
+  isOver: FileRunStore.isOver,
+  ...changes,
+  spool: {
+    store: FileRunStore.make({ directory: path }).store,
+    ...RunSpool.make({ directory: path, database: changes.database ?? "test" }),
+    ...changes.spool
+  }
+})
+
+/** Of one directory, with the file in it. */
+export const sqlite = (path: string, changes?: Partial<SqlRunStore.Options>) =>
+  SqlRunStore.layer(options(path, changes)).pipe(
+    Layer.provideMerge(SqliteDatabase.layer({ path: join(path, "state", "cogni.db") }))
+  )
+
+/** Whatever is written with it is as a run's own last word. */
+export const finished = (
+  runId: RunId,
+  { owner }: Pick<OpenRun, "owner">,
+  spec: SandboxSpec.SandboxSpec,
+  text: { readonly stdout: string; readonly message?: string } = { stdout: "" }
+): RunRecord => ({
+  runId,
+  spec,
+  owner,
+  startedAt: new Date(1_000).toISOString(),
+  endedAt: new Date(2_000).toISOString(),
+  outcome: {
+    status: "failed",
+    reason: "TimedOut",
+    code: "timeout",
+    message: text.message ?? "the agent was still running",
+    output: {
+      stdout: { text: text.stdout, bytes: 7, truncated: false },
+      stderr: { text: "", bytes: 0, truncated: false }
+    }
+  },
+  timings: []
+})
+
+export const spec = SandboxSpec.decode({ image: "i", argv: ["true"] })

@@ -1,0 +1,126 @@
+/**
+ * `./dev bench agents`: what it costs that an agent runs in a sandbox, agent by agent.
+ *
+ *     --rounds N      runs of each agent (default 7)
+ *     --output DIR    where agents.json and agents.md go (default test/bench/results)
+ *
+ * Every agent answers one question of a scripted model at once, so that what is measured is the agent and what is
+ * around it. The agent's own time is from its first instruction to its last; ours is all the rest of the run:
+ * workspace, socket, container, posture, the record, and the removal of everything.
+ */
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import { Clock, Effect, Redacted } from "effect"
+import { execFileSync } from "node:child_process"
+import { mkdirSync, writeFileSync } from "node:fs"
+import { availableParallelism, loadavg, release } from "node:os"
+import { join } from "node:path"
+import { parseArgs } from "node:util"
+import * as GraphHarness from "../harness/GraphHarness.ts"
+import * as Images from "../harness/Images.ts"
+import * as ScriptedModel from "../harness/ScriptedModel.ts"
+import * as Report from "./Report.ts"
+import * as Samples from "./Samples.ts"
+
+const { values: options } = parseArgs({
+  options: { rounds: { type: "string", default: "7" }, output: { type: "string" } }
+})
+const rounds = Number(options.rounds)
+const load = Math.round((loadavg()[0] ?? 0) * 10) / 10
+
+interface Taken {
+  readonly totalMs: number
+  readonly agentMs: number
+  readonly memoryBytes: number
+}
+
+const take = Effect.fnUntraced(function* (agentId: string) {
+  const runId = yield* RunId.generate
+  const before = yield* Clock.currentTimeNanos
+  const { final } = yield* GraphHarness.told(GraphHarness.request({ graphId: `sandbox:${agentId}` }), runId)
+  const totalMs = Number((yield* Clock.currentTimeNanos) - before) / 1e6
+  if (!final.ok) return yield* Effect.die(new Error(`${agentId}: ${final.message ?? ""}`))
+  const record = yield* (yield* RunStore).get(runId)
+  const agentMs = record?.timings.find(({ phase }) => phase === "agent")?.durationMs ?? Number.NaN
+  const memoryBytes = record?.outcome.status === "exited" ? (record.outcome.result.peak.memoryBytes ?? 0) : 0
+  return { totalMs, agentMs, memoryBytes } satisfies Taken
+})
+
+const measured = Effect.gen(function* () {
+  const agents = AgentRegistry.builtIn
+  const taken = new Map<string, Array<Taken>>(agents.map(({ id }) => [id, []]))
+  // The first of each is not counted: it reads the image from the disk.
+  for (let round = 0; round <= rounds; round++) {
+    for (const { id } of Samples.rotate(agents, round)) {
+      const one = yield* take(id)
+      if (round > 0) taken.get(id)?.push(one)
+    }
+    process.stderr.write(`round ${round} of ${rounds}\n`)
+  }
+  return agents.map(({ id, image }) => {
+    const all = taken.get(id) ?? []
+    return {
+      name: id,
+      total: Samples.summarize(all.map(({ totalMs }) => totalMs)),
+      agent: Samples.summarize(all.map(({ agentMs }) => agentMs)),
+      ours: Samples.summarize(all.map(({ agentMs, totalMs }) => totalMs - agentMs)),
+      memoryMegabytes: Math.round(Math.max(...all.map(({ memoryBytes }) => memoryBytes)) / 1e6),
+      imageMegabytes: sizeOf(Images.ofAgent(image))
+    }
+  })
+})
+
+const sizeOf = (image: string): number =>
+  Math.round(
+    Number(
+      execFileSync("docker", ["image", "inspect", "--format", "{{.Size}}", image], { encoding: "utf8" })
+    ) / 1e6
+  )
+
+const report = Effect.fnUntraced(function* (rows: Effect.Success<typeof measured>) {
+  const machine = {
+    cores: availableParallelism(),
+    kernel: release(),
+    node: process.version,
+    "load before": load,
+    rounds
+  }
+  const takenAt = new Date(yield* Clock.currentTimeMillis).toISOString()
+  const text = [
+    "Milliseconds of one question, answered at once by a scripted model; all rows taken in turns. Ours is what is not the agent's own.",
+    Report.table(
+      ["agent", "total p50", "agent p50", "ours p50", "ours p95", "memory, MB", "image, MB"],
+      rows.map((row) => [
+        row.name,
+        row.total.p50,
+        row.agent.p50,
+        row.ours.p50,
+        row.ours.p95,
+        row.memoryMegabytes,
+        row.imageMegabytes
+      ])
+    ),
+    `Taken ${takenAt} on: ${Object.entries(machine)
+      .map(([name, value]) => `${name} ${value}`)
+      .join(", ")}.`
+  ].join("\n\n")
+  process.stdout.write(`${text}\n`)
+  const output = options.output ?? join(import.meta.dirname, "results")
+  mkdirSync(output, { recursive: true })
+  writeFileSync(join(output, "agents.json"), `${JSON.stringify({ takenAt, machine, rows }, undefined, 2)}\n`)
+  writeFileSync(join(output, "agents.md"), `# Agents, measured\n\n${text}\n`)
+})
+
+const main = Effect.gen(function* () {
+  const { url } = yield* ScriptedModel.acquire(() => ({ say: "Hello." }))
+  const proxy = GatewayLlmProxy.layer({ url, key: Redacted.make("sk-bench"), image: Images.gateway })
+  const rows = yield* measured.pipe(
+    Effect.provide(GraphHarness.layer(proxy, { workspaceOf: () => ({ type: "temporary" }) }))
+  )
+  yield* report(rows)
+})
+
+NodeRuntime.runMain(Effect.scoped(main))

@@ -1,0 +1,270 @@
+/**
+ * `./dev bench server`: what the server's answers cost, with a database behind it, and one run's events through it.
+ *
+ *     --seconds N     each row of reads (default 5)
+ *     --events N      pieces of the long run (default 200000)
+ *     --sqlite        SQLite instead of PostgreSQL
+ *     --output DIR    where server.json and server.md go (default test/bench/results)
+ *
+ * The server has a process of its own; this one asks, over 16 connections that stay open, each again as soon as it is
+ * answered. Events go from lines that an agent writes through its reader, the provider and the stream to this process,
+ * which counts them. No engine is involved.
+ */
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import { Clock, Effect } from "effect"
+import { type ChildProcess, fork } from "node:child_process"
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { Agent, type IncomingMessage, request } from "node:http"
+import { availableParallelism, loadavg, release, tmpdir } from "node:os"
+import { join } from "node:path"
+import { parseArgs } from "node:util"
+import * as PostgresServer from "../harness/PostgresServer.ts"
+import * as Report from "./Report.ts"
+import * as Samples from "./Samples.ts"
+import type { Ready, Start, Told } from "./ServerProcess.ts"
+
+const { values: options } = parseArgs({
+  options: {
+    seconds: { type: "string", default: "5" },
+    events: { type: "string", default: "200000" },
+    sqlite: { type: "boolean", default: false },
+    output: { type: "string" }
+  }
+})
+const seconds = Number(options.seconds)
+const eventsTotal = Number(options.events)
+const load = Math.round((loadavg()[0] ?? 0) * 10) / 10
+
+const connections = 16
+
+// -----------------------------------------------------------------------------
+// the server
+// -----------------------------------------------------------------------------
+
+interface Served extends Ready {
+  readonly child: ChildProcess
+}
+
+const once = <A>(child: ChildProcess): Promise<A> =>
+  new Promise((resolve, reject) => {
+    const ended = (code: number | null) => reject(new Error(`the server ended with ${code}`))
+    child.once("exit", ended)
+    child.once("message", (message) => {
+      child.off("exit", ended)
+      resolve(message as A)
+    })
+  })
+
+const serve = (start: Start) =>
+  Effect.acquireRelease(
+    Effect.promise(async (): Promise<Served> => {
+      const child = fork(join(import.meta.dirname, "ServerProcess.ts"), {
+        execArgv: ["--disable-warning=ExperimentalWarning", "--expose-gc"]
+      })
+      child.send(start)
+      return { child, ...(await once<Ready>(child)) }
+    }),
+    ({ child }) =>
+      Effect.promise(
+        () =>
+          new Promise<void>((resolve) => {
+            child.once("exit", () => resolve())
+            child.kill("SIGTERM")
+          })
+      )
+  )
+
+const told = ({ child }: Served): Promise<Told> => {
+  child.send("how are you")
+  return once<Told>(child)
+}
+
+// -----------------------------------------------------------------------------
+// asking
+// -----------------------------------------------------------------------------
+
+const agent = new Agent({ keepAlive: true, maxSockets: connections + 1 })
+
+const ask = ({ token, url }: Ready, path: string, body?: object): Promise<IncomingMessage> =>
+  new Promise((resolve, reject) => {
+    const method = body === undefined ? "GET" : "POST"
+    const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" }
+    const asked = request(`${url}${path}`, { agent, method, headers }, resolve)
+    asked.on("error", reject)
+    asked.end(body === undefined ? undefined : JSON.stringify(body))
+  })
+
+const drained = (answer: IncomingMessage): Promise<number> =>
+  new Promise((resolve, reject) => {
+    let bytes = 0
+    answer.on("data", (piece: Buffer) => (bytes += piece.length))
+    answer.on("error", reject)
+    answer.on("end", () => resolve(bytes))
+  })
+
+interface Reads {
+  readonly name: string
+  readonly perSecond: number
+  readonly p50: number
+  readonly p99: number
+  readonly bytes: number
+  /** Of the server's process: what stays true on a machine that has other things to do. */
+  readonly cpuMillis: number
+}
+
+/** As many as can be had at once, for so long. */
+const reads = async (server: Served, name: string, path: string, forSeconds = seconds): Promise<Reads> => {
+  const samples: Array<number> = []
+  const { cpuMillis: before } = await told(server)
+  const until = performance.now() + forSeconds * 1000
+  let bytes = 0
+  const one = async (): Promise<void> => {
+    while (performance.now() < until) {
+      const before = performance.now()
+      const answer = await ask(server, path)
+      bytes = await drained(answer)
+      if (answer.statusCode !== 200) throw new Error(`${path}: ${answer.statusCode}`)
+      samples.push(performance.now() - before)
+    }
+  }
+  await Promise.all(Array.from({ length: connections }, one))
+  const { cpuMillis: after } = await told(server)
+  const { p50, p99 } = Samples.summarize(samples)
+  const cpuMillis = Math.round(((after - before) / samples.length) * 1000) / 1000
+  return { name, perSecond: Math.round(samples.length / forSeconds), p50, p99, bytes, cpuMillis }
+}
+
+interface Events {
+  readonly events: number
+  readonly perSecond: number
+  readonly megabytes: number
+  readonly growthMegabytes: number
+}
+
+const ofPieces = (count: number) => ({
+  graphId: "sandbox:claude-code",
+  model: `bench-${count}`,
+  messages: [{ role: "user", content: "say something" }]
+})
+
+/** One run of so many pieces, counted as they come. */
+const events = async (server: Served, count: number): Promise<Events & { readonly runId: string }> => {
+  const { memoryBytes: before } = await told(server)
+  const start = performance.now()
+  const answer = await ask(server, "/api/v1/ai/chat", ofPieces(count))
+  let seen = 0
+  let bytes = 0
+  let rest = Buffer.alloc(0)
+  const mark = Buffer.from("\nevent: ")
+  answer.on("data", (piece: Buffer) => {
+    bytes += piece.length
+    const text = Buffer.concat([rest, piece])
+    for (let at = text.indexOf(mark); at !== -1; at = text.indexOf(mark, at + 1)) seen += 1
+    // A mark that is cut is found with the next piece.
+    rest = text.subarray(-(mark.length - 1))
+  })
+  await new Promise((resolve) => answer.once("end", resolve))
+  const elapsed = (performance.now() - start) / 1000
+  if (seen < count) throw new Error(`${seen} events of ${count}`)
+  const { memoryBytes: after } = await told(server)
+  return {
+    events: seen,
+    perSecond: Math.round(seen / elapsed),
+    megabytes: Math.round(bytes / 1e6),
+    growthMegabytes: Math.round((after - before) / 1e6),
+    runId: String(answer.headers["x-cogni-run-id"])
+  }
+}
+
+// -----------------------------------------------------------------------------
+// what was measured
+// -----------------------------------------------------------------------------
+
+const measured = async (server: Served) => {
+  // The first of each is for the compiler.
+  const large = await events(server, 2000)
+  const small = await events(server, 20)
+  await reads(server, "", "/api/v1/ai/agents", 1)
+  await events(server, 20_000)
+  const rows = [
+    await reads(server, "health", "/health"),
+    await reads(server, "catalog", "/api/v1/ai/agents"),
+    await reads(server, "record of a run", `/api/v1/runs/${small.runId}`),
+    await reads(server, "record of a run that wrote 350 KB", `/api/v1/runs/${large.runId}`),
+    await reads(server, "list of runs", "/api/v1/runs")
+  ]
+  const short = await events(server, Math.round(eventsTotal / 4))
+  const long = await events(server, eventsTotal)
+  return { rows, short, long }
+}
+
+const report = Effect.fnUntraced(function* (database: string, found: Awaited<ReturnType<typeof measured>>) {
+  const { long, rows, short } = found
+  const of = (name: string) => rows.find((row) => row.name === name)?.perSecond ?? 0
+  const bars: ReadonlyArray<Report.Bar> = [
+    { name: "catalog, requests a second", value: of("catalog"), atLeast: 2000 },
+    { name: "record of a run, requests a second", value: of("record of a run"), atLeast: 2000 },
+    { name: "events a second of one run", value: long.perSecond, atLeast: 20_000 },
+    {
+      name: "memory after four times the events, MB more",
+      value: long.growthMegabytes - short.growthMegabytes,
+      atMost: 64
+    }
+  ]
+  const machine = {
+    cores: availableParallelism(),
+    kernel: release(),
+    node: process.version,
+    "load before": load,
+    database,
+    connections
+  }
+  const takenAt = new Date(yield* Clock.currentTimeMillis).toISOString()
+  const text = [
+    "One server process, one that asks. Milliseconds; every request shows a grant, which is looked up in the database.",
+    Report.table(
+      ["read", "requests/s", "p50", "p99", "CPU, ms each", "bytes"],
+      rows.map(({ bytes, cpuMillis, name, p50, p99, perSecond }) => [
+        name,
+        perSecond,
+        p50,
+        p99,
+        cpuMillis,
+        bytes
+      ])
+    ),
+    "Events of one run: from the lines of its agent to the process that reads the stream. Memory is the server's, resident, after a collection, against before the run.",
+    Report.table(
+      ["events", "events/s", "MB of stream", "memory, MB more"],
+      [short, long].map((one) => [one.events, one.perSecond, one.megabytes, one.growthMegabytes])
+    ),
+    Report.barTable(bars),
+    `Taken ${takenAt} on: ${Object.entries(machine)
+      .map(([name, value]) => `${name} ${value}`)
+      .join(", ")}.`
+  ].join("\n\n")
+  process.stdout.write(`${text}\n`)
+  const output = options.output ?? join(import.meta.dirname, "results")
+  mkdirSync(output, { recursive: true })
+  const { runId: _short, ...shortTold } = short
+  const { runId: _long, ...longTold } = long
+  const data = { takenAt, machine, rows, events: [shortTold, longTold], bars }
+  writeFileSync(join(output, "server.json"), `${JSON.stringify(data, undefined, 2)}\n`)
+  writeFileSync(join(output, "server.md"), `# The server, measured\n\n${text}\n`)
+  if (bars.some(Report.isMissed)) process.exitCode = 1
+})
+
+const main = Effect.gen(function* () {
+  const directory = yield* Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-bench-server-"))),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+  )
+  const postgres = options.sqlite ? undefined : yield* PostgresServer.acquire
+  if (postgres !== undefined) yield* postgres.database("bench")
+  const database = postgres?.url("bench") ?? join(directory, "cogni.db")
+  const server = yield* serve({ database, directory })
+  const found = yield* Effect.promise(() => measured(server))
+  yield* report(postgres === undefined ? "SQLite" : "PostgreSQL", found)
+})
+
+NodeRuntime.runMain(Effect.scoped(main))

@@ -1,0 +1,85 @@
+/**
+ * Graphs of the sandbox over real Docker: the provider, a grant that opens everything, and a way out.
+ */
+import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { Agent } from "@cogni/sandbox-graph-provider/Agent"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import { GraphId } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import * as GrantStore from "@cogni/sandbox-graph-provider/GrantStore"
+import type { GraphRunRequest } from "@cogni/sandbox-graph-provider/GraphProvider"
+import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
+import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import { Effect, Layer, Stream } from "effect"
+import * as Images from "./Images.ts"
+import * as RunHarness from "./RunHarness.ts"
+
+export const account = "acct-graphs"
+
+export interface GraphHarnessOptions extends Omit<
+  SandboxGraphProvider.SandboxGraphOptions,
+  "enabled" | "imageOf"
+> {
+  /** Besides the built-in ones. */
+  readonly agents?: ReadonlyArray<Agent> | undefined
+}
+
+/** The provider and all that {@link RunHarness} gives, and what the repositories come with. */
+export const layer = <E, R, A = never, E2 = never, R2 = never>(
+  proxy: Layer.Layer<LlmProxy, E, R>,
+  options: GraphHarnessOptions = {},
+  repositories: Layer.Layer<Repositories.Repositories | A, E2, R2> = Repositories.layerNoop as Layer.Layer<
+    Repositories.Repositories | A,
+    E2,
+    R2
+  >
+) =>
+  SandboxGraphProvider.layer({ ...options, enabled: true, imageOf: Images.ofAgent }).pipe(
+    Layer.provideMerge(Layer.merge(GrantStore.layerMemory, repositories)),
+    Layer.provide(AgentRegistry.layer([...AgentRegistry.builtIn, ...(options.agents ?? [])])),
+    Layer.provideMerge(RunHarness.layer(proxy))
+  )
+
+/** A grant that opens every sandbox. */
+export const grant = GrantStore.GrantStore.use((store) =>
+  store.issue({
+    userId: "user-graphs",
+    billingAccountId: account,
+    scopes: ["graph:execute:*"],
+    allowSandbox: true,
+    expiresAt: null
+  })
+)
+
+export const request = (
+  over: Partial<Omit<GraphRunRequest, "graphId">> & { readonly graphId: string }
+): GraphRunRequest => ({
+  messages: [{ role: "user", content: "hello" }],
+  model: "scripted",
+  caller: {
+    billingAccountId: account,
+    virtualKeyId: "vk-graphs",
+    requestId: "req-graphs",
+    traceId: "trace-graphs"
+  },
+  ...over,
+  graphId: GraphId.make(over.graphId)
+})
+
+/** All events of one run, and its final. */
+export const told = Effect.fnUntraced(function* (asked: GraphRunRequest, runId: RunId) {
+  const { grant: granted } = yield* grant
+  const provider = yield* SandboxGraphProvider.SandboxGraphProvider
+  return yield* Effect.scoped(
+    Effect.gen(function* () {
+      const run = yield* provider.run(asked, {
+        runId,
+        attempt: 0,
+        ingressRequestId: "in-graphs",
+        grantId: granted.id
+      })
+      const events = [...(yield* Stream.runCollect(run.events))]
+      return { events, final: yield* run.final }
+    })
+  )
+})

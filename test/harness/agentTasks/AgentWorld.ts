@@ -1,0 +1,114 @@
+/**
+ * An agent as a graph runs it: through the provider, in a container, behind the gateway, with a script for a model.
+ */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import type { Agent } from "@cogni/sandbox-graph-provider/Agent"
+import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import { GraphId } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import type { GraphFinal, GraphRunRequest } from "@cogni/sandbox-graph-provider/GraphProvider"
+import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
+import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import { Effect, Layer, Redacted, type Result, Stream } from "effect"
+import { chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as Images from "../Images.ts"
+import * as RunHarness from "../RunHarness.ts"
+import * as ScriptedModel from "../ScriptedModel.ts"
+import type { Script } from "../scripted/Script.ts"
+
+export const key = "sk-planted-7f31c0-for-agents"
+export const account = "acct-agents"
+
+/** An id names one run for ever. */
+let runs = 0
+const nextRunId = () => RunId.make(`run-agents${String(++runs).padStart(6, "0")}`)
+
+export interface Worked {
+  readonly events: ReadonlyArray<AiEvent>
+  readonly final: GraphFinal
+  /** What the agent's reader made of its output. */
+  readonly read: Result.Result<AgentOutput.AgentAnswer, AgentOutput.AgentFailed> | undefined
+  readonly upstream: ScriptedModel.ScriptedModel
+}
+
+/** A workspace of an ordinary user's, whose id no image knows. */
+export const workspace = (files: Readonly<Record<string, string>> = {}) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const path = mkdtempSync(join(tmpdir(), "cogni-agent-"))
+      for (const [file, content] of Object.entries(files)) writeFileSync(join(path, file), content)
+      if (process.getuid?.() === 0)
+        for (const one of ["", ...Object.keys(files)]) chownSync(join(path, one), 4711, 4711)
+      return path
+    }),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+  )
+
+const grants = Layer.mock(GrantStore, {
+  find: (id) =>
+    Effect.succeed({
+      id,
+      userId: "user",
+      billingAccountId: account,
+      scopes: ["graph:execute:*"],
+      allowSandbox: true,
+      expiresAt: null,
+      revokedAt: null,
+      createdAt: new Date(0)
+    })
+})
+
+/** Lets a run of an agent go to its end. Fails when anything of it is left behind. */
+export const work = Effect.fnUntraced(function* (
+  agent: Agent,
+  script: Script,
+  workspacePath: string,
+  request: Pick<GraphRunRequest, "messages" | "model">
+) {
+  const upstream = yield* ScriptedModel.acquire(script)
+  const runId = nextRunId()
+  let read: Worked["read"]
+  const reader = AgentOutput.make<AgentOutput.AgentReader>({
+    initial: agent.reader,
+    feed: (now, text) => now.feed(text),
+    end: (now) => (read = now.end())
+  })
+  const runner = RunHarness.layer(
+    GatewayLlmProxy.layer({ url: upstream.url, key: Redacted.make(key), image: Images.gateway })
+  )
+  const provider = SandboxGraphProvider.layer({
+    enabled: true,
+    imageOf: Images.ofAgent,
+    workspaceOf: () => ({ type: "directory", path: workspacePath })
+  }).pipe(
+    Layer.provide([AgentRegistry.layer([{ ...agent, reader }]), grants, Repositories.layerNoop]),
+    Layer.provide(runner)
+  )
+  const told = yield* Effect.scoped(
+    Effect.gen(function* () {
+      const { run } = yield* SandboxGraphProvider.SandboxGraphProvider
+      const live = yield* run(
+        {
+          ...request,
+          graphId: GraphId.make(`sandbox:${agent.id}`),
+          caller: {
+            billingAccountId: account,
+            virtualKeyId: "vk",
+            requestId: "request",
+            traceId: "trace"
+          },
+          runtimeSecondsMax: 90
+        },
+        { runId, attempt: 0, ingressRequestId: "ingress", grantId: "grant" }
+      )
+      const events: ReadonlyArray<AiEvent> = [...(yield* Stream.runCollect(live.events))]
+      return { events, final: yield* live.final }
+    })
+  ).pipe(Effect.provide(provider))
+  return { ...told, read, upstream } satisfies Worked
+})

@@ -1,0 +1,94 @@
+/** `POST /v1/messages`, as a script speaks it. */
+import {
+  type Body,
+  type Dialect,
+  type Figures,
+  pieces,
+  type Reply,
+  sendEvents,
+  sendJson,
+  textOf
+} from "./Script.ts"
+
+const blocksOf = (content: unknown): ReadonlyArray<Body> =>
+  typeof content === "string" ? [{ type: "text", text: content }] : (content as ReadonlyArray<Body>)
+
+const asked: Dialect["asked"] = (body) => {
+  const turns = (body["messages"] ?? []) as ReadonlyArray<Body>
+  const said = turns.filter(({ role }) => role === "user").flatMap(({ content }) => blocksOf(content))
+  return {
+    tools: ((body["tools"] ?? []) as ReadonlyArray<Body>).map(({ name }) => String(name)),
+    results: said
+      .filter(({ type }) => type === "tool_result")
+      .map(({ content, is_error }) => (is_error === true ? "error: " : "") + textOf(content)),
+    text: String(said.findLast(({ type }) => type === "text")?.["text"] ?? "")
+  }
+}
+
+const blocks = (reply: Reply, number: number): ReadonlyArray<Body> =>
+  "say" in reply
+    ? [{ type: "text", text: reply.say }]
+    : reply.call.map(({ args, name }, index) => ({
+        type: "tool_use",
+        id: `toolu_${number}_${index}`,
+        name,
+        input: args
+      }))
+
+/** A block as it is streamed: empty, in pieces, stopped. */
+const streamed = (block: Body, index: number) => [
+  {
+    type: "content_block_start",
+    index,
+    content_block: block["type"] === "text" ? { type: "text", text: "" } : { ...block, input: {} }
+  },
+  ...(block["type"] === "text"
+    ? pieces(String(block["text"])).map((text) => ({ type: "text_delta", text }))
+    : pieces(JSON.stringify(block["input"])).map((partial) => ({
+        type: "input_json_delta",
+        partial_json: partial
+      }))
+  ).map((delta) => ({ type: "content_block_delta", index, delta })),
+  { type: "content_block_stop", index }
+]
+
+const usageOf = (figures: Figures) => ({
+  input_tokens: figures.inputTokens,
+  cache_read_input_tokens: 0,
+  cache_creation_input_tokens: 0,
+  output_tokens: figures.outputTokens
+})
+
+export const dialect: Dialect = {
+  path: "/v1/messages",
+  asked,
+  answer: (response, body, reply, figures, number) => {
+    const content = blocks(reply, number)
+    const base = {
+      id: `msg_${number}`,
+      type: "message",
+      role: "assistant",
+      model: body["model"],
+      stop_sequence: null
+    }
+    const stop = "say" in reply ? "end_turn" : "tool_use"
+    const usage = usageOf(figures)
+    if (body["stream"] !== true) return sendJson(response, { ...base, content, stop_reason: stop, usage })
+    return sendEvents(
+      response,
+      [
+        {
+          type: "message_start",
+          message: { ...base, content: [], stop_reason: null, usage: { ...usage, output_tokens: 1 } }
+        },
+        ...content.flatMap(streamed),
+        {
+          type: "message_delta",
+          delta: { stop_reason: stop, stop_sequence: null },
+          usage: { output_tokens: figures.outputTokens }
+        },
+        { type: "message_stop" }
+      ].map((event) => [event.type, event] as const)
+    )
+  }
+}

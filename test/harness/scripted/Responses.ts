@@ -1,0 +1,151 @@
+/** `POST /v1/responses`, as a script speaks it. A tool that takes free text gets its argument `input`. */
+import {
+  type Body,
+  type Call,
+  type Dialect,
+  type Figures,
+  pieces,
+  type Reply,
+  sendEvents,
+  sendJson,
+  textOf
+} from "./Script.ts"
+
+const listOf = (value: unknown): ReadonlyArray<Body> =>
+  typeof value === "string"
+    ? [{ type: "message", role: "user", content: value }]
+    : ((value ?? []) as ReadonlyArray<Body>)
+
+const entriesOf = (value: unknown): ReadonlyArray<Body> => (value ?? []) as ReadonlyArray<Body>
+
+/** Those of the request, and those that are an item of the conversation; in namespaces or not. */
+const toolsOf = (body: Body): ReadonlyArray<Body> =>
+  [
+    ...entriesOf(body["tools"]),
+    ...listOf(body["input"])
+      .filter(({ type }) => type === "additional_tools")
+      .flatMap(({ tools }) => entriesOf(tools))
+  ]
+    .flatMap((tool) =>
+      tool["type"] === "namespace"
+        ? entriesOf(tool["tools"]).map((inner) => ({ ...inner, namespace: tool["name"] }))
+        : [tool]
+    )
+    .filter(({ name }) => typeof name === "string")
+
+const asked: Dialect["asked"] = (body) => {
+  const items = listOf(body["input"])
+  return {
+    tools: toolsOf(body).map(({ name }) => String(name)),
+    results: items
+      .filter(({ type }) => type === "function_call_output" || type === "custom_tool_call_output")
+      .map(({ output }) => textOf(output)),
+    text: textOf(items.findLast(({ role }) => role === "user")?.["content"])
+  }
+}
+
+const callItem = (body: Body, { args, name }: Call, id: string): Body => {
+  const tool: Body = toolsOf(body).find((one) => one["name"] === name) ?? {}
+  const own = {
+    call_id: `call_${id}`,
+    name,
+    status: "completed",
+    ...(tool["namespace"] === undefined ? {} : { namespace: tool["namespace"] })
+  }
+  return tool["type"] === "custom"
+    ? { type: "custom_tool_call", id: `ctc_${id}`, ...own, input: String(args["input"]) }
+    : { type: "function_call", id: `fc_${id}`, ...own, arguments: JSON.stringify(args) }
+}
+
+const outputOf = (body: Body, reply: Reply, number: number): ReadonlyArray<Body> =>
+  "say" in reply
+    ? [
+        {
+          type: "message",
+          id: `msg_${number}`,
+          role: "assistant",
+          status: "completed",
+          content: [{ type: "output_text", text: reply.say, annotations: [] }]
+        }
+      ]
+    : reply.call.map((call, index) => callItem(body, call, `${number}_${index}`))
+
+const usageOf = ({ inputTokens, outputTokens }: Figures) => ({
+  input_tokens: inputTokens,
+  output_tokens: outputTokens,
+  total_tokens: inputTokens + outputTokens,
+  input_tokens_details: { cached_tokens: 0 },
+  output_tokens_details: { reasoning_tokens: 0 }
+})
+
+/** An item as it is streamed: begun, in pieces, done. */
+const streamed = (item: Body, index: number): ReadonlyArray<Body> => {
+  const at = { output_index: index, item_id: item["id"] }
+  const done = { type: "response.output_item.done", output_index: index, item }
+  const begun = (empty: Body) => ({
+    type: "response.output_item.added",
+    output_index: index,
+    item: { ...item, ...empty, status: "in_progress" }
+  })
+  switch (item["type"]) {
+    case "function_call":
+      return [
+        begun({ arguments: "" }),
+        { type: "response.function_call_arguments.done", ...at, arguments: item["arguments"] },
+        done
+      ]
+    case "custom_tool_call":
+      return [
+        begun({ input: "" }),
+        { type: "response.custom_tool_call_input.done", ...at, input: item["input"] },
+        done
+      ]
+    default: {
+      const part = (item["content"] as ReadonlyArray<Body>)[0]!
+      const inside = { ...at, content_index: 0 }
+      return [
+        begun({ content: [] }),
+        { type: "response.content_part.added", ...inside, part: { ...part, text: "" } },
+        ...pieces(String(part["text"])).map((delta) => ({
+          type: "response.output_text.delta",
+          ...inside,
+          delta
+        })),
+        { type: "response.output_text.done", ...inside, text: part["text"] },
+        { type: "response.content_part.done", ...inside, part },
+        done
+      ]
+    }
+  }
+}
+
+export const dialect: Dialect = {
+  path: "/v1/responses",
+  asked,
+  answer: (response, body, reply, figures, number) => {
+    const output = outputOf(body, reply, number)
+    const whole = {
+      id: `resp_${number}`,
+      object: "response",
+      created_at: 1,
+      status: "completed",
+      model: body["model"],
+      output,
+      parallel_tool_calls: true,
+      tools: [],
+      usage: usageOf(figures)
+    }
+    if (body["stream"] !== true) return sendJson(response, whole)
+    return sendEvents(
+      response,
+      [
+        {
+          type: "response.created",
+          response: { ...whole, status: "in_progress", output: [], usage: null }
+        },
+        ...output.flatMap(streamed),
+        { type: "response.completed", response: whole }
+      ].map((event: Body, index) => [String(event["type"]), { ...event, sequence_number: index }] as const)
+    )
+  }
+}

@@ -1,0 +1,295 @@
+/**
+ * What is kept of runs and grants, in a real PostgreSQL that goes away, and in one file under several processes.
+ */
+import { assert, describe, it, layer } from "@effect/vitest"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { RunStoreContract } from "@cogni/sandbox-core/testing"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
+import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
+import * as Database from "@cogni/sandbox-sql/Database"
+import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
+import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
+import { Context, Duration, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { readdirSync } from "node:fs"
+import { createServer } from "node:net"
+import { inspect } from "node:util"
+import * as Behaviour from "../../packages/sql/test/Behaviour.ts"
+import * as Stores from "../../packages/sql/test/Stores.ts"
+import * as PostgresServer from "../harness/PostgresServer.ts"
+import * as StoreProcess from "../harness/StoreProcess.ts"
+
+class Server extends Context.Service<Server, PostgresServer.PostgresServer>()("test/Server") {
+  static readonly layer = Layer.effect(Server, PostgresServer.acquire)
+}
+
+/** A client of a database of its own, on a server of its own. */
+const client = Layer.unwrap(
+  Effect.map(
+    Effect.flatMap(Server, (server) => server.database("contract")),
+    (address) => Database.layer(address)
+  )
+).pipe(Layer.provide(Server.layer))
+
+RunStoreContract.suite(
+  "PostgreSQL",
+  Layer.unwrap(Effect.map(Stores.directory, (path) => SqlRunStore.layer(Stores.options(path)))).pipe(
+    Layer.provide(client)
+  )
+)
+
+GrantStoreContract.suite("PostgreSQL", Layer.provide(SqlGrantStore.layer, client))
+
+Behaviour.suite(
+  "PostgreSQL",
+  Layer.effect(
+    Behaviour.Database,
+    Effect.map(
+      Effect.flatMap(Server, (server) => server.database("behaviour")),
+      (address) => ({
+        client: Layer.orDie(Database.layer(address))
+      })
+    )
+  ).pipe(Layer.provide(Server.layer))
+)
+
+const opened = (path: string, address: DatabaseAddress.DatabaseAddress) =>
+  Layer.build(
+    Layer.fresh(
+      SqlRunStore.layer(Stores.options(path, { database: DatabaseAddress.nameOf(address) })).pipe(
+        Layer.provideMerge(Database.layer(address))
+      )
+    )
+  ).pipe(
+    Effect.map((context) => ({
+      store: Context.get(context, RunStore),
+      archive: Context.get(context, SqlRunStore.SqlRunStore),
+      sql: Context.get(context, SqlClient)
+    }))
+  )
+
+layer(Server.layer, { excludeTestServices: true })("a database that goes away", (it) => {
+  it.effect("at the end of a run: the record is kept, said to be, and taken in when it is back", () =>
+    Effect.gen(function* () {
+      const server = yield* Server
+      const path = yield* Stores.directory
+      const address = yield* server.database("away")
+      const { archive, store } = yield* opened(path, address)
+      const [kept, cut, done] = [yield* RunId.generate, yield* RunId.generate, yield* RunId.generate]
+      const record = Stores.finished(kept, Stores, yield* Stores.spec, { stdout: Behaviour.awkward })
+      yield* Effect.scoped(
+        Effect.flatMap(store.open(done, record.spec), (open) => open.save({ ...record, runId: done }))
+      )
+      const { heard } = yield* Behaviour.warnings(
+        Effect.all(
+          [
+            Effect.scoped(
+              Effect.gen(function* () {
+                const open = yield* store.open(kept, record.spec)
+                yield* server.stop
+                yield* open.save(record)
+              })
+            ),
+            // Ended from outside, without a last word.
+            Effect.scoped(Effect.andThen(store.open(cut, record.spec), server.stop))
+          ],
+          { concurrency: 2 }
+        )
+      )
+      assert.strictEqual(heard.filter((line) => line.includes("taken into the database later")).length, 2)
+      assert.include(heard.join("\n"), "cannot be reached")
+      // Said while it is away, too.
+      yield* store.annotate(kept, { relay: 1 })
+      yield* store.annotate(done, { relay: 2 })
+      const files = FileRunStore.make({ directory: path }).store
+      assert.deepStrictEqual((yield* files.get(kept))?.outcome.status, "failed")
+
+      yield* server.start
+      assert.strictEqual((yield* store.get(kept))?.outcome.status, "running")
+      assert.sameMembers([...(yield* archive.takeIn)], [kept, cut, done])
+      assert.deepStrictEqual((yield* store.get(kept))?.annotations, { relay: 1 })
+      assert.deepStrictEqual((yield* store.get(done))?.annotations, { relay: 2 })
+      assert.strictEqual((yield* store.get(cut))?.outcome.status, "interrupted")
+      assert.deepStrictEqual(yield* archive.takeIn, [])
+    })
+  )
+
+  it.effect("at the end of a run: the next process takes it in by itself", () =>
+    Effect.gen(function* () {
+      const server = yield* Server
+      const path = yield* Stores.directory
+      const address = yield* server.database("next")
+      const runId = yield* RunId.generate
+      const record = Stores.finished(runId, Stores, yield* Stores.spec, { stdout: "x" })
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { store } = yield* opened(path, address)
+          const open = yield* store.open(runId, record.spec)
+          yield* server.stop
+          yield* open.save(record)
+        })
+      )
+      yield* server.start
+      const { store } = yield* opened(path, address)
+      assert.deepStrictEqual((yield* store.get(runId))?.outcome.status, "failed")
+    })
+  )
+
+  it.effect("before a run begins: it is said, with what to do, and nothing was begun", () =>
+    Effect.gen(function* () {
+      const server = yield* Server
+      const path = yield* Stores.directory
+      const address = yield* server.database("before")
+      const { sql, store } = yield* opened(path, address)
+      const before = readdirSync(path, { recursive: true })
+      yield* server.stop
+      const runId = yield* RunId.generate
+      const begin = Effect.scoped(Effect.flatMap(Stores.spec, (spec) => store.open(runId, spec)))
+      const refused = yield* Effect.flip(begin)
+      assert.strictEqual(refused._tag, "StoreUnavailable")
+      assert.match(
+        refused.message,
+        /^the store of runs cannot be reached: .+\. Start it, or look at its host/u
+      )
+      assert.deepStrictEqual(readdirSync(path, { recursive: true }), before)
+      const unavailable = yield* Effect.flip(opened(path, address))
+      assert.strictEqual(unavailable._tag, "DatabaseUnavailable")
+      yield* server.start
+      assert.deepStrictEqual(yield* sql`SELECT run_id FROM cogni_runs WHERE run_id = ${runId}`, [])
+      yield* begin
+    })
+  )
+
+  it.effect("for a moment at the end of a run: it is asked again, and nothing is left to take in", () =>
+    Effect.gen(function* () {
+      const server = yield* Server
+      const path = yield* Stores.directory
+      const { archive, store } = yield* opened(path, yield* server.database("moment"))
+      const runId = yield* RunId.generate
+      const record = Stores.finished(runId, Stores, yield* Stores.spec, { stdout: "x" })
+      const { heard } = yield* Behaviour.warnings(
+        Effect.scoped(
+          Effect.gen(function* () {
+            const open = yield* store.open(runId, record.spec)
+            yield* server.stop
+            yield* Effect.all([open.save(record), server.start], { concurrency: 2 })
+          })
+        )
+      )
+      assert.deepStrictEqual(heard, [])
+      assert.deepStrictEqual((yield* store.get(runId))?.outcome.status, "failed")
+      assert.deepStrictEqual(yield* archive.takeIn, [])
+    })
+  )
+
+  it.effect("and comes back between two runs: the next one finds it, on connections that were closed", () =>
+    Effect.gen(function* () {
+      const server = yield* Server
+      const { store } = yield* opened(yield* Stores.directory, yield* server.database("back"))
+      yield* store.list
+      yield* server.stop
+      yield* server.start
+      const runId = yield* RunId.generate
+      yield* Effect.scoped(Effect.flatMap(Stores.spec, (spec) => store.open(runId, spec)))
+      assert.strictEqual((yield* store.get(runId))?.outcome.status, "interrupted")
+    })
+  )
+})
+
+layer(Server.layer, { excludeTestServices: true })("the password", (it) => {
+  it.effect("is in no error, whatever goes wrong", () =>
+    Effect.gen(function* () {
+      const server = yield* Server
+      yield* server.database("password")
+      const secret = "n0t-the-right-one"
+      const addresses = [
+        server.url("password", secret),
+        server.url("nonesuch"),
+        server.url("password").replace(/host=[^&]+/u, "host=%2Fnowhere"),
+        server.url("password").replace(/host=.+/u, "port=1"),
+        `${server.url("password")}&sslmode=n0t-a-mode`
+      ]
+      for (const text of addresses) {
+        const address = yield* Effect.fromResult(DatabaseAddress.parse(text))
+        const error = yield* Effect.flip(Layer.build(Layer.fresh(Database.layer(address))))
+        assert.strictEqual(error._tag, "DatabaseUnavailable")
+        const shown = [
+          error.message,
+          inspect(error, { depth: 9, showHidden: true }),
+          JSON.stringify(error)
+        ].join()
+        for (const never of [secret, PostgresServer.password, encodeURIComponent(PostgresServer.password)]) {
+          assert.notInclude(shown, never)
+        }
+      }
+    })
+  )
+
+  it.effect("and of what is asked while it is connected neither", () =>
+    Effect.gen(function* () {
+      const server = yield* Server
+      const address = yield* server.database("asked")
+      const { sql, store } = yield* opened(yield* Stores.directory, address)
+      yield* sql`DROP TABLE cogni_runs CASCADE`
+      const error = yield* Effect.flip(store.list)
+      assert.strictEqual(error._tag, "StoreUnavailable")
+      const shown = [
+        error.message,
+        inspect(error, { depth: 9 }),
+        inspect(sql, { depth: 4 }),
+        inspect(address)
+      ].join()
+      assert.notInclude(shown, PostgresServer.password)
+      assert.notInclude(shown, encodeURIComponent(PostgresServer.password))
+    })
+  )
+})
+
+describe("a server that takes the call and says nothing", () => {
+  it.live("is given up after a while that is bounded", () =>
+    Effect.gen(function* () {
+      const port = yield* Effect.acquireRelease(
+        Effect.callback<{ server: ReturnType<typeof createServer>; port: number }>((resume) => {
+          const server = createServer().listen(0, "127.0.0.1", () => {
+            const found = server.address()
+            resume(Effect.succeed({ server, port: typeof found === "object" ? (found?.port ?? 0) : 0 }))
+          })
+        }),
+        ({ server }) => Effect.sync(() => server.close())
+      )
+      const address = yield* Effect.fromResult(
+        DatabaseAddress.parse(`postgres://u:p@127.0.0.1:${port.port}/d`)
+      )
+      const [took, error] = yield* Effect.timed(Effect.flip(Layer.build(Database.layer(address))))
+      assert.strictEqual(error._tag, "DatabaseUnavailable")
+      assert.isBelow(Duration.toMillis(took), (Database.connectSecondsMax + 1) * 1000)
+    })
+  )
+})
+
+describe("several processes with one file", () => {
+  it.live("make it once, share every id out, and lose no record", () =>
+    Effect.gen(function* () {
+      const path = yield* Stores.directory
+      const runIds = yield* Effect.all(Array.from({ length: 12 }, () => RunId.generate))
+      const said = yield* Effect.all(
+        Array.from({ length: 8 }, () => StoreProcess.begin(path, runIds)),
+        { concurrency: "unbounded" }
+      )
+      assert.sameMembers(
+        said.flatMap((text) => JSON.parse(text) as ReadonlyArray<string>),
+        runIds
+      )
+      const store = yield* Effect.map(Layer.build(Stores.sqlite(path)), (context) =>
+        Context.get(context, RunStore)
+      )
+      const listed = yield* store.list
+      assert.sameMembers(
+        listed.map(({ outcome, runId }) => `${runId} ${outcome.status}`),
+        runIds.map((runId) => `${runId} failed`)
+      )
+    })
+  )
+})

@@ -1,0 +1,246 @@
+/**
+ * Each agent, doing a real task: it reads a file, changes it, runs commands, and answers with what only those tell.
+ *
+ * The agent is the real one, in a sealed container, behind the real gateway, run as a graph. The model is a script, so
+ * that what the agent does is known before it does it.
+ */
+import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import * as EventGrammar from "@cogni/sandbox-graph-provider/EventGrammar"
+import * as UsageFact from "@cogni/sandbox-graph-provider/UsageFact"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer, Result } from "effect"
+import { readdirSync, readFileSync, statSync } from "node:fs"
+import { join } from "node:path"
+import type { AgentRow } from "../harness/agentTasks/AgentRow.ts"
+import * as AgentWorld from "../harness/agentTasks/AgentWorld.ts"
+import * as ClaudeCode from "../harness/agentTasks/ClaudeCode.ts"
+import * as Codex from "../harness/agentTasks/Codex.ts"
+import * as OpenClaw from "../harness/agentTasks/OpenClaw.ts"
+import * as OpenCode from "../harness/agentTasks/OpenCode.ts"
+import * as Pi from "../harness/agentTasks/Pi.ts"
+import * as CliProcess from "../harness/CliProcess.ts"
+import * as Images from "../harness/Images.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+import * as ScriptedModel from "../harness/ScriptedModel.ts"
+import type { Figures, Script } from "../harness/scripted/Script.ts"
+
+/** **Add a new agent here.** */
+const rows: ReadonlyArray<AgentRow> = [
+  ClaudeCode.row,
+  Codex.row,
+  Codex.rowOfCodeMode,
+  OpenClaw.row,
+  OpenCode.row,
+  Pi.row
+]
+
+// -----------------------------------------------------------------------------
+// the task
+// -----------------------------------------------------------------------------
+
+const directory = "/workspace"
+
+/** Longer than an argument may be. */
+const question = `${"The quick brown fox jumps over the lazy dog. ".repeat(3200)}\n\nSay goodbye in greeting.txt.`
+
+/** Says a word that nobody knew before, and tries ways out that any image has. */
+const line = [
+  "wc -c <greeting.txt >size.txt",
+  "id -u >uid.txt",
+  "(timeout 2 bash -c ': >/dev/tcp/1.1.1.1/80' || getent hosts example.com) >/dev/null 2>&1 && echo open >way.txt || echo sealed >way.txt",
+  "cat /proc/sys/kernel/random/uuid | tee word.txt"
+].join("; ")
+
+const made = ["greeting.txt", "size.txt", "uid.txt", "way.txt", "word.txt"]
+
+const uuid = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/gu
+
+const scriptOf =
+  (row: AgentRow): Script =>
+  ({ index, results }) => {
+    switch (index) {
+      case 0:
+        return { call: [row.read(directory, "greeting.txt")] }
+      case 1:
+        return { call: [row.replace(directory, "greeting.txt", "hello", "goodbye")] }
+      case 2:
+        return { call: [row.shell(line)] }
+      default:
+        return { say: `The word is ${results.at(-1)?.match(uuid)?.at(-1) ?? "unknown"}.` }
+    }
+  }
+
+const messages = [
+  { role: "user", content: "Who are you?" },
+  { role: "assistant", content: "Nobody yet." },
+  { role: "user", content: question }
+] as const
+
+const modelOf = (row: AgentRow): string => row.model ?? "scripted"
+
+const titleOf = ({ agent, model }: AgentRow): string =>
+  model === undefined ? agent.name : `${agent.name} (${model})`
+
+// -----------------------------------------------------------------------------
+// judging
+// -----------------------------------------------------------------------------
+
+const sumOf = (figures: ReadonlyArray<Partial<Figures>>) => ({
+  inputTokens: figures.reduce((sum, { inputTokens = 0 }) => sum + inputTokens, 0),
+  outputTokens: figures.reduce((sum, { outputTokens = 0 }) => sum + outputTokens, 0)
+})
+
+const judgeWorkspace = (row: AgentRow, path: string): string => {
+  const file = (name: string) => readFileSync(join(path, name), "utf8").trim()
+  assert.deepStrictEqual(readdirSync(path).toSorted(), [".cogni", ...made, ...(row.files ?? [])].toSorted())
+  assert.strictEqual(file("greeting.txt"), "goodbye\nworld")
+  assert.strictEqual(file("size.txt"), "14")
+  assert.strictEqual(file("uid.txt"), String(statSync(path).uid))
+  assert.strictEqual(file("way.txt"), "sealed")
+  return file("word.txt")
+}
+
+/** Three calls, each ended before the next. */
+const judgeTools = (row: AgentRow, events: ReadonlyArray<AiEvent>, word: string) => {
+  const calls = events.flatMap((event) => (event.type === "tool_call_start" ? [event] : []))
+  assert.deepStrictEqual(
+    calls.map(({ toolName }) => toolName),
+    [...row.toolNames]
+  )
+  const order = events.flatMap((event) => {
+    if (event.type === "tool_call_start") return [`start ${event.toolCallId}`]
+    if (event.type !== "tool_call_result") return []
+    return [`${event.isError === true ? "error" : "result"} ${event.toolCallId}`]
+  })
+  assert.deepStrictEqual(
+    order,
+    calls.flatMap(({ toolCallId }) => [`start ${toolCallId}`, `result ${toolCallId}`])
+  )
+  const results = events.flatMap((event) => (event.type === "tool_call_result" ? [event.result] : []))
+  assert.include(JSON.stringify(results[0]), "hello")
+  assert.include(JSON.stringify(results[2]), word)
+}
+
+/** In order, and what was said is the answer, in pieces where the agent has them. */
+const judgeEvents = (row: AgentRow, { events }: AgentWorld.Worked, word: string) => {
+  const state = events.reduce<Result.Result<EventGrammar.Grammar, string>>(
+    (before, event) => Result.flatMap(before, (now) => EventGrammar.next(now, event)),
+    Result.succeed(EventGrammar.initial)
+  )
+  assert.isTrue(Result.isSuccess(state) && state.success.phase === "done", JSON.stringify(state))
+  const { streaming, toolEvents } = row.agent.capabilities
+  if (toolEvents) judgeTools(row, events, word)
+  const said = events.flatMap((event) => (event.type === "text_delta" ? [event.delta] : []))
+  assert.strictEqual(said.join(""), `The word is ${word}.`)
+  if (streaming === "delta") assert.isAbove(said.length, 1)
+}
+
+/** What reached the model: the host's key and identity, nothing of the sandbox's, and the whole question. */
+const judgeCalls = (row: AgentRow, { final, upstream }: AgentWorld.Worked) => {
+  const { problems, received } = upstream
+  assert.deepStrictEqual(problems, [])
+  assert.strictEqual(received.filter(({ turn }) => turn !== undefined).length, 4)
+  for (const { body, headers, turn } of received) {
+    assert.strictEqual(headers["authorization"], `Bearer ${AgentWorld.key}`)
+    assert.isUndefined(headers["x-api-key"])
+    assert.strictEqual(headers["x-litellm-customer-id"], AgentWorld.account)
+    assert.include(String(headers["x-litellm-spend-logs-metadata"]), final.runId)
+    assert.notInclude(JSON.stringify(headers), "none", "the sandbox's own key")
+    assert.strictEqual(body["model"], modelOf(row))
+    for (const name of row.toolsNeverOffered ?? []) assert.notInclude(turn?.tools ?? [], name)
+  }
+  const first = JSON.stringify(received.find(({ turn }) => turn !== undefined)?.body)
+  assert.include(first, "Nobody yet.")
+  assert.include(first, question.slice(-2000, -100))
+}
+
+/** As many facts as calls, each with what the model said that it cost. */
+const judgeUsage = (row: AgentRow, { events, read, upstream }: AgentWorld.Worked) => {
+  const figures = upstream.received.flatMap((call) => call.figures ?? [])
+  const facts = events.flatMap((event) => (event.type === "usage_report" ? [event.fact] : []))
+  assert.strictEqual(new Set(facts.map(UsageFact.key)).size, upstream.received.length)
+  assert.deepStrictEqual(sumOf(facts), sumOf(figures))
+  for (const { billingAccountId, usageRaw } of facts) {
+    assert.strictEqual(billingAccountId, AgentWorld.account)
+    assert.include(usageRaw, { status: 200, outcome: "completed" })
+  }
+  assert.isTrue(read !== undefined && Result.isSuccess(read))
+  if (read !== undefined && Result.isSuccess(read)) {
+    assert.deepStrictEqual(read.success.usage, (row.usage ?? sumOf)(figures))
+    assert.notStrictEqual(read.success.sessionId, "")
+  }
+}
+
+// -----------------------------------------------------------------------------
+// tests
+// -----------------------------------------------------------------------------
+
+layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
+  excludeTestServices: true,
+  timeout: "2 minutes"
+})("agents", (it) => {
+  for (const row of rows) {
+    it.effect(`${titleOf(row)} does a task of several turns with nothing but its model, and tells it`, () =>
+      Effect.gen(function* () {
+        const model = modelOf(row)
+        const path = yield* AgentWorld.workspace({ "greeting.txt": "hello\nworld\n" })
+        const worked = yield* AgentWorld.work(row.agent, scriptOf(row), path, { messages, model })
+        assert.isTrue(worked.final.ok, JSON.stringify([worked.final, worked.upstream.problems]))
+        const word = judgeWorkspace(row, path)
+        assert.strictEqual(worked.final.content, `The word is ${word}.`)
+        judgeEvents(row, worked, word)
+        judgeCalls(row, worked)
+        judgeUsage(row, worked)
+      }).pipe(Effect.scoped)
+    )
+  }
+
+  for (const row of rows.filter(({ refusal }) => refusal !== undefined)) {
+    it.effect(`${titleOf(row)} gives no answer when its model refuses, whatever it prints`, () =>
+      Effect.gen(function* () {
+        const path = yield* AgentWorld.workspace()
+        const { events, final, read } = yield* AgentWorld.work(
+          row.agent,
+          () => ({ refuse: "You may not." }),
+          path,
+          { messages: [{ role: "user", content: "Hi." }], model: modelOf(row) }
+        )
+        assert.isFalse(final.ok)
+        assert.isTrue(read !== undefined && Result.isFailure(read) && read.failure.code === row.refusal)
+        assert.isTrue(events.every(({ type }) => type !== "text_delta" && type !== "assistant_final"))
+        assert.include(
+          events.map(({ type }) => type),
+          "error"
+        )
+      }).pipe(Effect.scoped)
+    )
+  }
+})
+
+layer(CliProcess.layer, { excludeTestServices: true, timeout: "2 minutes" })(
+  "agents, from the command line",
+  (it) => {
+    for (const { agent, model, shell } of rows.filter((row) => row.model === undefined)) {
+      it.effect(`run --agent ${agent.id} prints its answer and nothing else`, () =>
+        Effect.gen(function* () {
+          const cli = yield* CliProcess.CliProcess
+          const { url } = yield* ScriptedModel.acquire(({ index }) =>
+            index === 0 ? { call: [shell("echo hello")] } : { say: "All is well." }
+          )
+          const path = yield* AgentWorld.workspace()
+          const ended = yield* cli.run(["run", "--agent", agent.id, "--workspace", path, "Say hello."], {
+            env: {
+              COGNI_LLM_URL: url,
+              COGNI_LLM_KEY: AgentWorld.key,
+              COGNI_LLM_MODEL: model ?? "scripted",
+              [Images.variableOf(agent.image)]: Images.ofAgent(agent.image)
+            }
+          })
+          assert.strictEqual(ended.code, 0, ended.stderr)
+          assert.strictEqual(ended.stdout.toString(), "All is well.\n")
+        }).pipe(Effect.scoped)
+      )
+    }
+  }
+)

@@ -1,0 +1,289 @@
+/**
+ * The server as a process of its own over a real engine: its guide, done as it stands, and its end.
+ */
+import { assert, describe, layer } from "@effect/vitest"
+import { label } from "@cogni/sandbox-core/ResourceLabels"
+import { Effect } from "effect"
+import { execFile } from "node:child_process"
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import * as CliProcess from "../harness/CliProcess.ts"
+import * as GitOrigin from "../harness/GitOrigin.ts"
+import * as Images from "../harness/Images.ts"
+import * as ScriptedModel from "../harness/ScriptedModel.ts"
+
+const guide = fileURLToPath(new URL("../../docs/guides/server.md", import.meta.url))
+const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
+
+/** What a reader of the guide types, block by block. */
+const blocks = [...readFileSync(guide, "utf8").matchAll(/^```sh\n([\s\S]*?)^```$/gmu)].map(
+  ([, text]) => text!
+)
+
+const directory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-serve-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+const freePort = Effect.callback<number>((resume) => {
+  const server = createServer()
+  server.listen(0, "127.0.0.1", () => {
+    const { port } = server.address() as AddressInfo
+    server.close(() => resume(Effect.succeed(port)))
+  })
+})
+
+const run = (file: string, argv: ReadonlyArray<string>, options: object = {}) =>
+  Effect.callback<{ readonly stdout: string; readonly stderr: string; readonly failed: boolean }>(
+    (resume) => {
+      execFile(file, [...argv], { maxBuffer: 2 ** 24, ...options }, (error, stdout, stderr) =>
+        resume(Effect.succeed({ stdout, stderr, failed: error !== null }))
+      )
+    }
+  )
+
+/** The blocks as one script, and what each wrote. */
+const walked = Effect.gen(function* () {
+  const { stateDirectory } = yield* CliProcess.CliProcess
+  const home = yield* directory
+  const port = yield* freePort
+  const bin = join(home, "bin")
+  mkdirSync(bin)
+  writeFileSync(
+    join(bin, "cogni-sandbox"),
+    `#!/bin/sh\nexec "${process.execPath}" --disable-warning=ExperimentalWarning "${program}" "$@"\n`,
+    { mode: 0o755 }
+  )
+  const mark = "-- the next block --"
+  const script = [
+    "set -eu",
+    // Whatever goes wrong, no server is left.
+    "trap 'kill \"${SERVER:-}\" 2>/dev/null || true' EXIT",
+    ...blocks.flatMap((block) => [block.replaceAll("8787", String(port)), `echo "${mark}"`])
+  ].join("\n")
+  const ended = yield* run("sh", ["-c", script], {
+    cwd: home,
+    env: {
+      PATH: `${bin}:/usr/local/bin:/usr/bin:/bin`,
+      COGNI_STATE_DIR: stateDirectory,
+      COGNI_RUNTIME_IMAGE: Images.runtime
+    }
+  })
+  assert.isFalse(ended.failed, `${ended.stderr}\n${ended.stdout}`)
+  return { blocks: ended.stdout.split(`${mark}\n`).map((text) => text.trim()), stderr: ended.stderr }
+})
+
+/** Containers that were ever created for a run since then. */
+const createdFor = (runId: string, since: Date) =>
+  Effect.map(
+    run("docker", [
+      "events",
+      `--since=${Math.floor(since.getTime() / 1000)}`,
+      `--until=${Math.ceil(Date.now() / 1000)}`,
+      "--filter=type=container",
+      "--filter=event=create",
+      `--filter=label=${label.run}=${runId}`,
+      "--format={{.Actor.ID}}"
+    ]),
+    ({ stdout }) => stdout.split("\n").filter((line) => line !== "")
+  )
+
+layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
+  describe("the guide", () => {
+    it.effect(
+      "does what it says, block by block, and what is refused makes no container",
+      () =>
+        Effect.gen(function* () {
+          const since = new Date()
+          const { blocks, stderr } = yield* walked
+          const [start, grants, catalog, chat, record, refusals, stop] = blocks
+          assert.strictEqual(start, '{"status":"ok"}{"status":"ready","checks":{"store":"ok","engine":"ok"}}')
+          assert.match(stderr, /^listening on http:\/\/127\.0\.0\.1:\d+$/mu)
+          assert.match(grants!, /^grant-\S+ +stands +yes +acme +ana +\* /mu)
+          assert.include(catalog!.split("\n"), '"sandbox:agent"')
+          assert.match(chat!, /^event: assistant_final\ndata: .*Where is Lima\?/mu)
+          assert.match(chat!, /event: usage_report\ndata: .*"billingAccountId":"acme"/u)
+          assert.match(chat!, /event: done\ndata: \{"type":"done"\}$/u)
+          const events = [...chat!.matchAll(/^event: /gmu)].length
+          assert.strictEqual(
+            record,
+            `{"status":"succeeded","model":"demo","exitCode":0,"events":${events}}\n` +
+              'sandbox_runs_total{agent="sandbox:agent",status="ok"} 1'
+          )
+          assert.strictEqual(
+            refusals,
+            ["403 GrantMissing", "403 SandboxNotAllowed", "403 GrantExpired", "400 BodyInvalid"].join("\n")
+          )
+          assert.strictEqual(stop, "ended with 143")
+          const runId = /^: (run-[a-z0-9]+)$/mu.exec(chat!)![1]!
+          assert.lengthOf(yield* createdFor(runId, since), 1)
+          assert.deepStrictEqual(yield* createdFor("run-refused-walk", since), [])
+          // Tokens are told where they are asked for, and nowhere else.
+          assert.notMatch(`${stderr}${blocks.join("\n")}`, /cgs_[\w-]{20}/u)
+        }),
+      60_000
+    )
+  })
+
+  describe("SIGTERM", () => {
+    it.effect(
+      "with runs under way: they are cancelled, say so, are on record, and nothing is left",
+      () =>
+        Effect.gen(function* () {
+          const cli = yield* CliProcess.CliProcess
+          const model = yield* silentModel
+          const port = yield* freePort
+          const { child, ended, said } = yield* cli.start(
+            ["serve", "--port", String(port), "--drain", "1s"],
+            {
+              env: { ...model, SANDBOX_ENABLED: "true", COGNI_GATEWAY_IMAGE: Images.gateway }
+            }
+          )
+          yield* said(/^listening on /mu)
+          const url = `http://127.0.0.1:${port}`
+          const { stdout } = yield* cli.run([
+            "grants",
+            "create",
+            "--user",
+            "u",
+            "--account",
+            "a",
+            "--allow-sandbox"
+          ])
+          const headers = { authorization: `Bearer ${stdout.toString("utf8").trim()}` }
+          const body = JSON.stringify({
+            graphId: "sandbox:agent",
+            messages: [{ role: "user", content: "Where?" }]
+          })
+          const answers = yield* Effect.forEach(
+            [1, 2, 3],
+            () => Effect.promise(() => fetch(`${url}/api/v1/ai/chat`, { method: "POST", headers, body })),
+            { concurrency: "unbounded" }
+          )
+          const texts = Effect.forEach(
+            answers,
+            (answer) =>
+              Effect.promise(async () => {
+                const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
+                let text = ""
+                for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+                  text += piece.value
+                  // All of them are at work by now, or soon.
+                  if (text.includes('"phase":"entrypoint"') && !child.killed) child.kill("SIGTERM")
+                }
+                return text
+              }),
+            { concurrency: "unbounded" }
+          )
+          for (const text of yield* texts) {
+            assert.include(text, "the run was cancelled")
+            assert.match(text, /event: done\n.*\n\n$/u)
+          }
+          const { code, stderr: all } = yield* ended
+          assert.strictEqual(code, 143, all)
+          assert.deepStrictEqual(yield* cli.leftovers, [])
+          const listed = yield* cli.run(["ps", "--all", "--output", "json"])
+          const statuses = new Map<string, string>(
+            JSON.parse(listed.stdout.toString("utf8")).map(({ runId, status }: any) => [runId, status])
+          )
+          for (const answer of answers) {
+            assert.strictEqual(statuses.get(answer.headers.get("x-cogni-run-id")!), "interrupted")
+          }
+        }),
+      60_000
+    )
+  })
+
+  it.effect(
+    "works in a repository of this host where that is switched on",
+    () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const model = yield* ScriptedModel.acquire(({ index }) =>
+          index === 0
+            ? { call: [{ name: "Bash", args: { command: "echo tidy >NOTES.md", description: "As asked" } }] }
+            : { say: "It is tidy." }
+        )
+        const origin = yield* GitOrigin.acquire()
+        const { path } = yield* origin.make("acme/app", { "README.md": "hello\n" })
+        const port = yield* freePort
+        const { said } = yield* cli.start(["serve", "--port", String(port), "--host-repositories"], {
+          env: {
+            SANDBOX_ENABLED: "true",
+            COGNI_LLM_URL: model.url,
+            COGNI_LLM_KEY: "sk-none",
+            COGNI_LLM_MODEL: "scripted",
+            COGNI_GATEWAY_IMAGE: Images.gateway,
+            COGNI_CLAUDE_CODE_IMAGE: Images.ofAgent("claude-code")
+          }
+        })
+        yield* said(/^listening on /mu)
+        const { stdout } = yield* cli.run([
+          "grants",
+          "create",
+          "--user",
+          "u",
+          "--account",
+          "a",
+          "--allow-sandbox"
+        ])
+        const headers = { authorization: `Bearer ${stdout.toString("utf8").trim()}` }
+        const body = JSON.stringify({
+          graphId: "sandbox:claude-code",
+          messages: [{ role: "user", content: "Tidy up." }],
+          repository: { url: path }
+        })
+        const answer = yield* Effect.promise(() =>
+          fetch(`http://127.0.0.1:${port}/api/v1/ai/chat`, { method: "POST", headers, body })
+        )
+        const text = yield* Effect.promise(() => answer.text())
+        const runId = answer.headers.get("x-cogni-run-id")
+        assert.include(text, `Branch: sandbox/${runId}`)
+        assert.strictEqual(yield* GitOrigin.git(path, "show", `sandbox/${runId}:NOTES.md`), "tidy")
+        const view = yield* Effect.promise(() =>
+          fetch(`http://127.0.0.1:${port}/api/v1/runs/${runId}`, { headers }).then((one) => one.json())
+        )
+        assert.containSubset(view, {
+          status: "succeeded",
+          relay: { status: "pushed", branch: `sandbox/${runId}` }
+        })
+      }),
+    60_000
+  )
+
+  it.effect("is not for other machines unless it is told, and says when somebody else listens", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const remote = yield* cli.run(["serve", "--host", "0.0.0.0"])
+      assert.strictEqual(remote.code, 64)
+      assert.include(remote.stderr, "--allow-remote")
+      const { COGNI_LLM_URL } = yield* silentModel
+      const taken = yield* cli.run(["serve", "--port", new URL(COGNI_LLM_URL).port])
+      assert.strictEqual(taken.code, 69)
+      assert.include(taken.stderr, "nobody can listen on 127.0.0.1")
+    })
+  )
+})
+
+/** A model that never answers. */
+const silentModel = Effect.map(
+  Effect.acquireRelease(
+    Effect.promise(
+      () =>
+        new Promise<ReturnType<typeof createServer>>((resolve) => {
+          const server = createServer(() => undefined)
+          server.listen(0, "127.0.0.1", () => resolve(server))
+        })
+    ),
+    (server) => Effect.sync(() => void server.close().closeAllConnections())
+  ),
+  (server) => ({
+    COGNI_LLM_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    COGNI_LLM_KEY: "sk-none",
+    COGNI_LLM_MODEL: "m"
+  })
+)

@@ -1,0 +1,159 @@
+/**
+ * One run of a graph, as OpenTelemetry's own exporters see it: one trace, every phase, every model call, no secret.
+ */
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { GraphObserver } from "@cogni/sandbox-graph-provider/GraphObserver"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import * as NodeSdk from "@effect/opentelemetry/NodeSdk"
+import { assert, layer } from "@effect/vitest"
+import { InMemoryLogRecordExporter, SimpleLogRecordProcessor } from "@opentelemetry/sdk-logs"
+import { InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base"
+import { Effect, Layer, Redacted } from "effect"
+import { createServer, type Server } from "node:http"
+import type { AddressInfo } from "node:net"
+import * as CliProcess from "../harness/CliProcess.ts"
+import * as GraphHarness from "../harness/GraphHarness.ts"
+import * as Images from "../harness/Images.ts"
+import * as ModelApi from "../harness/ModelApi.ts"
+
+const key = "sk-planted-telemetry-5e01"
+const said = "a word that only the prompt has: vermilion"
+
+layer(Layer.empty, { excludeTestServices: true, timeout: 60_000 })("telemetry", (it) => {
+  it.effect("a graph's run is one trace, and its log lines are of that trace", () =>
+    Effect.gen(function* () {
+      const spans = new InMemorySpanExporter()
+      const logs = new InMemoryLogRecordExporter()
+      const { received, url } = yield* ModelApi.acquire
+      const runId = yield* RunId.generate
+      const sdk = NodeSdk.layer(() => ({
+        resource: { serviceName: "test" },
+        spanProcessor: new SimpleSpanProcessor(spans),
+        loggerMergeWithExisting: false,
+        logRecordProcessor: new SimpleLogRecordProcessor({ exporter: logs })
+      }))
+      const proxy = GatewayLlmProxy.layer({ url, key: Redacted.make(key), image: Images.gateway })
+
+      const { finishedLogs, finishedSpans } = yield* GraphHarness.told(
+        GraphHarness.request({ graphId: "sandbox:agent", messages: [{ role: "user", content: said }] }),
+        runId
+      ).pipe(
+        // Something goes wrong beside the run, so that there is something to log.
+        Effect.provideService(GraphObserver, () => Effect.die("the counter is broken")),
+        Effect.map(({ final }) => {
+          assert.isTrue(final.ok, final.message)
+          return { finishedSpans: spans.getFinishedSpans(), finishedLogs: logs.getFinishedLogRecords() }
+        }),
+        Effect.provide(GraphHarness.layer(proxy).pipe(Layer.provideMerge(sdk)))
+      )
+      assert.strictEqual(received.length, 1)
+
+      const named = (name: string) => finishedSpans.find((span) => span.name === name) ?? assert.fail(name)
+      const graph = named("SandboxGraphProvider.run")
+      assert.strictEqual(graph.attributes["sandbox.run.id"], runId)
+      assert.strictEqual(graph.attributes["sandbox.agent.id"], "agent")
+      const { traceId } = graph.spanContext()
+      const run = named("SandboxRunner.run")
+      assert.strictEqual(run.spanContext().traceId, traceId)
+      assert.strictEqual(run.attributes["process.exit.code"], 0)
+      for (const phase of [
+        "workspace",
+        "socket",
+        "create",
+        "start",
+        "proxy",
+        "entrypoint",
+        "agent",
+        "collect"
+      ]) {
+        assert.strictEqual(named(`SandboxRunner.${phase}`).spanContext().traceId, traceId, phase)
+      }
+
+      const call = named("chat scripted")
+      assert.strictEqual(call.parentSpanContext?.spanId, run.spanContext().spanId)
+      assert.containSubset(call.attributes, {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "scripted",
+        "gen_ai.usage.input_tokens": 11,
+        "gen_ai.usage.output_tokens": 5,
+        "http.response.status_code": 200
+      })
+      const agent = named("SandboxRunner.agent")
+      const millis = ([seconds, nanos]: readonly [number, number]) => seconds * 1000 + nanos / 1e6
+      assert.isAtLeast(millis(call.startTime) + 1, millis(agent.startTime))
+      assert.isAtMost(millis(call.endTime) - 1, millis(agent.endTime))
+
+      const [line] = finishedLogs
+      assert.include(String(JSON.stringify(line?.body)), "an observer of runs failed")
+      assert.containSubset(line?.attributes, {
+        "sandbox.run.id": runId,
+        "sandbox.agent.id": "agent",
+        trace_id: traceId
+      })
+
+      const everything = JSON.stringify([
+        finishedSpans.map(({ attributes, events, name, status }) => ({ attributes, events, name, status })),
+        finishedLogs.map(({ attributes, body }) => ({ attributes, body }))
+      ])
+      for (const secret of [key, "vermilion", "sunny"]) assert.notInclude(everything, secret)
+    })
+  )
+})
+
+/** What a collector was sent. */
+const collector = Effect.acquireRelease(
+  Effect.callback<{ readonly server: Server; readonly bodies: ReadonlyArray<string>; readonly url: string }>(
+    (resume) => {
+      const bodies: Array<string> = []
+      const server = createServer((request, response) => {
+        const pieces: Array<Buffer> = []
+        request.on("data", (piece: Buffer) => pieces.push(piece))
+        request.on("end", () => {
+          bodies.push(Buffer.concat(pieces).toString("utf8"))
+          response.writeHead(200, { "content-type": "application/json" }).end("{}")
+        })
+      }).listen(0, "127.0.0.1", () => {
+        const { port } = server.address() as AddressInfo
+        resume(Effect.succeed({ server, bodies, url: `http://127.0.0.1:${port}` }))
+      })
+    }
+  ),
+  ({ server }) =>
+    Effect.callback<void>((resume) => {
+      server.close(() => resume(Effect.void))
+      server.closeAllConnections()
+    })
+)
+
+layer(CliProcess.layer, { excludeTestServices: true, timeout: 60_000 })("telemetry of the command", (it) => {
+  it.effect(
+    "an invocation is sent as one trace where OpenTelemetry's variables say, without what was said",
+    () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const { bodies, url } = yield* collector
+        const ended = yield* cli.run(["run", "--demo", said], { env: { OTEL_EXPORTER_OTLP_ENDPOINT: url } })
+        assert.strictEqual(ended.code, 0, ended.stderr)
+        const spans = bodies.flatMap((body) =>
+          (JSON.parse(body) as Sent).resourceSpans.flatMap(({ scopeSpans }) =>
+            scopeSpans.flatMap((one) => one.spans)
+          )
+        )
+        const names = spans.map(({ name }) => name)
+        for (const name of ["cogni-sandbox", "SandboxRunner.run", "SandboxRunner.agent"])
+          assert.include(names, name)
+        assert.isTrue(names.some((name) => name.startsWith("chat ")))
+        assert.strictEqual(new Set(spans.map(({ traceId }) => traceId)).size, 1)
+        assert.include(bodies.join(""), "cogni-sandbox")
+        assert.notInclude(bodies.join(""), "vermilion")
+      })
+  )
+})
+
+interface Sent {
+  readonly resourceSpans: ReadonlyArray<{
+    readonly scopeSpans: ReadonlyArray<{
+      readonly spans: ReadonlyArray<{ readonly name: string; readonly traceId: string }>
+    }>
+  }>
+}
