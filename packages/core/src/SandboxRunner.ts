@@ -231,7 +231,8 @@ export const make = Effect.gen(function* () {
     if (endpoint !== undefined) {
       life.llm = yield* endpoint.finish.pipe(
         life.phase("collect"),
-        Effect.mapError((error) => AgentWatch.withPartial(error, agent))
+        Effect.mapError((error) => AgentWatch.withPartial(error, agent)),
+        Effect.onInterrupt(() => life.lastLook(endpoint))
       )
     }
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.exitCode, agent.exitCode)

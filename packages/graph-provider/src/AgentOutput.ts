@@ -53,6 +53,9 @@ export interface AgentReader {
 /** One line longer than this is passed over, and said. @category constants */
 export const lineCharsMax = 4 * 1024 * 1024
 
+/** A line whose values are nested deeper than this is passed over. @category constants */
+export const depthMax = 256
+
 /** How much of an agent's whole output is kept to be read at its end. @category constants */
 export const wholeCharsMax = 16 * 1024 * 1024
 
@@ -192,12 +195,23 @@ export const excerpt = (text: string): string => {
 // internal
 // -----------------------------------------------------------------------------
 
-/** `undefined` where it is no JSON object. */
+/** `undefined` where it is no JSON object, or one that nobody could write down again. */
 const jsonOf = (line: string): unknown => {
   if (!line.trimStart().startsWith("{")) return undefined
   try {
-    return JSON.parse(line) as unknown
+    const value = JSON.parse(line) as unknown
+    return line.length > depthMax && isDeeper(value, depthMax) ? undefined : value
   } catch {
     return undefined
   }
+}
+
+/** Without recursion, which is what too much depth breaks. */
+const isDeeper = (value: unknown, max: number): boolean => {
+  let level: ReadonlyArray<unknown> = [value]
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > max) return true
+    level = level.flatMap((one) => (typeof one === "object" && one !== null ? Object.values(one) : []))
+  }
+  return false
 }

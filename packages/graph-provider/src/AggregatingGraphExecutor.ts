@@ -10,7 +10,7 @@ import * as EventGrammar from "./EventGrammar.ts"
 import { GraphRefused, type GraphProvider, type GraphRunRequest, type RunContext } from "./GraphProvider.ts"
 import * as GraphEnd from "./internal/GraphEnd.ts"
 import * as GraphLife from "./internal/GraphLife.ts"
-import { ofNothing } from "./UsageFact.ts"
+import { ofUnknown } from "./UsageFact.ts"
 
 /** @category services */
 export class GraphExecutor extends Context.Service<GraphExecutor, Omit<GraphProvider, "providerId">>()(
@@ -68,7 +68,7 @@ export const kept = (
 ): Stream.Stream<AiEvent> =>
   Stream.suspend(() => {
     const { billingAccountId, virtualKeyId } = caller
-    const fact = ofNothing({ runId, attempt, graphId, billingAccountId, virtualKeyId })
+    const fact = ofUnknown({ runId, attempt, graphId, billingAccountId, virtualKeyId })
     let state: EventGrammar.Grammar = EventGrammar.initial
     const isAllowed = (event: AiEvent): boolean => {
       const next = EventGrammar.next(state, event)
@@ -83,6 +83,7 @@ export const kept = (
       )
     return events.pipe(
       Stream.filter(isAllowed),
+      Stream.takeUntil(({ type }) => type === "done"),
       Stream.catchCause((cause) =>
         Stream.fromEffectDrain(Effect.logError("the provider of a graph broke", cause))
       ),

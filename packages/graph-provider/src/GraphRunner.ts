@@ -5,7 +5,7 @@
  * with. `final` never rejects and settles on every path: drained, abandoned, aborted, never read. An iteration that
  * ends early ends the run.
  */
-import { Deferred, Effect, FiberSet, Option, type Scope, Stream } from "effect"
+import { Cause, Deferred, Effect, Exit, FiberSet, Option, type Scope, Stream } from "effect"
 import { GraphExecutor } from "./AggregatingGraphExecutor.ts"
 import type { AiEvent } from "./AiEvent.ts"
 import * as EventGrammar from "./EventGrammar.ts"
@@ -44,7 +44,7 @@ export const make: Effect.Effect<GraphRunner, never, GraphExecutor | Scope.Scope
 
   return {
     runGraph: (request, context, options) => {
-      const started = Deferred.makeUnsafe<Pick<GraphRun, "events" | "final">>()
+      const started = Deferred.makeUnsafe<Pick<GraphRun, "cancel" | "events" | "final">>()
       const { promise, resolve } = Promise.withResolvers<GraphFinal>()
       const live = Effect.scoped(
         Effect.gen(function* () {
@@ -68,14 +68,16 @@ export const make: Effect.Effect<GraphRunner, never, GraphExecutor | Scope.Scope
         )
       )
       // A fiber that is interrupted before its first step does nothing at its end either.
-      fork(live).addObserver(() => {
-        const never = neverBegun(request, context)
+      fork(live).addObserver((exit) => {
+        const never = neverBegun(request, context, exit)
         Deferred.doneUnsafe(started, Effect.succeed({ ...never, final: Effect.succeed(never.final) }))
         resolve(never.final)
       })
+      const leave = () => void fork(Effect.flatMap(Deferred.await(started), ({ cancel }) => cancel))
       return {
-        stream: Stream.toAsyncIterable(
-          Stream.unwrap(Effect.map(Deferred.await(started), ({ events }) => events))
+        stream: leavable(
+          Stream.toAsyncIterable(Stream.unwrap(Effect.map(Deferred.await(started), ({ events }) => events))),
+          leave
         ),
         final: promise
       }
@@ -96,9 +98,31 @@ const aborting = (signal: AbortSignal | undefined, abort: () => void) => {
   )
 }
 
-/** The executor was closed before it could begin. */
-const neverBegun = (request: GraphRunRequest, context: RunContext) => {
-  const outcome = { _tag: "Stopped", why: "cancelled", textSoFar: "" } as const
+/** A stream that is left before it was ever asked does not know of it. */
+const leavable = <A>(iterable: AsyncIterable<A>, leave: () => void): AsyncIterable<A> => ({
+  [Symbol.asyncIterator]: () => {
+    const iterator = iterable[Symbol.asyncIterator]()
+    let hasBegun = false
+    return {
+      next: () => {
+        hasBegun = true
+        return iterator.next()
+      },
+      return: async (value?: unknown) => {
+        if (hasBegun) await iterator.return?.(value)
+        else leave()
+        return { done: true, value: undefined }
+      }
+    }
+  }
+})
+
+/** It broke, or the executor was closed, before it could begin. */
+const neverBegun = (request: GraphRunRequest, context: RunContext, exit: Exit.Exit<void>) => {
+  const isClosed = Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)
+  const outcome = isClosed
+    ? GraphEnd.stopped("cancelled", "")
+    : ({ _tag: "Broken", message: "the provider of the graph failed before it began" } as const)
   const { ending, final } = GraphEnd.make(request, context, outcome, undefined)
-  return { events: Stream.fromIterable(EventGrammar.ending(ending)), final }
+  return { events: Stream.fromIterable(EventGrammar.ending(ending)), final, cancel: Effect.void }
 }

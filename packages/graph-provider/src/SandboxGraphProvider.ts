@@ -71,27 +71,30 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
     const conclusion = yield* Conclusion.make(request, context, store)
 
     const work = Effect.fnUntraced(function* (life: GraphLife.Life) {
-      const admitted = yield* Effect.result(admit(request, context))
-      if (Result.isFailure(admitted)) {
-        return yield* conclusion.conclude({ _tag: "Refused", refused: admitted.failure })
-      }
-      const { agent, spec } = admitted.success
-      const speech = AgentSpeech.make(agent.reader)
+      let speech: AgentSpeech.AgentSpeech | undefined
       const tell = (events: ReadonlyArray<AiEvent>) => {
         conclusion.told(events)
         return life.emit(events)
       }
-      const { runId } = context
-      const turn = { runId, spec, repository: request.repository, speech, tell, claimed: conclusion.claimed }
-      const outcome = yield* Effect.raceFirst(
-        SandboxTurn.live(turn, { repositories, runner }),
-        Effect.map(life.stopped, (why): GraphEnd.Outcome => ({
-          _tag: "Stopped",
-          why,
-          textSoFar: speech.textSoFar()
-        }))
-      )
-      yield* tell(GraphEnd.unspoken(outcome, speech.hasSpoken()))
+      const lived = Effect.gen(function* () {
+        const admitted = yield* Effect.result(admit(request, context))
+        if (Result.isFailure(admitted)) return GraphEnd.refused(admitted.failure)
+        const { agent, spec } = admitted.success
+        speech = AgentSpeech.make(agent.reader)
+        const { runId } = context
+        const turn = {
+          runId,
+          spec,
+          repository: request.repository,
+          speech,
+          tell,
+          claimed: conclusion.claimed
+        }
+        return yield* SandboxTurn.live(turn, { repositories, runner })
+      })
+      const stopped = Effect.map(life.stopped, (why) => GraphEnd.stopped(why, speech?.textSoFar() ?? ""))
+      const outcome = yield* Effect.raceFirst(lived, stopped)
+      yield* tell(GraphEnd.unspoken(outcome, speech?.hasSpoken() ?? false))
       return yield* conclusion.conclude(outcome)
     })
 

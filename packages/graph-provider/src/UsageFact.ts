@@ -70,16 +70,10 @@ export const fromTraffic = (
 ): readonly [UsageFact, ...ReadonlyArray<UsageFact>] => {
   const common = { ...owner, source: traffic?.proxy ?? executorType, executorType }
   if (traffic === undefined) return [common]
-  const seen = new Set<string>()
-  const unitOf = ({ callId, requestId }: LlmCall) => {
-    // An upstream that says one id of two calls must not make them one.
-    const unit = callId === undefined || !isIdentifier(callId) || seen.has(callId) ? requestId : callId
-    seen.add(unit)
-    return unit
-  }
-  const calls = traffic.calls.filter(reachedTheModel).map((call): UsageFact => ({
+  const unitOf = uniqueUnits()
+  const calls = traffic.calls.filter(reachedTheModel).map((call, index): UsageFact => ({
     ...common,
-    usageUnitId: unitOf(call),
+    usageUnitId: unitOf(call, index),
     ...(call.model !== undefined && isIdentifier(call.model) ? { model: call.model } : {}),
     ...call.usage,
     usageRaw: {
@@ -92,8 +86,12 @@ export const fromTraffic = (
   const rest = restOf(traffic)
   const [first, ...more] =
     rest === undefined ? calls : [...calls, { ...common, usageUnitId: restUnitId, ...rest }]
-  return first === undefined ? [{ ...common, inputTokens: 0, outputTokens: 0 }] : [first, ...more]
+  if (first !== undefined) return [first, ...more]
+  return traffic.unreadableRows > 0 ? [common] : [{ ...common, inputTokens: 0, outputTokens: 0 }]
 }
+
+/** Of a run of which nobody knows what it used. @category constructors */
+export const ofUnknown = (owner: UsageOwner): UsageFact => fromTraffic(owner, undefined)[0]
 
 /** Of a run that was refused before anything was made: nothing was used. @category constructors */
 export const ofNothing = (owner: UsageOwner): UsageFact => ({
@@ -103,6 +101,19 @@ export const ofNothing = (owner: UsageOwner): UsageFact => ({
   inputTokens: 0,
   outputTokens: 0
 })
+
+/** An upstream that says one id of two calls, or one that is ours, must not make them one. */
+const uniqueUnits = (): ((call: LlmCall, index: number) => string) => {
+  const taken = new Set<string>([restUnitId])
+  return ({ callId, requestId }, index) => {
+    const free = (unit: string | undefined): unit is string =>
+      unit !== undefined && isIdentifier(unit) && !taken.has(unit)
+    let unit = [callId, requestId].find(free)
+    for (let number = index; unit === undefined; number++) if (free(`call-${number}`)) unit = `call-${number}`
+    taken.add(unit)
+    return unit
+  }
+}
 
 /** A call that was answered or refused by the proxy cost nothing, and nobody else knows of it. */
 const reachedTheModel = ({ outcome }: LlmCall): boolean => outcome !== "answered" && outcome !== "refused"

@@ -74,8 +74,7 @@ describe("Admission", () => {
     )
   )
 
-  // Pins of defects: take `.fails` away with the fix.
-  it.effect.fails("a run can be cancelled while its grant is looked up", () =>
+  it.effect("a run can be cancelled while its grant is looked up", () =>
     Effect.gen(function* () {
       const live = yield* run(request())
       yield* live.cancel
@@ -85,7 +84,7 @@ describe("Admission", () => {
     }).pipe(Effect.scoped, Effect.provide(withGrants(() => Effect.never)))
   )
 
-  it.effect.fails("a request without messages is none, also from a caller without types", () =>
+  it.effect("a request without messages is none, also from a caller without types", () =>
     Effect.gen(function* () {
       const none = Object.assign(request(), { messages: [] })
       const { final } = yield* told(none as unknown as ReturnType<typeof request>)

@@ -185,8 +185,7 @@ describe("Conclusion", () => {
     )
   })
 
-  // Pins of defects: take `.fails` away with the fix.
-  it.effect.fails("whoever counts is told once, also when the run's scope closes while it is told", () =>
+  it.effect("whoever counts is told once, also when the run's scope closes while it is told", () =>
     Effect.gen(function* () {
       const ends: Array<ObservedEnd> = []
       const scope = yield* Scope.make()
@@ -201,7 +200,7 @@ describe("Conclusion", () => {
     }).pipe(Effect.provide(world(answering)))
   )
 
-  it.effect.fails("an observer that takes for ever does not hold up the end", () =>
+  it.effect("an observer that takes for ever does not hold up the end", () =>
     Effect.gen(function* () {
       const live = yield* observing([], Effect.sleep("1 hour"))(run(request()))
       const final = yield* finalAfter(live, "5 minutes")
@@ -211,7 +210,7 @@ describe("Conclusion", () => {
   )
 
   for (const broken of ["annotate", "get"] as const) {
-    it.effect.fails(`a store whose ${broken} breaks does not keep the end from anybody`, () =>
+    it.effect(`a store whose ${broken} breaks does not keep the end from anybody`, () =>
       Effect.gen(function* () {
         const ends: Array<ObservedEnd> = []
         const live = yield* observing(ends)(run(request()))
@@ -226,7 +225,7 @@ describe("Conclusion", () => {
     )
   }
 
-  it.effect.fails("a reader who leaves when the agent is done pays for what it used", () =>
+  it.effect("a reader who leaves when the agent is done pays for what it used", () =>
     Effect.gen(function* () {
       const ends: Array<ObservedEnd> = []
       const live = yield* observing(ends)(run(request()))

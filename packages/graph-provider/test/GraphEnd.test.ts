@@ -67,8 +67,7 @@ describe("GraphEnd", () => {
     assert.notProperty(silent.final, "content")
   })
 
-  // Pins of defects: take `.fails` away with the fix.
-  it.fails("a run whose id was taken has used nothing, and says so", () => {
+  it("a run whose id was taken has used nothing, and says so", () => {
     const reason = new Errors.RunIdInUse({ runId: context.runId })
     const error = new SandboxError({ runId: context.runId, reason })
     const { ending } = GraphEnd.make(request(), context, { _tag: "Failed", error, textSoFar: "" }, undefined)

@@ -36,8 +36,7 @@ describe("GraphLife", () => {
     )
   )
 
-  // Pins of defects: take `.fails` away with the fix.
-  it.effect.fails("a run that breaks is told of to its end, like any other", () =>
+  it.effect("a run that breaks is told of to its end, like any other", () =>
     Effect.gen(function* () {
       const { events, final } = yield* told(request({ graphId: "sandbox:broken" }))
       assert.containSubset(final, { ok: false, error: "internal", reason: "Defect" })
@@ -48,7 +47,7 @@ describe("GraphLife", () => {
     }).pipe(Effect.provide(world({ agents: [broken], program: (io) => Effect.as(io.stdout("x"), 0) })))
   )
 
-  it.effect.fails("an agent cannot break its run by what it nests", () =>
+  it.effect("an agent cannot break its run by what it nests", () =>
     Effect.gen(function* () {
       const { events, final } = yield* told(request({ graphId: "sandbox:codex" }))
       assert.containSubset(final, { ok: false, error: "internal", reason: "AgentFailed" })
@@ -69,7 +68,7 @@ describe("GraphLife", () => {
     )
   )
 
-  it.effect.fails("who reads while the run's scope is closed is told what its final says", () =>
+  it.effect("who reads while the run's scope is closed is told what its final says", () =>
     Effect.gen(function* () {
       const scope = yield* Scope.make()
       const executor = AggregatingGraphExecutor.make([yield* SandboxGraphProvider])

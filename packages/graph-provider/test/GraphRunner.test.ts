@@ -97,8 +97,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped, Effect.provide(answering))
   )
 
-  // Pins of defects: take `.fails` away with the fix.
-  it.live.fails("a provider that breaks at once is no abort", () =>
+  it.live("a provider that breaks at once is no abort", () =>
     Effect.gen(function* () {
       const broken = AggregatingGraphExecutor.make([
         {
@@ -118,7 +117,7 @@ describe("GraphRunner", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live.fails("an iteration that is left before its first event ends the run", () =>
+  it.live("an iteration that is left before its first event ends the run", () =>
     Effect.gen(function* () {
       const { runGraph } = yield* GraphRunner.make
       const { final, stream } = runGraph(request(), context)

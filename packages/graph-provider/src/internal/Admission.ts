@@ -2,21 +2,24 @@
  * Whether a run of an agent may start, and as what. Asked before anything is made.
  */
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
-import { Clock, Effect } from "effect"
+import { Clock, Effect, Schema } from "effect"
 import { AgentRegistry } from "../AgentRegistry.ts"
 import * as AgentSpec from "../AgentSpec.ts"
 import * as ExecutionGrant from "../ExecutionGrant.ts"
-import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import { GraphRunRequest, type RunContext } from "../GraphProvider.ts"
 import { GrantStore } from "../GrantStore.ts"
 import { Repositories } from "../Repositories.ts"
 import * as GraphRefusal from "./GraphRefusal.ts"
 import * as GraphSpec from "./GraphSpec.ts"
 
+/** A caller without types may ask for anything. */
+const validate = Schema.decodeUnknownEffect(Schema.toType(GraphRunRequest), { errors: "all" })
+
 export interface AdmissionOptions extends GraphSpec.SettledOptions {
   readonly enabled: boolean
 }
 
-/** Refuses in this order: switched off, no grant that opens it, no such agent, not what the agent can do, no spec. */
+/** Refuses in this order: switched off, no grant that opens it, no request, no such agent, not what it can do, no spec. */
 export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
   const agents = yield* AgentRegistry
   const grants = yield* GrantStore
@@ -41,6 +44,7 @@ export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
   return Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
     if (!options.enabled) return yield* GraphRefusal.disabled
     const grant = yield* granted(request, context)
+    yield* Effect.mapError(validate(request), GraphRefusal.ofRequest)
     const agent = yield* Effect.mapError(agents.get(agentIdOf(request)), GraphRefusal.ofAgent)
     const needs = { personality: request.personality, needsTools: request.repository !== undefined }
     yield* Effect.mapError(Effect.fromResult(AgentSpec.check(agent, needs)), GraphRefusal.ofCapability)

@@ -2,7 +2,7 @@
  * The end of a graph's run: from what became of it to its last events, its record, and whoever counts.
  */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
-import { Cause, Clock, Effect } from "effect"
+import { Cause, Clock, Effect, Fiber } from "effect"
 import type { AiEvent } from "../AiEvent.ts"
 import * as EventGrammar from "../EventGrammar.ts"
 import { GraphObserver } from "../GraphObserver.ts"
@@ -22,8 +22,14 @@ export interface Conclusion {
   readonly broken: (cause: Cause.Cause<never>) => Effect.Effect<LifeEnd>
 }
 
-/** How long the end of a run waits for its record. */
-const recordPatience = "30 seconds"
+/** How long the end of a run waits for its record, and for whoever counts. */
+const patience = "30 seconds"
+
+/** What is told beside the end never fails, never breaks, and never takes for ever. */
+const beside = <A, E>(what: string, effect: Effect.Effect<A, E>): Effect.Effect<A | undefined> =>
+  Effect.timeout(effect, patience).pipe(
+    Effect.catchCause((cause) => Effect.as(Effect.logWarning(what, cause), undefined))
+  )
 
 export const make = Effect.fnUntraced(function* (
   request: GraphRunRequest,
@@ -35,45 +41,49 @@ export const make = Effect.fnUntraced(function* (
   const observe = yield* GraphObserver
   const digest = AgentSpeech.makeDigest()
   let isClaimed = false
+  let concluding: Fiber.Fiber<LifeEnd> | undefined
 
   /** What the proxy saw; of the record, where the end itself does not say. */
   const trafficOf = (outcome: GraphEnd.Outcome) => {
     const known = GraphEnd.trafficOf(outcome)
     return known === undefined
-      ? Effect.match(Effect.timeout(store.get(runId), recordPatience), {
-          onFailure: () => undefined,
-          onSuccess: (record) => record?.llm
-        })
+      ? Effect.map(beside("what a run has used cannot be read", store.get(runId)), (record) => record?.llm)
       : Effect.succeed(known)
   }
 
   const write = (outcome: GraphEnd.Outcome, end: LifeEnd) => {
     const delivery = outcome._tag === "Ended" ? outcome.delivery : undefined
-    return store
-      .annotate(runId, {
-        graph: GraphEnd.annotation(request, context, end, digest.value()),
-        ...(delivery === undefined ? {} : { relay: delivery.record })
-      })
-      .pipe(
-        Effect.timeout(recordPatience),
-        Effect.catch((error) => Effect.logWarning("the record of the run is not whole", error.message))
-      )
+    const annotations = {
+      graph: GraphEnd.annotation(request, context, end, digest.value()),
+      ...(delivery === undefined ? {} : { relay: delivery.record })
+    }
+    return beside("the record of the run is not whole", store.annotate(runId, annotations))
   }
 
-  const conclude: Conclusion["conclude"] = Effect.fnUntraced(function* (outcome) {
+  const concluded = Effect.fnUntraced(function* (outcome: GraphEnd.Outcome) {
     const isOurs = isClaimed && GraphEnd.isOnRecord(outcome)
     const end = GraphEnd.make(request, context, outcome, isOurs ? yield* trafficOf(outcome) : undefined)
     digest.add(EventGrammar.ending(end.ending))
     if (isOurs) yield* write(outcome, end)
-    yield* observe({
+    const observed = {
       request: { graphId: request.graphId, model: request.model },
       context,
       final: end.final,
       facts: end.ending.facts,
       durationMs: (yield* Clock.currentTimeMillis) - startedAt
-    }).pipe(Effect.catchCause((cause) => Effect.logWarning("an observer of runs failed", cause)))
+    }
+    yield* beside("an observer of runs failed", observe(observed))
     return end
   })
+
+  /** Once, in a fiber that nobody interrupts: a scope that closes meanwhile must not have it done again. */
+  const conclude: Conclusion["conclude"] = (outcome) =>
+    Effect.uninterruptible(
+      Effect.gen(function* () {
+        concluding ??= yield* Effect.forkDetach(concluded(outcome), { startImmediately: true })
+        return yield* Fiber.join(concluding)
+      })
+    )
 
   return {
     told: digest.add,

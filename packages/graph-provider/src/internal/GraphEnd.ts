@@ -27,6 +27,10 @@ export type Outcome =
   | { readonly _tag: "Stopped"; readonly why: Stop; readonly textSoFar: string }
   | { readonly _tag: "Broken"; readonly message: string }
 
+export const refused = (why: GraphRefused): Outcome => ({ _tag: "Refused", refused: why })
+
+export const stopped = (why: Stop, textSoFar: string): Outcome => ({ _tag: "Stopped", why, textSoFar })
+
 /** The coarse code of what ends a run; whatever is not here is `internal`. */
 const errorCodes: Partial<Record<Reason["_tag"], AiErrorCode>> = {
   TimedOut: "timeout",
@@ -138,7 +142,7 @@ export const make = (
     ...(delivery?.pullRequestUrl === undefined ? {} : { pullRequestUrl: delivery.pullRequestUrl })
   }
   const facts =
-    outcome._tag === "Refused" || outcome._tag === "NoRepository"
+    traffic === undefined && !isOnRecord(outcome)
       ? ([ofNothing(owner)] as const)
       : fromTraffic(owner, traffic)
   return { ending: { content, facts, failure }, final }

@@ -69,17 +69,20 @@ export const make = Effect.fnUntraced(function* <R>(
     stopped: Deferred.await(stop)
   }
 
+  /** Whoever waits for the end does not wait for the reader; a reader is told of it also when the scope is closed. */
+  const settle = (end: LifeEnd) =>
+    Effect.andThen(
+      Deferred.succeed(final, end.final),
+      Effect.forkDetach(Effect.andThen(offer(ending(end.ending)), Queue.end(queue)), {
+        startImmediately: true
+      })
+    )
+
   const fiber = yield* Effect.uninterruptibleMask((restore) =>
     Effect.flatMap(Effect.exit(restore(work(life))), (exit) =>
       Exit.isSuccess(exit)
-        ? // Whoever waits for the end does not wait for the reader.
-          Effect.andThen(
-            Deferred.succeed(final, exit.value.final),
-            restore(Effect.andThen(offer(ending(exit.value.ending)), Queue.end(queue)))
-          )
-        : Effect.flatMap(interrupted(exit.cause), (end) =>
-            Effect.andThen(Deferred.succeed(final, end.final), Queue.shutdown(queue))
-          )
+        ? Effect.flatMap(settle(exit.value), (telling) => Effect.asVoid(restore(Fiber.await(telling))))
+        : Effect.asVoid(Effect.flatMap(interrupted(exit.cause), settle))
     )
   ).pipe(Effect.forkScoped({ startImmediately: true }))
 

@@ -35,15 +35,21 @@ export const ofRepository = ({ message, reason }: RepositoryUnavailable): GraphR
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1()
 
-export const ofSpec = ({ issue }: Schema.SchemaError): GraphRefused =>
-  new GraphRefused({
-    error: "invalid_request",
-    reason: "InvalidSpec",
-    detail: format(issue)
-      .issues.map(({ message, path }) =>
-        path === undefined || path.length === 0
-          ? message
-          : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
-      )
-      .join("; ")
-  })
+const ofSchema =
+  (reason: string) =>
+  ({ issue }: Schema.SchemaError): GraphRefused =>
+    new GraphRefused({
+      error: "invalid_request",
+      reason,
+      detail: format(issue)
+        .issues.map(({ message, path }) =>
+          path === undefined || path.length === 0
+            ? message
+            : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
+        )
+        .join("; ")
+    })
+
+export const ofRequest: (error: Schema.SchemaError) => GraphRefused = ofSchema("InvalidRequest")
+
+export const ofSpec: (error: Schema.SchemaError) => GraphRefused = ofSchema("InvalidSpec")
