@@ -121,6 +121,8 @@ export class RunStore extends Context.Service<
       annotations: Readonly<Record<string, Schema.Json>>
     ) => Effect.Effect<void, RunStoreError>
     readonly get: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
+    /** The same, {@link withoutText}, and so without reading it. */
+    readonly describe: (runId: RunId) => Effect.Effect<RunRecord | undefined, RunStoreError>
     /** The newest first, {@link withoutText}. */
     readonly list: Effect.Effect<ReadonlyArray<RunRecord>, RunStoreError>
   }
@@ -158,6 +160,11 @@ export const makeMemory = Effect.gen(function* () {
         return record === undefined ? all : new Map(all).set(runId, annotated(record, annotations))
       }),
     get: (runId) => Effect.map(Ref.get(records), (all) => all.get(runId)),
+    describe: (runId) =>
+      Effect.map(Ref.get(records), (all) => {
+        const record = all.get(runId)
+        return record && withoutText(record)
+      }),
     list: Effect.map(Ref.get(records), (all) => [...all.values()].toReversed().map(withoutText))
   })
 })

@@ -36,6 +36,10 @@ export const inputBytesMax = 4 * MiB
 
 const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
 
+/** Encoded only where it may matter: a character is one to three bytes for each of its units. */
+const exceeds = (text: string, bytesMax: number) =>
+  text.length > bytesMax || (text.length * 3 > bytesMax && bytesOf(text) > bytesMax)
+
 // -----------------------------------------------------------------------------
 // limits
 // -----------------------------------------------------------------------------
@@ -84,7 +88,7 @@ export const Argument = Schema.String.check(
   Schema.makeFilter((text: string) =>
     text.includes("\0")
       ? "Expected an argument without NUL"
-      : bytesOf(text) > argumentBytesMax
+      : exceeds(text, argumentBytesMax)
         ? `Expected an argument of at most ${argumentBytesMax} bytes (the kernel's cap; put long text into a file: inputs or the workspace)`
         : undefined
   )
@@ -146,7 +150,7 @@ export const Input = Schema.Struct({
   ),
   content: Schema.String.check(
     Schema.makeFilter((text: string) =>
-      bytesOf(text) > inputBytesMax
+      exceeds(text, inputBytesMax)
         ? `Expected an input of at most ${inputBytesMax} bytes (put more into the workspace)`
         : undefined
     )

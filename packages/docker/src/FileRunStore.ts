@@ -170,6 +170,7 @@ export const make = (options: { readonly directory: string }) => {
         yield* attempt(directory, () => replace(join(directory, recordFile), `${text}\n`))
       }),
       get: (runId) => attempt(runs, () => get(runId)),
+      describe: (runId) => attempt(runs, () => read(runId)),
       list
     }),
 

@@ -31,7 +31,7 @@ const checkSecondsMax = 3
 export const make = Effect.gen(function* () {
   const roster = yield* RunRoster
   const store = yield* RunStore
-  const probes: ReadonlyArray<Probe> = [{ name: "store", check: store.get(nobody) }, ...(yield* Probes)]
+  const probes: ReadonlyArray<Probe> = [{ name: "store", check: store.describe(nobody) }, ...(yield* Probes)]
 
   const ask = Effect.forEach(
     probes,

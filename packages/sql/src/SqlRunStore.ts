@@ -83,16 +83,23 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       ? { ...record, outcome: { status: "abandoned" } }
       : record
 
+  /** One statement: a record is asked for more often than anything else. */
+  const rowsOf = (runId: RunId) =>
+    sql<RunTables.AnnotatedRow>`SELECT r.run_id, r.record, a.name, a.value FROM cogni_runs r
+      LEFT JOIN cogni_run_annotations a ON a.run_id = r.run_id WHERE r.run_id = ${runId}`
+
+  const describe = Effect.fnUntraced(function* (runId: RunId) {
+    const record = RunTables.annotatedOf(yield* rowsOf(runId))
+    return record && told(record)
+  })
+
   const get = Effect.fnUntraced(function* (runId: RunId) {
-    const [row] = yield* sql<RunTables.RunRow>`SELECT run_id, record FROM cogni_runs WHERE run_id = ${runId}`
-    if (row === undefined) return undefined
-    const notes = yield* sql<RunTables.AnnotationRow>`SELECT run_id, name, value FROM cogni_run_annotations
-      WHERE run_id = ${runId}`
-    const record = RunTables.recordOf(row, notes)
+    const rows = yield* rowsOf(runId)
+    const record = RunTables.annotatedOf(rows)
     if (record === undefined || outputOf(record) === undefined) return record && told(record)
     const outputs = yield* sql<RunTables.OutputRow>`SELECT channel, encoding, bytes FROM cogni_run_outputs
       WHERE run_id = ${runId}`
-    return RunTables.recordOf(row, notes, outputs)
+    return RunTables.withOutput(record, outputs)
   })
 
   const list = Effect.gen(function* () {
@@ -161,6 +168,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       open: makeOpen(writer, options),
       annotate: makeAnnotate(writer, options),
       get: (runId) => Asking.once(get(runId)),
+      describe: (runId) => Asking.once(describe(runId)),
       list: Asking.once(list)
     }),
     archive: SqlRunStore.of({

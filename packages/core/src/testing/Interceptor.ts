@@ -56,6 +56,7 @@ export interface RunStoreOperations {
   readonly "RunStore.save": never
   readonly "RunStore.annotate": RunStoreError
   readonly "RunStore.get": RunStoreError
+  readonly "RunStore.describe": RunStoreError
   readonly "RunStore.list": RunStoreError
 }
 
@@ -181,6 +182,7 @@ const runStore =
       ),
     annotate: (runId, annotations) => call("RunStore.annotate", store.annotate(runId, annotations)),
     get: (runId) => call("RunStore.get", store.get(runId)),
+    describe: (runId) => call("RunStore.describe", store.describe(runId)),
     list: call("RunStore.list", store.list)
   })
 

@@ -4,7 +4,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
 import * as RunId from "../RunId.ts"
-import { type OpenRun, type RunRecord, RunStore } from "../RunStore.ts"
+import { type OpenRun, type RunRecord, RunStore, withoutText } from "../RunStore.ts"
 import * as SandboxSpec from "../SandboxSpec.ts"
 
 const spec = SandboxSpec.decode({ image: "contract", argv: ["true"], env: { LANG: "C.UTF-8" } })
@@ -109,13 +109,16 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
           })
         )
         assert.deepStrictEqual(yield* store.get(runId), record)
+        assert.deepStrictEqual(yield* store.describe(runId), withoutText(record))
       })
     )
 
     it.effect("an id that no run ever had is not there", () =>
       Effect.gen(function* () {
         const store = yield* RunStore
-        assert.isUndefined(yield* store.get(yield* RunId.generate))
+        const runId = yield* RunId.generate
+        assert.isUndefined(yield* store.get(runId))
+        assert.isUndefined(yield* store.describe(runId))
       })
     )
 

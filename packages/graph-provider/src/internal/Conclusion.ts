@@ -47,7 +47,7 @@ export const make = Effect.fnUntraced(function* (
   const trafficOf = (outcome: GraphEnd.Outcome) => {
     const known = GraphEnd.trafficOf(outcome)
     return known === undefined
-      ? Effect.map(beside("what a run has used cannot be read", store.get(runId)), (record) => record?.llm)
+      ? Effect.map(beside("what a run has used cannot be read", store.describe(runId)), (record) => record?.llm)
       : Effect.succeed(known)
   }
 

@@ -46,7 +46,7 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
 
   /** An id is for one run, for ever. */
   const unused = (runId: RunId) =>
-    store.get(runId).pipe(
+    store.describe(runId).pipe(
       Effect.mapError(Problem.ofStore),
       Effect.flatMap((record) =>
         record === undefined

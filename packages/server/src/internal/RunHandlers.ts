@@ -44,7 +44,7 @@ export const make = Effect.gen(function* () {
     const { billingAccountId } = yield* CurrentGrant
     if (!isRunId(id)) return yield* Effect.fail(notFound)
     const here = yield* roster.find(id)
-    const record = yield* store.get(id).pipe(Effect.mapError(Problem.ofStore))
+    const record = yield* store.describe(id).pipe(Effect.mapError(Problem.ofStore))
     const ours = {
       here: here?.billingAccountId === billingAccountId ? here : undefined,
       record: record !== undefined && RunView.accountOf(record) === billingAccountId ? record : undefined

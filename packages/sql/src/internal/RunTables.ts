@@ -38,6 +38,12 @@ export interface AnnotationRow {
   readonly value: string
 }
 
+/** A row for each annotation of a run; one without where there is none. @category models */
+export interface AnnotatedRow extends RunRow {
+  readonly name: string | null
+  readonly value: string | null
+}
+
 // -----------------------------------------------------------------------------
 // converting
 // -----------------------------------------------------------------------------
@@ -81,26 +87,16 @@ export const annotationRowsOf = (
     }))
     .toSorted((a, b) => (a.name < b.name ? -1 : 1))
 
-/** `undefined` of what a later version wrote, and this one cannot read. @category converting */
+/** Without what the run wrote; `undefined` of what a later version wrote, and this one cannot read. @category converting */
 export const recordOf = (
   row: RunRow,
-  annotations: ReadonlyArray<AnnotationRow>,
-  outputs: ReadonlyArray<OutputRow> = []
+  annotations: ReadonlyArray<Pick<AnnotationRow, "name" | "value">>
 ): RunRecord | undefined => {
   const record = Option.getOrUndefined(decodeRecord(row.record))
-  if (record === undefined) return undefined
-  const text = (channel: string) => {
-    const found = outputs.find((output) => output.channel === channel)
-    return found === undefined ? "" : textOf(found)
-  }
-  const whole = mapOutput(record, ({ stderr, stdout }) => ({
-    stdout: { ...stdout, text: text("stdout") },
-    stderr: { ...stderr, text: text("stderr") }
-  }))
-  return annotations.length === 0
-    ? whole
+  return record === undefined || annotations.length === 0
+    ? record
     : annotated(
-        whole,
+        record,
         Object.fromEntries(
           annotations.map(({ name, value }) => [
             JSON.parse(`"${name}"`) as string,
@@ -108,6 +104,27 @@ export const recordOf = (
           ])
         )
       )
+}
+
+/** The record that all of these are rows of. @category converting */
+export const annotatedOf = (rows: ReadonlyArray<AnnotatedRow>): RunRecord | undefined =>
+  rows[0] === undefined
+    ? undefined
+    : recordOf(
+        rows[0],
+        rows.flatMap(({ name, value }) => (name === null || value === null ? [] : [{ name, value }]))
+      )
+
+/** With what the run wrote. @category converting */
+export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>): RunRecord => {
+  const text = (channel: string) => {
+    const found = outputs.find((output) => output.channel === channel)
+    return found === undefined ? "" : textOf(found)
+  }
+  return mapOutput(record, ({ stderr, stdout }) => ({
+    stdout: { ...stdout, text: text("stdout") },
+    stderr: { ...stderr, text: text("stderr") }
+  }))
 }
 
 // -----------------------------------------------------------------------------
