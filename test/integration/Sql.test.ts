@@ -83,19 +83,13 @@ layer(Server.layer, { excludeTestServices: true })("a database that goes away", 
         Effect.flatMap(store.open(done, record.spec), (open) => open.save({ ...record, runId: done }))
       )
       const { heard } = yield* Behaviour.warnings(
-        Effect.all(
-          [
-            Effect.scoped(
-              Effect.gen(function* () {
-                const open = yield* store.open(kept, record.spec)
-                yield* server.stop
-                yield* open.save(record)
-              })
-            ),
-            // Ended from outside, without a last word.
-            Effect.scoped(Effect.andThen(store.open(cut, record.spec), server.stop))
-          ],
-          { concurrency: 2 }
+        Effect.scoped(
+          Effect.gen(function* () {
+            const open = yield* store.open(kept, record.spec)
+            // Ended from outside, without a last word, while the database is away.
+            yield* Effect.scoped(Effect.andThen(store.open(cut, record.spec), server.stop))
+            yield* open.save(record)
+          })
         )
       )
       assert.strictEqual(heard.filter((line) => line.includes("taken into the database later")).length, 2)

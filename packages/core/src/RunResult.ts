@@ -101,6 +101,15 @@ export const LlmCall = Schema.Struct({
 /** @category models */
 export type LlmCall = typeof LlmCall.Type
 
+/**
+ * Whether a call got as far as the upstream. A proxy that reads bodies gives each that does an id of its own; of one
+ * that does not, all calls that it wrote down did.
+ *
+ * @category predicates
+ */
+export const hasReachedUpstream = ({ callId, outcome }: LlmCall): boolean =>
+  outcome === undefined || (callId !== undefined && outcome !== "answered" && outcome !== "refused")
+
 /** What a run may have only so much of. The first five end it; the last two pass again in a moment. @category models */
 export const BudgetName = Schema.Literals([
   "calls",

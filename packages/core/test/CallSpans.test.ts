@@ -31,7 +31,7 @@ const traffic = (calls: ReadonlyArray<LlmCall>): LlmTraffic => ({
   injectedHeaders: []
 })
 
-const spansOf = Effect.fnUntraced(function* (calls: ReadonlyArray<LlmCall>) {
+const spansOf = Effect.fnUntraced(function* (calls: ReadonlyArray<LlmCall>, sampled = true) {
   const spans: Array<Tracer.NativeSpan> = []
   const tracer = Tracer.make({
     span: (options) => {
@@ -48,7 +48,7 @@ const spansOf = Effect.fnUntraced(function* (calls: ReadonlyArray<LlmCall>) {
     startTime: 0n,
     kind: "internal",
     root: true,
-    sampled: true
+    sampled
   })
   yield* CallSpans.make(parent, "gpt", traffic(calls)).pipe(Effect.withTracer(tracer))
   return { parent, spans: spans.slice(1) }
@@ -82,6 +82,43 @@ describe("CallSpans", () => {
         "http.response.status_code": 200,
         "url.path": "/v1/chat/completions"
       })
+    })
+  )
+
+  it.effect(
+    "a call that was refused, or at no time, is none; what the agent wrote into a path is left out",
+    () =>
+      Effect.gen(function* () {
+        const { callId: _, ...unsent } = call
+        const { outcome: _outcome, ...ofNginx } = call
+        const { spans } = yield* spansOf([
+          { ...unsent, outcome: "refused", path: "/vermilion" },
+          { ...unsent, outcome: "client_aborted" },
+          { ...call, at: "vermilion" },
+          { ...ofNginx, path: "/v1/messages/count_tokens?vermilion" },
+          { ...ofNginx, path: "/vermilion/../v1/responses" }
+        ])
+        assert.deepStrictEqual(
+          spans.map(({ attributes, name }) => [name, attributes.get("url.path")]),
+          [
+            ["count_tokens gpt", "/v1/messages/count_tokens"],
+            ["chat gpt", undefined]
+          ]
+        )
+        assert.notInclude(
+          JSON.stringify(spans.map(({ attributes, name }) => [name, ...attributes])),
+          "vermilion"
+        )
+      })
+  )
+
+  it.effect("a run that is not sampled has no call that is", () =>
+    Effect.gen(function* () {
+      const { spans } = yield* spansOf([call], false)
+      assert.deepStrictEqual(
+        spans.map(({ sampled }) => sampled),
+        [false]
+      )
     })
   )
 

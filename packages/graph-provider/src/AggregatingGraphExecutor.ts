@@ -7,7 +7,13 @@
 import { Context, Effect, Layer, Result, Stream } from "effect"
 import type { AiEvent } from "./AiEvent.ts"
 import * as EventGrammar from "./EventGrammar.ts"
-import { GraphRefused, type GraphProvider, type GraphRunRequest, type RunContext } from "./GraphProvider.ts"
+import {
+  type GraphFinal,
+  GraphRefused,
+  type GraphProvider,
+  type GraphRunRequest,
+  type RunContext
+} from "./GraphProvider.ts"
 import * as GraphEnd from "./internal/GraphEnd.ts"
 import * as GraphLife from "./internal/GraphLife.ts"
 import { ofUnknown } from "./UsageFact.ts"
@@ -51,7 +57,15 @@ export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Se
       const provider = providerOf(request)
       if (provider === undefined) return yield* refuse(request, context)
       const run = yield* provider.run(request, context)
-      return { ...run, events: kept(run.events, request, context) }
+      let hasBroken = false
+      const events = kept(run.events, request, context, () => {
+        hasBroken = true
+      })
+      // A reader who was told that it broke is not told otherwise by the final.
+      const final = Effect.map(run.final, (how): GraphFinal =>
+        hasBroken ? { ...how, ...broke, ok: false } : how
+      )
+      return { ...run, events, final }
     })
   })
 }
@@ -60,11 +74,18 @@ export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Se
 export const layer = (providers: ReadonlyArray<GraphProvider>): Layer.Layer<GraphExecutor> =>
   Layer.succeed(GraphExecutor, make(providers))
 
+const broke = {
+  error: "internal",
+  reason: "ProviderBroke",
+  message: "the provider of the graph ended without saying how it went; the host's log may say why"
+} as const
+
 /** Held to the grammar, also where the provider's stream ends early or has a defect. @category converting */
 export const kept = (
   events: Stream.Stream<AiEvent>,
   { caller, graphId }: GraphRunRequest,
-  { attempt, runId }: RunContext
+  { attempt, runId }: RunContext,
+  onBroken: () => void = () => undefined
 ): Stream.Stream<AiEvent> =>
   Stream.suspend(() => {
     const { billingAccountId, virtualKeyId } = caller
@@ -75,20 +96,16 @@ export const kept = (
       if (Result.isSuccess(next)) state = next.success
       return Result.isSuccess(next)
     }
-    const rest = (message: string) =>
-      Stream.suspend(() =>
-        Stream.fromIterable(
-          EventGrammar.complete(state, fact, { error: "internal", reason: "ProviderBroke", message })
-        )
-      )
+    const rest = Stream.suspend(() => {
+      if (state.phase === "speaking") onBroken()
+      return Stream.fromIterable(EventGrammar.complete(state, fact, broke))
+    })
     return events.pipe(
       Stream.filter(isAllowed),
       Stream.takeUntil(({ type }) => type === "done"),
       Stream.catchCause((cause) =>
         Stream.fromEffectDrain(Effect.logError("the provider of a graph broke", cause))
       ),
-      Stream.concat(
-        rest("the provider of the graph ended without saying how it went; the host's log may say why")
-      )
+      Stream.concat(rest)
     )
   })

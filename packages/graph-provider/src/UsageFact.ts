@@ -4,7 +4,7 @@
  * Strict: an unknown key is refused, so that nothing rides along. `runId/attempt/usageUnitId` is its key.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
-import type { LlmCall, LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import { hasReachedUpstream, type LlmCall, type LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { Schema } from "effect"
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
@@ -71,7 +71,7 @@ export const fromTraffic = (
   const common = { ...owner, source: traffic?.proxy ?? executorType, executorType }
   if (traffic === undefined) return [common]
   const unitOf = uniqueUnits()
-  const calls = traffic.calls.filter(reachedTheModel).map((call, index): UsageFact => ({
+  const calls = traffic.calls.filter(hasReachedUpstream).map((call, index): UsageFact => ({
     ...common,
     usageUnitId: unitOf(call, index),
     ...(call.model !== undefined && isIdentifier(call.model) ? { model: call.model } : {}),
@@ -114,9 +114,6 @@ const uniqueUnits = (): ((call: LlmCall, index: number) => string) => {
     return unit
   }
 }
-
-/** A call that was answered or refused by the proxy cost nothing, and nobody else knows of it. */
-const reachedTheModel = ({ outcome }: LlmCall): boolean => outcome !== "answered" && outcome !== "refused"
 
 const isIdentifier = Schema.is(Identifier)
 

@@ -81,7 +81,8 @@ describe("AggregatingGraphExecutor", () => {
     ["has a defect", Stream.die(new Error("broken"))]
   ])("a provider that %s is brought to an end that says so", ([, end]) =>
     Effect.gen(function* () {
-      const { events } = yield* collect([saying("a", [text], end)], "a:x")
+      const { events, final: how } = yield* collect([saying("a", [text], end)], "a:x")
+      assert.containSubset(how, { ok: false, error: "internal", reason: "ProviderBroke" })
       assert.deepStrictEqual(
         events.map(({ type }) => type),
         ["text_delta", "usage_report", "error", "done"]

@@ -127,7 +127,7 @@ describe("Conclusion", () => {
         yield* TestClock.adjust("1 second")
         assert.containSubset(yield* finalAfter(live, "31 seconds"), { ok: false, error: "aborted" })
         assert.notProperty(ends[0]?.facts[0], "inputTokens")
-      }).pipe(Effect.scoped, Effect.provide(world(hanging, () => ({ get: () => Effect.never }))))
+      }).pipe(Effect.scoped, Effect.provide(world(hanging, () => ({ describe: () => Effect.never }))))
   )
 
   it.effect("what a run has used that was cancelled is read from its record", () =>
@@ -155,7 +155,7 @@ describe("Conclusion", () => {
       const final = yield* finalAfter(live, "5 minutes")
       assert.containSubset(final, { error: "timeout", usage: { promptTokens: 11, completionTokens: 5 } })
       assert.strictEqual(ends[0]?.facts[0]?.usageUnitId, "call-1")
-    }).pipe(Effect.scoped, Effect.provide(world(hanging, () => ({ get: () => Effect.never }))))
+    }).pipe(Effect.scoped, Effect.provide(world(hanging, () => ({ describe: () => Effect.never }))))
   )
 
   it.effect("a run that is ended before its id is its own touches no other run's record", () => {
@@ -209,7 +209,7 @@ describe("Conclusion", () => {
     }).pipe(Effect.scoped, Effect.provide(world(answering)))
   )
 
-  for (const broken of ["annotate", "get"] as const) {
+  for (const broken of ["annotate", "describe"] as const) {
     it.effect(`a store whose ${broken} breaks does not keep the end from anybody`, () =>
       Effect.gen(function* () {
         const ends: Array<ObservedEnd> = []

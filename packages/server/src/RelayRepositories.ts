@@ -1,8 +1,8 @@
 /**
  * Repositories of runs over the git relay: a clone before, the commits sent on after.
  *
- * Whoever asks over HTTP is not on this host, and must not reach what is: a path, and an origin on this host's
- * loopback, are refused unless they are switched on.
+ * Whoever asks over HTTP is not on this host, and must not reach what is: a path, and an origin at an address of this
+ * host's own, are refused unless they are switched on.
  */
 import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
@@ -44,7 +44,7 @@ export const requestOf = (
       "the repository's url is no https URL of a plain kind. Write https://HOST/OWNER/NAME, without a user, a query or a fragment"
     )
   }
-  if (!hostOrigins && (isLocal(url) || isLoopback(url))) {
+  if (!hostOrigins && (isLocal(url) || isHostsOwn(url))) {
     return refuse(
       "OriginRefused",
       "the repository lies on this server's host. Name one that others can reach as well"
@@ -128,9 +128,13 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
 
 const refuse = (reason: string, detail: string) => Result.fail(new RepositoryUnavailable({ reason, detail }))
 
-/** However it is spelt: `127.1` and `2130706433` are one address to a URL. */
-const isLoopback = (url: string): boolean =>
-  /^(?:(?:.+\.)?localhost\.?|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1?\])$/u.test(new URL(url).hostname)
+/**
+ * Addresses that mean another machine on every host: loopback, none at all, link-local (where clouds keep a machine's
+ * credentials). However they are spelt: `127.1` and `2130706433` are one address to a URL; `OriginUrl` has no brackets.
+ */
+const hostsOwn = /^(?:(?:.+\.)?localhost\.?|(?:0|127|169\.254)(?:\.\d{1,3}){2,3})$/u
+
+const isHostsOwn = (url: string): boolean => hostsOwn.test(new URL(url).hostname)
 
 const problemOf = ({ message, reason }: GitRelayError) => ({ reason: reason._tag, message })
 

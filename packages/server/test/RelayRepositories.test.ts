@@ -23,6 +23,13 @@ describe("RelayRepositories.requestOf", () => {
   it.each<[string, RepositoryRequest, string]>([
     ["a path of this host", { url: "/srv/repositories/app" }, "lies on this server's host"],
     ["its loopback", { url: "http://127.0.0.1:8080/acme/app" }, "lies on this server's host"],
+    ["its cloud's own", { url: "https://169.254.169.254/acme/app" }, "lies on this server's host"],
+    [
+      "its loopback, as another kind of address",
+      { url: "https://[::ffff:127.0.0.1]/acme/app" },
+      "lies on this"
+    ],
+    ["its link", { url: "https://[fe80::1]/acme/app" }, "no https URL of a plain kind"],
     ["its loopback, by another name", { url: "https://localhost/acme/app" }, "lies on this server's host"],
     ["its loopback, in other words", { url: "https://2130706433/acme/app" }, "lies on this server's host"],
     ["any address of it", { url: "https://0.0.0.0/acme/app" }, "lies on this server's host"],

@@ -2,14 +2,18 @@
  * A run's model calls as spans below it, in OpenTelemetry's words for generative AI.
  *
  * Made from what the proxy tells once the run is over, so that every proxy has them, and on every path. What was said
- * is in none of them.
+ * is in none of them, and nothing that the agent has chosen.
  */
 import { Context, Effect, Exit, Option, type Tracer } from "effect"
-import type { LlmCall, LlmTraffic } from "../RunResult.ts"
+import { hasReachedUpstream, type LlmCall, type LlmTraffic } from "../RunResult.ts"
 import { attribute } from "../Telemetry.ts"
 
+/** The paths a proxy passes on. Whatever else a path says, its agent has chosen. */
+const routes = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"]
+
 /** What each route asks of a model; the semantic conventions know `chat` for all that converse. */
-const operationOf = (path: string): string => (path.endsWith("/count_tokens") ? "count_tokens" : "chat")
+const operationOf = (path: string): string =>
+  path.startsWith("/v1/messages/count_tokens") ? "count_tokens" : "chat"
 
 const attributesOf = (call: LlmCall, requestModel: string): Readonly<Record<string, string | number>> => {
   const { callId, method, model, outcome, path, status, usage } = call
@@ -24,7 +28,7 @@ const attributesOf = (call: LlmCall, requestModel: string): Readonly<Record<stri
     [attribute.callOutcome]: outcome,
     [attribute.httpMethod]: method,
     [attribute.httpStatus]: status,
-    [attribute.urlPath]: path,
+    [attribute.urlPath]: routes.find((route) => path === route || path.startsWith(`${route}?`)),
     [attribute.errorType]: errorOf(call)
   }
   return Object.fromEntries(
@@ -46,7 +50,7 @@ export const make = (
   traffic: LlmTraffic
 ): Effect.Effect<void> =>
   Effect.map(Effect.tracer, (tracer) => {
-    for (const call of traffic.calls) {
+    for (const call of traffic.calls.filter(hasReachedUpstream)) {
       const startedMs = Date.parse(call.at)
       if (!Number.isFinite(startedMs)) continue
       const span = tracer.span({

@@ -47,7 +47,10 @@ export const make = Effect.fnUntraced(function* (
   const trafficOf = (outcome: GraphEnd.Outcome) => {
     const known = GraphEnd.trafficOf(outcome)
     return known === undefined
-      ? Effect.map(beside("what a run has used cannot be read", store.describe(runId)), (record) => record?.llm)
+      ? Effect.map(
+          beside("what a run has used cannot be read", store.describe(runId)),
+          (record) => record?.llm
+        )
       : Effect.succeed(known)
   }
 
@@ -61,7 +64,7 @@ export const make = Effect.fnUntraced(function* (
   }
 
   const concluded = Effect.fnUntraced(function* (outcome: GraphEnd.Outcome) {
-    const isOurs = isClaimed && GraphEnd.isOnRecord(outcome)
+    const isOurs = GraphEnd.isOnRecord(outcome) && (isClaimed || outcome._tag === "Failed")
     const end = GraphEnd.make(request, context, outcome, isOurs ? yield* trafficOf(outcome) : undefined)
     digest.add(EventGrammar.ending(end.ending))
     if (isOurs) yield* write(outcome, end)

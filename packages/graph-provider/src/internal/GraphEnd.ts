@@ -105,11 +105,17 @@ export const unspoken = (outcome: Outcome, hasSpoken: boolean): ReadonlyArray<Ai
   return delta === "" ? [] : [{ type: "text_delta", delta }]
 }
 
+const neverClaimed: ReadonlySet<string> = new Set<Reason["_tag"]>([
+  "InvalidSpec",
+  "RunIdInUse",
+  "StoreUnavailable"
+])
+
 /** Whether the run is on record under its id. An id that was taken is somebody else's. */
 export const isOnRecord = (outcome: Outcome): boolean =>
   outcome._tag !== "Refused" &&
   outcome._tag !== "NoRepository" &&
-  !(outcome._tag === "Failed" && errorCodes[outcome.error.reason._tag] === "invalid_request")
+  !(outcome._tag === "Failed" && neverClaimed.has(outcome.error.reason._tag))
 
 /** What the proxy of the run saw, where its end says it. */
 export const trafficOf = (outcome: Outcome): LlmTraffic | undefined =>
