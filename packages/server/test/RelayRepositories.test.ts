@@ -27,7 +27,7 @@ describe("RelayRepositories.requestOf", () => {
     [
       "its loopback, as another kind of address",
       { url: "https://[::ffff:127.0.0.1]/acme/app" },
-      "lies on this"
+      "no https URL of a plain kind"
     ],
     ["its link", { url: "https://[fe80::1]/acme/app" }, "no https URL of a plain kind"],
     ["its loopback, by another name", { url: "https://localhost/acme/app" }, "lies on this server's host"],
