@@ -8,18 +8,7 @@
  * does, and both meet before the agent's first instruction. Everything is in one scope: success, failure, time-out and
  * interruption end the same way, in reverse order, with nothing left behind.
  */
-import {
-  Context,
-  Effect,
-  Exit,
-  Layer,
-  Option,
-  Queue,
-  type Schema,
-  SchemaIssue,
-  type Scope,
-  Stream
-} from "effect"
+import { Context, Effect, Exit, Layer, Option, Queue, type Schema, type Scope, Stream } from "effect"
 import { ContainerRuntime } from "./ContainerRuntime.ts"
 import * as AgentWatch from "./internal/AgentWatch.ts"
 import * as Release from "./internal/Release.ts"
@@ -350,16 +339,7 @@ export const layerMemory = (
 // internal
 // -----------------------------------------------------------------------------
 
-const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
-
-const invalid = ({ issue }: Schema.SchemaError) =>
-  new InvalidSpec({
-    problems: formatIssues(issue).issues.map(({ message, path }) =>
-      path === undefined || path.length === 0
-        ? message
-        : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
-    )
-  })
+const invalid = (error: Schema.SchemaError) => new InvalidSpec({ problems: SandboxSpec.problemsOf(error) })
 
 const decode = (input: unknown) =>
   SandboxSpec.decode(input).pipe(Effect.mapError((error) => new SandboxError({ reason: invalid(error) })))

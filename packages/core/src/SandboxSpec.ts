@@ -4,7 +4,7 @@
  * A spec is plain data and holds no secret: credentials belong to the proxy and the relay, which live outside the
  * sandbox. Every quantity has a limit and a default, with its unit in its name.
  */
-import { Effect, Schema } from "effect"
+import { Effect, Schema, SchemaIssue } from "effect"
 import { RunId } from "./RunId.ts"
 
 const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
@@ -306,6 +306,16 @@ export type SandboxSpecInput = typeof SandboxSpec.Encoded
 
 /** Fails with every problem of the input, not just the first. @category constructors */
 export const decode = Schema.decodeUnknownEffect(SandboxSpec, { errors: "all", onExcessProperty: "error" })
+
+const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
+
+/** All that is wrong with an input, each with the path of its place. @category converting */
+export const problemsOf = ({ issue }: Schema.SchemaError): ReadonlyArray<string> =>
+  formatIssues(issue).issues.map(({ message, path }) =>
+    path === undefined || path.length === 0
+      ? message
+      : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
+  )
 
 /** A command for a sandbox that is open. @category models */
 export const Command = Schema.Struct({

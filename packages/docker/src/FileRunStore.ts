@@ -22,6 +22,7 @@ import { homedir } from "node:os"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
 import * as HostTree from "./HostTree.ts"
+import { attempt } from "./internal/StateDirectory.ts"
 
 /** What of a run's directory stays. Everything else in it belongs to the living run. @category constants */
 export const keptEntries: ReadonlyArray<string> = ["record.json", "stdout", "stderr", "audit"]
@@ -234,17 +235,6 @@ const changedAt = (path: string): Promise<number> =>
     ({ mtimeMs }) => mtimeMs,
     () => 0
   )
-
-const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, WorkspaceFailed> =>
-  Effect.tryPromise({
-    try: run,
-    catch: (thrown) =>
-      new WorkspaceFailed({
-        path,
-        detail: `cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
-        remedy: "Set COGNI_STATE_DIR to a directory this user can write"
-      })
-  })
 
 const claim = (runs: string, directory: string, runId: RunId) =>
   Effect.tryPromise({

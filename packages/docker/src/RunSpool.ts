@@ -6,11 +6,11 @@
  * was never used with this directory, every run in it is marked, which is how older records get into a new database.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
-import { Effect, Schema } from "effect"
+import { Schema } from "effect"
 import { createHash } from "node:crypto"
 import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises"
 import { join } from "node:path"
+import { attempt } from "./internal/StateDirectory.ts"
 
 /** @category constructors */
 export const make = (options: {
@@ -64,14 +64,3 @@ const isRunId = Schema.is(RunId)
 const touch = (path: string) => writeFile(path, "", { mode: 0o600 })
 
 const namesIn = (path: string) => readdir(path).catch((): Array<string> => [])
-
-const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, WorkspaceFailed> =>
-  Effect.tryPromise({
-    try: run,
-    catch: (thrown) =>
-      new WorkspaceFailed({
-        path,
-        detail: `cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
-        remedy: "Set COGNI_STATE_DIR to a directory this user can write"
-      })
-  })

@@ -5,10 +5,10 @@
  * pays, and in whose name it runs, is the grant's.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { ToolName } from "@cogni/sandbox-core/SandboxSpec"
+import { problemsOf, ToolName } from "@cogni/sandbox-core/SandboxSpec"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"
 import { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/GraphProvider"
-import { ByteSize, Effect, Schema, SchemaIssue } from "effect"
+import { ByteSize, Effect, Schema } from "effect"
 import { type HttpServerError, HttpIncomingMessage, type HttpServerRequest } from "effect/http"
 import * as Problem from "./Problem.ts"
 
@@ -79,8 +79,8 @@ export const read = Effect.fnUntraced(function* (
     catch: () => invalid("BodyNotJson", "the body is no JSON. Send one object, as application/json")
   })
   return yield* decode(value).pipe(
-    Effect.mapError(({ issue }) =>
-      invalid("BodyInvalid", `the body is not what it should be: ${describe(issue)}`)
+    Effect.mapError((error) =>
+      invalid("BodyInvalid", `the body is not what it should be: ${describe(error)}`)
     )
   )
 })
@@ -147,17 +147,8 @@ export const runIdOf = (billingAccountId: string, idempotencyKey: string): Effec
 
 const decode = Schema.decodeUnknownEffect(ChatRequest, { errors: "all", onExcessProperty: "error" })
 
-const format = SchemaIssue.makeFormatterStandardSchemaV1()
-
 /** The first few of them, without the values that were sent. */
-const describe = (issue: SchemaIssue.Issue): string =>
-  format(issue)
-    .issues.slice(0, 5)
-    .map(({ message, path }) => {
-      const where = (path ?? []).map((key) => String(typeof key === "object" ? key.key : key)).join(".")
-      return `${where === "" ? "the body" : where}: ${message}`
-    })
-    .join("; ")
+const describe = (error: Schema.SchemaError): string => problemsOf(error).slice(0, 5).join("; ")
 
 const invalid = (reason: string, message: string) => Problem.make("invalid_request", reason, message)
 

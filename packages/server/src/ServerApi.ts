@@ -1,9 +1,10 @@
 /**
  * The HTTP API, as data: what the server answers, what its OpenAPI document says, and what a client can be made of.
  */
+import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { AgentDescriptor } from "@cogni/sandbox-graph-provider/AgentCatalog"
 import { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
-import { Effect, type Layer, Schema, SchemaIssue } from "effect"
+import { Effect, type Layer, Schema } from "effect"
 import {
   HttpApi,
   HttpApiEndpoint,
@@ -30,7 +31,7 @@ export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchem
       Problem.make(
         "invalid_request",
         "RequestInvalid",
-        `the ${kind.toLowerCase()} of the request cannot be read: ${problemsOf(cause.issue)}`
+        `the ${kind.toLowerCase()} of the request cannot be read: ${problemsOf(cause).slice(0, 5).join("; ")}`
       )
     )
 )
@@ -143,18 +144,3 @@ export class ServerApi extends HttpApi.make("cogni-sandbox")
         "Agents in sealed containers. For callers that are systems: each shows the token of a grant."
     })
   ) {}
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
-const format = SchemaIssue.makeFormatterStandardSchemaV1()
-
-const problemsOf = (issue: SchemaIssue.Issue): string =>
-  format(issue)
-    .issues.slice(0, 5)
-    .map(({ message, path }) => {
-      const where = (path ?? []).map((key) => String(typeof key === "object" ? key.key : key)).join(".")
-      return where === "" ? message : `${where}: ${message}`
-    })
-    .join("; ")

@@ -1,7 +1,8 @@
 /**
  * Every reason why a run may not start, as what its caller is told.
  */
-import { type Schema, SchemaIssue } from "effect"
+import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import type { Schema } from "effect"
 import type { AgentNotFound } from "../AgentRegistry.ts"
 import type { CapabilityMissing } from "../AgentSpec.ts"
 import type { AiErrorCode } from "../AiEvent.ts"
@@ -33,22 +34,10 @@ export const ofCapability: (error: CapabilityMissing) => GraphRefused = because(
 export const ofRepository = ({ message, reason }: RepositoryUnavailable): GraphRefused =>
   new GraphRefused({ error: "invalid_request", reason, detail: message })
 
-const format = SchemaIssue.makeFormatterStandardSchemaV1()
-
 const ofSchema =
   (reason: string) =>
-  ({ issue }: Schema.SchemaError): GraphRefused =>
-    new GraphRefused({
-      error: "invalid_request",
-      reason,
-      detail: format(issue)
-        .issues.map(({ message, path }) =>
-          path === undefined || path.length === 0
-            ? message
-            : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
-        )
-        .join("; ")
-    })
+  (error: Schema.SchemaError): GraphRefused =>
+    new GraphRefused({ error: "invalid_request", reason, detail: SandboxSpec.problemsOf(error).join("; ") })
 
 export const ofRequest: (error: Schema.SchemaError) => GraphRefused = ofSchema("InvalidRequest")
 
