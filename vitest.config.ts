@@ -1,12 +1,31 @@
-import { defineConfig } from "vitest/config"
+import { configDefaults, defineConfig } from "vitest/config"
+
+const tests = ["packages/*/test/**/*.test.ts", "test/**/*.test.ts"]
+
+/** What they look at are last milliseconds and megabytes: nothing else may run beside them. */
+const alone = ["test/integration/BadInput.test.ts", "test/integration/HostileRequests.test.ts"]
 
 export default defineConfig({
   test: {
-    include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts"],
     setupFiles: ["test/harness/setup.ts"],
-    // Most tests wait for something else than a processor: an engine, a clock, a process.
-    maxWorkers: 2,
     testTimeout: 60_000,
-    hookTimeout: 60_000
+    hookTimeout: 60_000,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "together",
+          include: tests,
+          exclude: [...configDefaults.exclude, ...alone],
+          // Most tests wait for something else than a processor: an engine, a clock, a process.
+          maxWorkers: 2,
+          sequence: { groupOrder: 0 }
+        }
+      },
+      {
+        extends: true,
+        test: { name: "alone", include: alone, maxWorkers: 1, sequence: { groupOrder: 1 } }
+      }
+    ]
   }
 })
