@@ -7,9 +7,9 @@
 import { Effect, Schedule, Schema } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
-import { createServer } from "node:net"
 import { homedir, tmpdir } from "node:os"
 import { join } from "node:path"
+import { freePort } from "./FreePort.ts"
 
 /** What LiteLLM believes of a call. */
 export const Recorded = Schema.Struct({
@@ -49,13 +49,6 @@ const home = process.env["COGNI_LITELLM"] ?? join(homedir(), ".cache", "cogni-sa
 const startSecondsMax = 90
 
 const decode = Schema.decodeUnknownSync(Schema.fromJsonString(Recorded))
-
-const freePort = Effect.callback<number>((resume) => {
-  const server = createServer().listen(0, "127.0.0.1", () => {
-    const address = server.address()
-    server.close(() => resume(Effect.succeed(typeof address === "object" ? (address?.port ?? 0) : 0)))
-  })
-})
 
 const start = (port: number, directory: string): ChildProcess => {
   const program = join(home, "bin", "litellm")

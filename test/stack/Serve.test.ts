@@ -15,6 +15,7 @@ import * as CliProcess from "../harness/CliProcess.ts"
 import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
+import { freePort } from "../harness/FreePort.ts"
 
 const guide = fileURLToPath(new URL("../../docs/guides/server.md", import.meta.url))
 const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
@@ -28,14 +29,6 @@ const directory = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-serve-"))),
   (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
 )
-
-const freePort = Effect.callback<number>((resume) => {
-  const server = createServer()
-  server.listen(0, "127.0.0.1", () => {
-    const { port } = server.address() as AddressInfo
-    server.close(() => resume(Effect.succeed(port)))
-  })
-})
 
 const run = (file: string, argv: ReadonlyArray<string>, options: object = {}) =>
   Effect.callback<{ readonly stdout: string; readonly stderr: string; readonly failed: boolean }>(
@@ -67,6 +60,8 @@ const walked = Effect.gen(function* () {
   ].join("\n")
   const ended = yield* run("sh", ["-c", script], {
     cwd: home,
+    // Before the test's own time is over, so that what was said is told.
+    timeout: 50_000,
     env: {
       PATH: `${bin}:/usr/local/bin:/usr/bin:/bin`,
       COGNI_STATE_DIR: stateDirectory,

@@ -52,6 +52,21 @@ export const serve = Effect.fnUntraced(function* (input: ServeInput) {
   return yield* Effect.never
 }, Effect.scoped)
 
+/**
+ * A server listens before all is there that answers, and a request that nobody takes would wait for ever: until
+ * somebody does, and once nobody does any more, each is told to come again.
+ *
+ * @category combinators
+ */
+export const answerUntilServed = (node: Server): void => {
+  const message = "the server is starting, or stopping. Ask again in a moment"
+  const body = JSON.stringify({ error: { code: "unavailable", reason: "NotServing", message } })
+  node.on("request", (_request, response) => {
+    if (node.listenerCount("request") > 1) return
+    response.writeHead(503, { "content-type": "application/json", "retry-after": "1" }).end(body)
+  })
+}
+
 /** @category predicates */
 export const isLoopback = (host: string): boolean =>
   host === "localhost" || host === "::1" || /^127(?:\.\d{1,3}){3}$/u.test(host)
@@ -94,6 +109,7 @@ const platform = ({ host, port }: ServeInput, limits: ServerLimits.ServerLimits)
         connectionsCheckingInterval: 1000
       })
       node.maxConnections = limits.connectionsMax
+      answerUntilServed(node)
       return Layer.effectDiscard(closingConnections(node)).pipe(
         Layer.provideMerge(
           NodeHttpServer.layer(() => node, {

@@ -6,9 +6,11 @@ import * as AgentsCommand from "@cogni/sandbox-cli/AgentsCommand"
 import * as Cli from "@cogni/sandbox-cli/Cli"
 import * as Output from "@cogni/sandbox-cli/Output"
 import * as ServeComposition from "@cogni/sandbox-cli/ServeComposition"
-import { isLoopback } from "@cogni/sandbox-cli/ServeCommand"
+import { answerUntilServed, isLoopback } from "@cogni/sandbox-cli/ServeCommand"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
+import { createServer, type Server } from "node:http"
+import type { AddressInfo } from "node:net"
 
 const cli = (argv: ReadonlyArray<string>, environment: Record<string, string> = {}) =>
   Effect.gen(function* () {
@@ -27,6 +29,31 @@ describe("serve", () => {
       assert.isFalse(isLoopback(host), host)
     }
   })
+
+  it.live("a request that comes before anybody serves is told to come again, and none after", () =>
+    Effect.gen(function* () {
+      const node = yield* Effect.acquireRelease(
+        Effect.callback<Server>((resume) => {
+          const made = createServer().listen(0, "127.0.0.1", () => resume(Effect.succeed(made)))
+        }),
+        (server) => Effect.sync(() => void server.close())
+      )
+      answerUntilServed(node)
+      const ask = Effect.promise(async () => {
+        const answer = await fetch(`http://127.0.0.1:${(node.address() as AddressInfo).port}/health`)
+        return [answer.status, answer.headers.get("retry-after"), await answer.text()] as const
+      })
+      const [status, again, text] = yield* ask
+      assert.deepStrictEqual([status, again], [503, "1"])
+      assert.include(text, "NotServing")
+      const serving = (_: unknown, response: { readonly end: (text: string) => void }) =>
+        response.end("served")
+      node.on("request", serving)
+      assert.strictEqual((yield* ask)[2], "served")
+      node.off("request", serving)
+      assert.strictEqual((yield* ask)[0], 503)
+    }).pipe(Effect.scoped)
+  )
 
   it.effect.each<[ReadonlyArray<string>, number, string, Record<string, string>]>([
     [["--host", "0.0.0.0"], 64, "Put a proxy that speaks TLS before it, and say --allow-remote", {}],
