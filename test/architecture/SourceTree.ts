@@ -21,6 +21,8 @@ export const packages = [
   "graph-provider",
   "sql",
   "server",
+  "model",
+  "sessions",
   "react",
   "cli"
 ] as const

@@ -38,7 +38,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
       "KernelFacts.ts": ["node:fs"],
       "RunSpool.ts": ["node:fs/promises"],
-      "internal/EngineConnection.ts": ["dockerode", "node:http"]
+      "internal/EngineConnection.ts": ["dockerode", "node:http"],
+      "internal/Supervisor.ts": ["node:os"]
     }
   },
   proxy: {
@@ -88,6 +89,26 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["@effect/sql-pg", "effect"],
     world: { "SqliteDatabase.ts": ["node:fs", "node:sqlite"] }
   },
+  model: {
+    packages: ["core"],
+    libraries: ["@ai-sdk/openai-compatible", "ai", "effect"],
+    world: { "internal/HostFetch.ts": ["node:http", "node:https"] }
+  },
+  sessions: {
+    packages: ["core"],
+    libraries: ["@modelcontextprotocol/sdk", "effect", "picomatch", "yaml"],
+    // Commands on the host itself, for those who have chosen that: nothing else in here touches it.
+    world: {
+      "HostExecutor.ts": ["node:fs/promises"],
+      "HostSessionWorkspaces.ts": ["node:fs/promises"],
+      "internal/HostCommand.ts": ["node:child_process", "node:fs", "node:net", "node:os"],
+      "internal/HostFiles.ts": ["node:fs", "node:fs/promises"],
+      "internal/HostOutput.ts": ["node:fs", "node:net"],
+      "internal/HostPipes.ts": ["node:child_process", "node:fs", "node:fs/promises", "node:os"],
+      "internal/HostProcesses.ts": ["node:fs/promises"],
+      "internal/HostWalk.ts": ["node:fs", "node:fs/promises"]
+    }
+  },
   server: { packages: ["core", "git-relay", "graph-provider"], libraries: ["effect"], world: {} },
   react: {
     packages: ["graph-provider"],
@@ -95,7 +116,17 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: {}
   },
   cli: {
-    packages: ["core", "docker", "proxy", "git-relay", "graph-provider", "sql", "server"],
+    packages: [
+      "core",
+      "docker",
+      "proxy",
+      "git-relay",
+      "graph-provider",
+      "sql",
+      "server",
+      "model",
+      "sessions"
+    ],
     libraries: ["@effect/platform-node", "effect"],
     world: { "ServeCommand.ts": ["node:http"], "bin.ts": ["node:module"] }
   }

@@ -4,6 +4,7 @@
 import * as RunResult from "@cogni/sandbox-core/RunResult"
 import * as AuditEntry from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
+import * as Configuration from "@cogni/sandbox-sessions/Configuration"
 import { assert, describe, it } from "@effect/vitest"
 import { Ajv2020, type ValidateFunction } from "ajv/dist/2020.js"
 import { Arbitrary, Schema } from "effect"
@@ -24,6 +25,12 @@ const published: ReadonlyArray<Published> = [
     title: "A line of an audit",
     description: "One line of runs/<id>/audit/audit.jsonl, as a gateway writes it.",
     schema: AuditEntry.AuditLine
+  },
+  {
+    file: "configuration.schema.json",
+    title: "Configuration of sessions",
+    description: "Sessions, their agents, and which agent answers whom.",
+    schema: Configuration.File
   },
   {
     file: "llm-usage.schema.json",
@@ -103,6 +110,13 @@ describe("published schemas", () => {
     assert.deepStrictEqual(
       SourceTree.files(`${folder}/*`),
       published.map(({ file }) => `${folder}/${file}`).toSorted()
+    )
+  })
+
+  it("of a configuration is what the command prints", () => {
+    assert.deepStrictEqual(
+      SourceTree.readJson(`${folder}/configuration.schema.json`),
+      Configuration.jsonSchema()
     )
   })
 

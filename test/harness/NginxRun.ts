@@ -7,7 +7,7 @@ import { Context, Effect, Layer, Redacted, Stream } from "effect"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { type Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import { type Container, ContainerRuntime, supervisor } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
@@ -111,7 +111,13 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
   }).pipe(Effect.provideService(ContainerRuntime, runtime))
   const endpoint = yield* proxy.acquire(
     LlmProxyContract.requestOf(runId, {
-      llm: { model: "m", models: {}, identity: options.identity ?? identity, unknownFields: "drop" },
+      llm: {
+        model: "m",
+        models: {},
+        identity: options.identity ?? identity,
+        unknownFields: "drop",
+        caller: "sandbox"
+      },
       runtimeSecondsMax: 120,
       directory
     })
@@ -120,7 +126,8 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     runId,
     role: "agent",
     image: Images.runtime,
-    argv: ["sleep", "infinity"],
+    argv: [supervisor],
+    supervised: true,
     env: { COGNI_SOCKET: socketPath },
     user: { userId: 1000, groupId: 1000 },
     mounts: endpoint.mounts,
@@ -140,9 +147,9 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 
   const run = (...argv: [string, ...Array<string>]) =>
     Effect.gen(function* () {
-      const command = yield* sandbox.exec({ argv })
+      const command = yield* sandbox.exec({ argv, env: {} })
       const chunks = yield* Stream.runCollect(command.output)
-      yield* command.exitCode
+      yield* command.exit
       return Buffer.concat(chunks.map(({ bytes }) => bytes)).toString("latin1")
     }).pipe(Effect.scoped, Effect.orDie)
 

@@ -61,17 +61,17 @@ export const obstacle: string | undefined =
       ? undefined
       : "needs dockerd"
 
-const programs = "sh dash true sleep cat echo id head dd ls readlink touch mkdir seq socat"
+const programs = "sh dash true sleep cat echo id head dd ls readlink touch mkdir seq socat perl"
 
 /** The entrypoint and what it needs, out of the runtime image: whole packages would take ten times as long. */
 const pack = `
 set -eu
 cd /
-files="/usr/local/bin/cogni-entrypoint /bin/sh"
+files="/usr/local/bin/cogni-entrypoint /usr/local/bin/cogni-supervisor /usr/local/bin/cogni-file /bin/sh"
 for name in ${programs}; do
   ! path=$(PATH=/usr/bin:/bin command -v "/usr/bin/$name" || command -v "/bin/$name") || files="$files $path"
 done
-tar -chf - $files $(for file in $files; do ldd "$file" 2>/dev/null || :; done | grep -o '/[^ )]*' | sort -u)
+tar -chf - $files /usr/lib/*/perl-base $(for file in $files; do ldd "$file" 2>/dev/null || :; done | grep -o '/[^ )]*' | sort -u)
 `
 
 export const acquire = (runtimeImage: string): Effect.Effect<PrivateEngine, never, Scope.Scope> =>

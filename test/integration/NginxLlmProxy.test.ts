@@ -3,7 +3,7 @@
  * and where the key is not.
  */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Duration, Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { Duration, Effect, Exit, Layer, Redacted, Schedule, Scope } from "effect"
 import { execFileSync } from "node:child_process"
 import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -184,7 +184,13 @@ layer(NginxRun.layer({ basePath: "/litellm/v1" }), { excludeTestServices: true }
   }
 )
 
-const named: LlmAccess = { model: "m", models: {}, identity: NginxRun.identity, unknownFields: "drop" }
+const named: LlmAccess = {
+  model: "m",
+  models: {},
+  identity: NginxRun.identity,
+  unknownFields: "drop",
+  caller: "sandbox"
+}
 
 describe("NginxLlmProxy, on Docker, alone", () => {
   it.live("leaves nothing behind, and the log stays", () =>
@@ -418,7 +424,9 @@ describe("NginxLlmProxy, on Docker, alone", () => {
       const scope = yield* Scope.make()
       const run = yield* NginxRun.make({ script: [{ _tag: "Hang" }] }).pipe(Scope.provide(scope))
       yield* Effect.forkChild(run.send(post()))
-      yield* Effect.sleep("300 millis")
+      yield* run.upstream.received.pipe(
+        Effect.repeat({ schedule: Schedule.spaced("20 millis"), until: (all) => all.length > 0, times: 500 })
+      )
       docker("kill", `cogni-${run.runId}-agent`)
       const { calls } = yield* run.endpoint.traffic
       assert.deepStrictEqual(

@@ -51,7 +51,8 @@ const containerOf = Effect.fnUntraced(function* (spec: ContainerSpec) {
     })),
     send: () => nothing,
     stop: () => nothing,
-    exec: () => nothing
+    exec: () => nothing,
+    files: { read: () => nothing, write: () => nothing, list: () => nothing }
   } satisfies Container
 })
 

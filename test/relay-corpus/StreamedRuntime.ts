@@ -53,7 +53,8 @@ const containerOf = Effect.fnUntraced(function* (
     exit: Effect.as(Deferred.await(over), exitOf(exitCode)),
     send: () => nothing,
     stop: () => nothing,
-    exec: () => nothing
+    exec: () => nothing,
+    files: { read: () => nothing, write: () => nothing, list: () => nothing }
   } satisfies Container
 })
 

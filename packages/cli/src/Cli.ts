@@ -15,6 +15,7 @@ import * as Flags from "./Flags.ts"
 import * as Invocation from "./Invocation.ts"
 import * as Output from "./Output.ts"
 import * as Settings from "./Settings.ts"
+import * as TaskFlags from "./TaskFlags.ts"
 import { oneLine } from "./TerminalText.ts"
 
 // -----------------------------------------------------------------------------
@@ -65,6 +66,26 @@ const runCommand = (operands: Invocation.Invocation["operands"]) =>
       { command: "cogni-sandbox run --timeout 2m --memory 512m -- npm test", description: "Seal a command" }
     ])
   )
+
+const taskCommand = Command.make(
+  "task",
+  { prompt: Argument.String("prompt").pipe(Argument.optional), ...TaskFlags.task },
+  ({ prompt, ...flags }) =>
+    Effect.promise(() => import("./TaskCommand.ts")).pipe(
+      Effect.flatMap(({ task }) => task({ ...flags, prompt: Option.getOrUndefined(prompt) }))
+    )
+).pipe(
+  Command.withDescription(
+    `Do a task in a directory: this process asks the model, and the sandbox only runs commands, reads and writes\n\nThe prompt - is standard input. Standard output is the answer, and the patch after it, unless --patch names a file.\n\n${ExitCode.describe()}`
+  ),
+  Command.withShortDescription("Do a task in a directory; what changed comes back as a patch"),
+  Command.withExamples([
+    {
+      command: 'cogni-sandbox task "Make the test pass" -w . --patch fix.patch',
+      description: "Work in a directory, and keep what changed"
+    }
+  ])
+)
 
 const demoCommand = Command.make(
   "demo",
@@ -168,6 +189,10 @@ const serveCommand = Command.make(
     )
 ).pipe(Command.withDescription("Agents and their runs over HTTP, for callers with a grant"))
 
+const mcpCommand = Command.make("mcp", Flags.mcp, (flags) =>
+  Effect.promise(() => import("./McpCommand.ts")).pipe(Effect.flatMap(({ mcp }) => mcp(flags)))
+).pipe(Command.withDescription("Tools in a sealed sandbox for an MCP client, on standard input and output"))
+
 const grantArgument = Argument.String("grant").pipe(Argument.withDescription("Its id"))
 
 const grantsCreateCommand = Command.make("create", Flags.grant, (flags) =>
@@ -187,6 +212,32 @@ const grantsCommand = Command.make("grants").pipe(
   Command.withSubcommands([grantsCreateCommand, grantsListCommand, grantsRevokeCommand])
 )
 
+const configFile = Argument.String("file").pipe(Argument.withDescription("Its YAML"))
+
+const configCheckCommand = Command.make("check", { file: configFile, output: Flags.output }, (flags) =>
+  Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ check }) => check(flags)))
+).pipe(Command.withDescription("Whether a file is a configuration; every problem of it, if not"))
+
+const configResolveCommand = Command.make(
+  "resolve",
+  { file: configFile, ...Flags.sender, output: Flags.output },
+  (flags) =>
+    Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ resolve }) => resolve(flags)))
+).pipe(Command.withDescription("Which agent answers a sender, and the rule that says so"))
+
+const configSchemaCommand = Command.make("schema", {}, () =>
+  Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ schema }) => schema))
+).pipe(Command.withDescription("How a configuration is written: JSON Schema, for editors"))
+
+const configCommand = Command.make("config").pipe(
+  Command.withDescription("Configuration of sessions: agents, routing, sandboxes"),
+  Command.withSubcommands([configCheckCommand, configResolveCommand, configSchemaCommand])
+)
+
+const chatCommand = Command.make("chat", { file: configFile, ...Flags.chat }, (flags) =>
+  Effect.promise(() => import("./ChatCommand.ts")).pipe(Effect.flatMap(({ chat }) => chat(flags)))
+).pipe(Command.withDescription("Answer messages, lines of JSON, with agents in sandboxes of their own"))
+
 const root = (operands: Invocation.Invocation["operands"]) =>
   Command.make("cogni-sandbox").pipe(
     Command.withDescription(
@@ -194,6 +245,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
     ),
     Command.withSubcommands([
       runCommand(operands),
+      taskCommand,
       demoCommand,
       doctorCommand,
       psCommand,
@@ -202,6 +254,9 @@ const root = (operands: Invocation.Invocation["operands"]) =>
       auditCommand,
       relayCommand,
       agentsCommand,
+      configCommand,
+      chatCommand,
+      mcpCommand,
       serveCommand,
       grantsCommand,
       pruneCommand

@@ -94,7 +94,10 @@ const names: Readonly<Record<Reason["_tag"], ExitName>> = {
   ImageNotFound: "unavailable",
   ContainerFailed: "fault",
   ProxyFailed: "fault",
-  PostureMismatch: "fault"
+  PostureMismatch: "fault",
+  CommandTimedOut: "timeout",
+  CommandRefused: "input",
+  FileRefused: "input"
 }
 
 /** Why a run did not end by itself, as a number. @category converting */

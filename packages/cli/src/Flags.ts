@@ -42,6 +42,11 @@ export const output = Flag.Literals("output", ["text", "json"]).pipe(
   Flag.withDescription("text for people, json for scripts"),
   Flag.withDefault("text")
 )
+/** Who says something, and where. @category flags */
+export const sender = {
+  channel: text("channel", "NAME", "Channel of a message, such as telegram"),
+  sender: text("sender", "ID", "Who sent it, as the channel has it (--sender=-100 where it begins with -)")
+}
 /** @category flags */
 export const quiet = toggle("quiet", "No progress on standard error").pipe(Flag.withAlias("q"))
 /** @category flags */
@@ -156,6 +161,51 @@ export const run = {
   demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
   output,
   quiet
+}
+
+/** Of `chat` alone. @category flags */
+export const chat = {
+  model,
+  hostDirectory: orUndefined(
+    text(
+      "host-directory",
+      "DIR",
+      "Where agents without a sandbox work, on this host; none do without it"
+    ).pipe(Flag.map((path) => resolve(path)))
+  )
+}
+
+/** Of `mcp` alone; the rest it has of `run`. @category flags */
+export const mcp = {
+  workspace: run.workspace,
+  image: run.image,
+  profile: Flag.Literals("profile", ["minimal", "messaging", "coding", "full"]).pipe(
+    Flag.withDescription("Which tools there are"),
+    Flag.withDefault("coding")
+  ),
+  allow: text("allow", "TOOL", "Tool that it has besides, such as shell.exec; may be repeated").pipe(
+    Flag.atLeast(0)
+  ),
+  deny: text("deny", "TOOL", "Tool that it has not, or a group such as process.*; may be repeated").pipe(
+    Flag.atLeast(0)
+  ),
+  idleSeconds: quantity(
+    "idle",
+    "DURATION",
+    "Until a sandbox that nothing uses is closed, with --workspace (15m)",
+    Quantity.parseSeconds
+  ),
+  timeoutSeconds: quantity(
+    "timeout",
+    "DURATION",
+    "The life of one sandbox, such as 2h (24h)",
+    Quantity.parseSeconds
+  ),
+  memoryBytes: run.memoryBytes,
+  diskBytes: run.diskBytes,
+  cpus: run.cpus,
+  processes: run.processes,
+  env: run.env
 }
 
 /** Of `serve` alone. @category flags */

@@ -15,6 +15,8 @@ import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/Aggrega
 import type { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
 import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
+import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/TaskGraphProvider"
+import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
@@ -74,9 +76,13 @@ export const server = (
       return SandboxServer.layer({ limits: options.limits, model: modelOf(settings, options) }).pipe(
         Layer.provide(executor),
         Layer.provide(
-          SandboxGraphProvider.layer({ enabled: settings.sandboxEnabled, imageOf: settings.imageOf })
+          Layer.merge(
+            SandboxGraphProvider.layer({ enabled: settings.sandboxEnabled, imageOf: settings.imageOf }),
+            TaskGraphProvider.layer({ enabled: settings.sandboxEnabled, imageOf: settings.imageOf })
+          )
         ),
-        Layer.provide(AgentCatalog.layer()),
+        Layer.provide(AiSdkChatModel.layer()),
+        Layer.provide(AgentCatalog.layer([TaskGraphProvider.catalog])),
         Layer.provide(AgentRegistry.layer()),
         Layer.provide(RelayRepositories.layer({ hostOrigins: options.hostRepositories })),
         Layer.provide(Composition.relay(settings)),
@@ -116,10 +122,12 @@ const wayOutOf = (
   return options.demo ? Result.succeed({ _tag: "Demo", model }) : RunPlan.upstream(settings, model)
 }
 
+/** Of two that could run a graph, the first does: `sandbox:task` is no agent of the registry. */
 const executor = Layer.effect(
   AggregatingGraphExecutor.GraphExecutor,
-  Effect.map(SandboxGraphProvider.SandboxGraphProvider, (provider) =>
-    AggregatingGraphExecutor.make([provider])
+  Effect.map(
+    Effect.all([TaskGraphProvider.TaskGraphProvider, SandboxGraphProvider.SandboxGraphProvider]),
+    AggregatingGraphExecutor.make
   )
 )
 

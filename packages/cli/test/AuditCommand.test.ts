@@ -72,7 +72,8 @@ const access = {
   model: "m",
   models: {},
   identity: { billingAccountId: "a", attempt: 0 },
-  unknownFields: "drop"
+  unknownFields: "drop",
+  caller: "sandbox"
 } as const
 const closed: Outcome = { status: "closed" }
 

@@ -32,7 +32,8 @@ const refusal = Effect.fnUntraced(
         runId: RunId.make("run-000000000001"),
         source: { type: "directory", path },
         inputs: [],
-        planted: []
+        planted: [],
+        memory: false
       })
     ).pipe(
       Effect.as(undefined),

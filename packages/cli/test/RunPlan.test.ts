@@ -222,6 +222,7 @@ describe("the spec", () => {
         model: "m1",
         models: {},
         unknownFields: "drop",
+        caller: "sandbox",
         identity: { billingAccountId: "acct", attempt: 0, graphId: "sandbox:agent" }
       })
     })

@@ -89,6 +89,7 @@ export const record = (over: Partial<RunRecord> = {}): RunRecord => ({
       temporaryBytesMax: 2 ** 28,
       filesOpenMax: 4096
     },
+    memory: false,
     network: { mode: "none" },
     tools: [],
     canaries: "off"

@@ -6,12 +6,15 @@
  * `layerMemory` (in `MemoryContainerRuntime.ts`) keeps containers in a map. Both pass `ContainerRuntimeContract`.
  */
 import { Context, type Duration, type Effect, type Scope, type Stream } from "effect"
+import type { Command, CommandExit, Files, SignalName } from "./Executor.ts"
 import type { Posture, User } from "./Posture.ts"
 import type { Role } from "./ResourceLabels.ts"
 import type { RunId } from "./RunId.ts"
 import type { Peak } from "./RunResult.ts"
 import type {
+  CommandRefused,
   ContainerFailed,
+  FileRefused,
   ImageNotFound,
   PostureMismatch,
   ProxyFailed,
@@ -21,6 +24,14 @@ import type { Limits, Network } from "./SandboxSpec.ts"
 
 /** @category errors */
 export type ContainerError = RuntimeUnavailable | ImageNotFound | ContainerFailed
+
+/**
+ * The first process of a supervised container, which runs the commands that come to it. In every image that is built on
+ * the runtime's.
+ *
+ * @category constants
+ */
+export const supervisor = "/usr/local/bin/cogni-supervisor"
 
 // -----------------------------------------------------------------------------
 // models
@@ -72,6 +83,8 @@ export interface ContainerSpec {
     | "workspaceBytesMax"
     | "runtimeSecondsMax"
   >
+  /** Of an `agent` whose argv is {@link supervisor}: it takes commands for as long as it lives. */
+  readonly supervised?: boolean | undefined
   /** Sent on stdin at the start and then closed: the way in for what must not be in the engine's configuration. */
   readonly stdin?: string | undefined
 }
@@ -92,18 +105,25 @@ export interface ContainerExit {
   readonly peak: Peak
 }
 
-/** A command for a container that already runs. @category models */
-export interface ExecSpec {
-  readonly argv: readonly [string, ...Array<string>]
-  readonly env?: Readonly<Record<string, string>> | undefined
-  readonly workingDirectory?: string | undefined
+/** A command for a container that is supervised. @category models */
+export type ExecSpec = Command
+
+/** How a command ended, and what the kernel did to its container meanwhile. @category models */
+export interface ExecExit extends CommandExit {
+  /** The kernel killed a process of the container for want of memory while this command ran. */
+  readonly oomKilled: boolean
+  /** The kernel refused the container a process meanwhile. */
+  readonly processesRefused: boolean
 }
 
 /** A command that runs in a container. @category models */
 export interface Exec {
+  /** For one reader. A command that nobody listens to waits, once it has written some hundred kilobytes. */
   readonly output: Stream.Stream<OutputChunk, ContainerError>
-  /** Settles after `output` has ended. */
-  readonly exitCode: Effect.Effect<number, ContainerError>
+  /** Settles when its own process has ended, and `output` with it. Fails where it could not be started. */
+  readonly exit: Effect.Effect<ExecExit, ContainerError | CommandRefused>
+  /** To its process and all that came of it. */
+  readonly signal: (name: SignalName) => Effect.Effect<void, ContainerError>
 }
 
 /** @category models */
@@ -124,7 +144,13 @@ export interface Container {
   readonly send: (bytes: Uint8Array) => Effect.Effect<void>
   /** SIGTERM, and SIGKILL after the grace. Of a container that has ended: nothing. */
   readonly stop: (grace: Duration.Duration) => Effect.Effect<void, ContainerError>
-  readonly exec: (spec: ExecSpec) => Effect.Effect<Exec, ContainerError, Scope.Scope>
+  /**
+   * Run a command, if the container is supervised. Closing the scope kills what still runs of it, children that have
+   * left its session or its group too, and settles when they are gone.
+   */
+  readonly exec: (spec: ExecSpec) => Effect.Effect<Exec, ContainerError | CommandRefused, Scope.Scope>
+  /** Files of its workspace, if it is supervised: every path is resolved inside, never on the host. */
+  readonly files: Files<ContainerError | FileRefused>
 }
 
 // -----------------------------------------------------------------------------

@@ -32,6 +32,8 @@ export interface LlmProxyCapabilities {
   readonly name: string
   /** Reads and rebuilds request bodies, so that it can hold a run to its models and budgets, and see canaries. */
   readonly inspectsBodies: boolean
+  /** Its sockets lie on this host, so that a loop of the host's can speak through one as an agent does. */
+  readonly servesHost: boolean
   /** Names of the tools it could serve. */
   readonly tools: ReadonlyArray<string>
 }
@@ -59,6 +61,8 @@ export interface LlmRequest {
 /** What one run is handed. @category models */
 export interface LlmEndpoint {
   readonly mounts: ReadonlyArray<Mount>
+  /** Where its socket lies on this host, if it does. */
+  readonly hostSocketPath?: string | undefined
   /** Settles when a connection to the socket is answered. */
   readonly ready: Effect.Effect<void, LlmProxyError>
   /** Never succeeds; fails when the proxy ends while the run still needs it. */
@@ -84,7 +88,7 @@ export class LlmProxy extends Context.Service<
 
 /** Refuses every run that asks for a model. @category layers */
 export const layerNoop: Layer.Layer<LlmProxy> = Layer.succeed(LlmProxy, {
-  capabilities: { name: "none", inspectsBodies: false, tools: [] },
+  capabilities: { name: "none", inspectsBodies: false, servesHost: false, tools: [] },
   acquire: () =>
     Effect.fail(
       new ProxyFailed({
@@ -126,6 +130,7 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
       mounts: [
         { type: "volume", source: `memory-${request.runId}-socket`, target: "/llm-sock", readOnly: true }
       ],
+      hostSocketPath: `/memory/${request.runId}/llm.sock`,
       ready: Effect.andThen(
         stillOpen,
         Effect.forEach(options.observations ?? [], request.observe, { discard: true })
@@ -135,7 +140,10 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
       finish: traffic
     } satisfies LlmEndpoint
   })
-  return LlmProxy.of({ capabilities: { name: "memory", inspectsBodies: true, tools: [] }, acquire })
+  return LlmProxy.of({
+    capabilities: { name: "memory", inspectsBodies: true, servesHost: true, tools: [] },
+    acquire
+  })
 })
 
 /** A socket that leads nowhere: for programs in memory. @category layers */

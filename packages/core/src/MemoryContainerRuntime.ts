@@ -12,14 +12,25 @@ import {
   type OutputChunk,
   type VolumeSpec
 } from "./ContainerRuntime.ts"
+import type { Command, Files, SignalName } from "./Executor.ts"
+import * as MemoryFiles from "./internal/MemoryFiles.ts"
 import type { Posture } from "./Posture.ts"
-import { ContainerFailed, ImageNotFound } from "./SandboxError.ts"
+import { CommandRefused, ContainerFailed, type FileRefused, ImageNotFound } from "./SandboxError.ts"
+import { target } from "./Workspace.ts"
 
 /** What a pretend program sees and can do. @category models */
 export interface ProgramIo {
   readonly spec: ContainerSpec
   /** The command: of the container, or of an `exec` in it. */
   readonly argv: ReadonlyArray<string>
+  /** Of an `exec`: what it was given. Otherwise the container's environment, its workspace, and nothing. */
+  readonly env: Readonly<Record<string, string>>
+  readonly workingDirectory: string
+  readonly stdin: Uint8Array
+  /** Every signal that comes, from the next one on. What does not end by SIGTERM is for the program to say. */
+  readonly signals: Stream.Stream<SignalName>
+  /** Files of the workspace, as `Container.files` has them. */
+  readonly files: Files<FileRefused>
   readonly stdout: (output: string | Uint8Array) => Effect.Effect<void>
   readonly stderr: (output: string | Uint8Array) => Effect.Effect<void>
   /** Settles on SIGTERM. A program that does not listen is killed after the grace. */
@@ -37,6 +48,22 @@ export interface MemoryOptions {
 }
 
 const exitZero: Program = () => Effect.succeed(0)
+
+/** Lives until it is told to end: commands come to it from outside. */
+const supervisor: Program = ({ terminated }) => Effect.as(terminated, 143)
+
+const signalNumbers: Readonly<Record<number, string>> = {
+  129: "SIGHUP",
+  130: "SIGINT",
+  137: "SIGKILL",
+  143: "SIGTERM"
+}
+
+/** A program in memory ends by a signal when it says so, as a shell says it. */
+const signalOf = (exitCode: number) => {
+  const signal = signalNumbers[exitCode]
+  return signal === undefined ? {} : { signal }
+}
 
 /** A posture in which nothing is amiss. @category constructors */
 export const goodPosture = (spec: ContainerSpec): Posture => ({
@@ -63,12 +90,31 @@ export const goodPosture = (spec: ContainerSpec): Posture => ({
 const toExit = (exit: number | ContainerExit): ContainerExit =>
   typeof exit === "number" ? { exitCode: exit, oomKilled: false, processesRefused: false, peak: {} } : exit
 
+/** A command begins in a directory that is there. What lies outside the workspace is not looked at. */
+const placed = (files: Files<FileRefused>, { workingDirectory = target }: Command) =>
+  files.list(workingDirectory).pipe(
+    Effect.catchIf(
+      ({ problem }) => problem === "not_found" || problem === "not_a_directory",
+      ({ detail, remedy }) =>
+        Effect.fail(
+          new CommandRefused({
+            detail: `its working directory ${JSON.stringify(workingDirectory.slice(0, 200))} ${detail}`,
+            remedy
+          })
+        ),
+      () => Effect.void
+    )
+  )
+
 /** A program under way: what it writes, how it ends, and how it is ended. */
 const execute = Effect.fnUntraced(function* (
   program: Program,
   spec: ContainerSpec,
-  argv: ReadonlyArray<string>
+  command: Command,
+  files: Files<FileRefused>
 ) {
+  const { argv, env, stdin = new Uint8Array(0), workingDirectory = target } = command
+  const signals = yield* Queue.unbounded<SignalName, Cause.Done>()
   const queue = yield* Queue.bounded<OutputChunk, Cause.Done>(16)
   const terminated = yield* Deferred.make<void>()
   const exited = yield* Deferred.make<ContainerExit>()
@@ -82,6 +128,11 @@ const execute = Effect.fnUntraced(function* (
   const io: ProgramIo = {
     spec,
     argv,
+    env: { ...spec.env, ...env },
+    workingDirectory,
+    stdin,
+    signals: Stream.fromQueue(signals),
+    files,
     stdout: write("stdout"),
     stderr: write("stderr"),
     terminated: Deferred.await(terminated)
@@ -99,6 +150,13 @@ const execute = Effect.fnUntraced(function* (
     output: Stream.fromQueue(queue),
     exit: Deferred.await(exited),
     terminate: Deferred.succeed(terminated, undefined),
+    signal: (name: SignalName) =>
+      name === "SIGKILL"
+        ? Fiber.interrupt(fiber)
+        : Effect.andThen(
+            Queue.offer(signals, name),
+            name === "SIGTERM" ? Deferred.succeed(terminated, undefined) : Effect.void
+          ),
     // Its end closes the output after what was already written; a shutdown would look to the reader as an interruption.
     kill: Fiber.interrupt(fiber)
   }
@@ -109,6 +167,17 @@ export const make = (options: MemoryOptions = {}) =>
   Effect.gen(function* () {
     const resources = yield* Ref.make<ReadonlyMap<string, string>>(new Map())
     const program = options.program ?? exitZero
+    const trees = new Map<string, MemoryFiles.Tree>()
+
+    /** A directory of the host's is the same in every container; any other is its container's own. */
+    const filesOf = (spec: ContainerSpec) =>
+      Effect.sync(() => {
+        const source = spec.mounts.find((mount) => mount.target === target)?.source
+        if (source === undefined || source === `/memory/${spec.runId}`) return MemoryFiles.empty()
+        const tree = trees.get(source) ?? MemoryFiles.empty()
+        trees.set(source, tree)
+        return tree
+      })
 
     const hold = (name: string, runId: string) =>
       Effect.acquireRelease(
@@ -134,11 +203,18 @@ export const make = (options: MemoryOptions = {}) =>
       yield* hold(id, spec.runId)
       const scope = yield* Effect.scope
       const running = yield* Deferred.make<Effect.Success<ReturnType<typeof execute>>>()
-      const launch = (argv: ReadonlyArray<string>) =>
+      const files = MemoryFiles.make(yield* filesOf(spec))
+      const launch = (command: Command, within: Scope.Scope, run = program) =>
         Effect.uninterruptible(
-          Effect.tap(execute(program, spec, argv), (process) => Scope.addFinalizer(scope, process.kill))
+          Effect.tap(execute(run, spec, command, files), (process) =>
+            Scope.addFinalizer(within, process.kill)
+          )
         )
-      const begin = Effect.flatMap(launch(spec.argv), (process) => Deferred.succeed(running, process))
+      const first = { argv: spec.argv as Command["argv"], env: {} }
+      const begin = Effect.flatMap(
+        launch(first, scope, spec.supervised === true ? supervisor : program),
+        (process) => Deferred.succeed(running, process)
+      )
 
       return {
         id,
@@ -155,11 +231,22 @@ export const make = (options: MemoryOptions = {}) =>
               process.exit.pipe(Effect.timeoutOrElse({ duration: grace, orElse: () => process.kill }))
             )
           ).pipe(Effect.asVoid),
-        exec: (execSpec) =>
-          Effect.map(launch(execSpec.argv), (process) => ({
-            output: process.output,
-            exitCode: Effect.map(process.exit, (exit) => exit.exitCode)
-          }))
+        exec: (command) =>
+          Effect.gen(function* () {
+            yield* placed(files, command)
+            const process = yield* launch(command, yield* Effect.scope)
+            return {
+              output: process.output,
+              exit: Effect.map(process.exit, ({ exitCode, oomKilled, processesRefused }) => ({
+                exitCode,
+                oomKilled,
+                processesRefused,
+                ...signalOf(exitCode)
+              })),
+              signal: (name) => Effect.asVoid(process.signal(name))
+            }
+          }),
+        files
       } satisfies Container
     })
 

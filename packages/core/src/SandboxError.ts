@@ -255,6 +255,64 @@ export class WorkspaceFailed extends Schema.TaggedError<WorkspaceFailed>()("Work
 }
 
 // -----------------------------------------------------------------------------
+// commands and files of a sandbox that is open; it lives on
+// -----------------------------------------------------------------------------
+
+/** A command ran longer than it may, and was ended with all its children. @category errors */
+export class CommandTimedOut extends Schema.TaggedError<CommandTimedOut>()("CommandTimedOut", {
+  timeoutSecondsMax: Schema.Finite,
+  partial: Partial
+}) {
+  readonly code: ErrorCode = "timeout"
+  readonly isRetryable = false
+  override get message(): string {
+    return `the command was still running after ${this.timeoutSecondsMax} s and was ended, with all its children. Give it more time, or start it as a process of its own`
+  }
+}
+
+/** The command could not be started as it was asked for. @category errors */
+export class CommandRefused extends Schema.TaggedError<CommandRefused>()("CommandRefused", {
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly code: ErrorCode = "invalid_request"
+  readonly isRetryable = false
+  override get message(): string {
+    return `the command was not started: ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** Why a file cannot be had. @category models */
+export const FileProblem = Schema.Literals([
+  "not_found",
+  "not_a_file",
+  "not_a_directory",
+  "outside_workspace",
+  "too_large",
+  "permission_denied",
+  "no_space",
+  "invalid_path",
+  "unreadable"
+])
+
+/** @category models */
+export type FileProblem = typeof FileProblem.Type
+
+/** A file of the workspace could not be read, written or listed. @category errors */
+export class FileRefused extends Schema.TaggedError<FileRefused>()("FileRefused", {
+  path: Schema.String,
+  problem: FileProblem,
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  readonly code: ErrorCode = "invalid_request"
+  readonly isRetryable = false
+  override get message(): string {
+    return `${JSON.stringify(this.path.slice(0, 200))} ${this.detail}. ${this.remedy}`
+  }
+}
+
+// -----------------------------------------------------------------------------
 // the error of a run
 // -----------------------------------------------------------------------------
 
@@ -289,7 +347,10 @@ export const Reason = Schema.Union([
   ContainerFailed,
   ProxyFailed,
   PostureMismatch,
-  WorkspaceFailed
+  WorkspaceFailed,
+  CommandTimedOut,
+  CommandRefused,
+  FileRefused
 ])
 
 /** @category models */

@@ -9,7 +9,8 @@
  * interruption end the same way, in reverse order, with nothing left behind.
  */
 import { Context, Effect, Exit, Layer, Option, Queue, type Schema, type Scope, Stream } from "effect"
-import { ContainerRuntime } from "./ContainerRuntime.ts"
+import { ContainerRuntime, supervisor } from "./ContainerRuntime.ts"
+import * as Executor from "./Executor.ts"
 import * as AgentWatch from "./internal/AgentWatch.ts"
 import * as Release from "./internal/Release.ts"
 import * as RunLife from "./internal/RunLife.ts"
@@ -21,7 +22,7 @@ import * as MemoryContainerRuntime from "./MemoryContainerRuntime.ts"
 import { mismatches, type Posture } from "./Posture.ts"
 import type { RunEvent } from "./RunEvent.ts"
 import * as RunId from "./RunId.ts"
-import type { Output, RunResult } from "./RunResult.ts"
+import type { RunResult } from "./RunResult.ts"
 import * as RunStore from "./RunStore.ts"
 import {
   type ErrorCode,
@@ -53,27 +54,14 @@ export interface RunOnceResult {
   readonly message?: string
 }
 
-/** @category models */
-export interface ExecOptions {
-  readonly env?: Readonly<Record<string, string>>
-  readonly workingDirectory?: string
-}
-
-/** @category models */
-export interface ExecResult {
-  readonly exitCode: number
-  readonly output: Output
-}
-
-/** A sandbox that is open for commands until its scope closes. @category models */
-export interface Sandbox {
+/** A sandbox that is open for commands until its scope closes, each held to the sandbox's limits. @category models */
+export interface Sandbox extends Executor.Executor {
   readonly runId: RunId.RunId
   readonly posture: Posture
-  /** Run a command in it. Files stay between commands, environment does not; the output limits hold for each. */
-  readonly exec: (
-    argv: readonly [string, ...Array<string>],
-    options?: ExecOptions
-  ) => Effect.Effect<ExecResult, SandboxError>
+  /** Never succeeds; fails when the sandbox can be used no more. */
+  readonly ended: Effect.Effect<never, SandboxError>
+  /** Where a loop on the host reaches the run's model, if the spec's `llm.caller` is `host`. */
+  readonly llmSocketPath?: string | undefined
 }
 
 /** @category services */
@@ -127,7 +115,11 @@ export const make = Effect.gen(function* () {
     )
 
   /** Everything up to the agent's first instruction. */
-  const begin = Effect.fnUntraced(function* (life: RunLife.RunLife, spec: SandboxSpec.SandboxSpec) {
+  const begin = Effect.fnUntraced(function* (
+    life: RunLife.RunLife,
+    spec: SandboxSpec.SandboxSpec,
+    supervised = false
+  ) {
     const { egress, runId } = life
     yield* WayOut.promised(spec, proxy.capabilities)
     const { directory } = yield* claim(life, spec)
@@ -140,6 +132,7 @@ export const make = Effect.gen(function* () {
             source: spec.workspace,
             inputs: [...spec.inputs, ...egress.planted.inputs],
             planted: egress.planted.directories,
+            memory: spec.memory,
             directory
           })
         ).pipe(life.phase("workspace")),
@@ -160,7 +153,9 @@ export const make = Effect.gen(function* () {
       ],
       { concurrency: "unbounded" }
     )
-    const mounts = [...workspace.mounts, ...(endpoint?.mounts ?? [])]
+    // A model that the host calls is nothing to the sandbox.
+    const inside = spec.llm?.caller === "host" ? undefined : endpoint
+    const mounts = [...workspace.mounts, ...(inside?.mounts ?? [])]
     const container = yield* Release.owned(
       "container",
       runtime.acquire({
@@ -168,25 +163,22 @@ export const make = Effect.gen(function* () {
         role: "agent",
         image: spec.image,
         argv: spec.argv,
-        env: spec.llm === undefined ? spec.env : { ...spec.env, ...WayOut.environment(spec.llm) },
+        env: { ...spec.env, ...(inside === undefined ? {} : WayOut.environment(spec.llm!)) },
         user: workspace.user,
         mounts,
         network: spec.network,
-        limits: spec.limits
+        limits: spec.limits,
+        supervised
       })
     ).pipe(life.phase("create"))
-    const [posture] = yield* Effect.all(
+    const [reported] = yield* Effect.all(
       [
         container.start.pipe(life.phase("start")),
         endpoint === undefined ? Effect.void : endpoint.ready.pipe(life.phase("proxy"))
       ],
       { concurrency: "unbounded" }
     )
-    const amiss =
-      posture === undefined
-        ? ["the sandbox did not report how it is held"]
-        : mismatches(posture, { user: workspace.user, network: spec.network, mounts })
-    if (posture === undefined || amiss.length > 0) return yield* new PostureMismatch({ mismatches: amiss })
+    const posture = yield* heldAs(reported, { user: workspace.user, network: spec.network, mounts })
     life.posture = posture
     yield* life.emit({ _tag: "PostureVerified", posture })
     yield* container.proceed.pipe(life.phase("entrypoint"))
@@ -244,6 +236,7 @@ export const make = Effect.gen(function* () {
     emit: (event: RunEvent) => Effect.Effect<void>
   ) {
     const spec = yield* decode(input)
+    if (spec.llm?.caller === "host") return yield* new SandboxError({ reason: nobodyCalls })
     const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, emit)
     yield* emit({ _tag: "RunStarted", runId: life.runId })
     const result = yield* Release.scoped(
@@ -256,10 +249,10 @@ export const make = Effect.gen(function* () {
   const run = (spec: SandboxSpec.SandboxSpecInput) => lifeOf(spec, () => Effect.void)
 
   const open = Effect.fn("SandboxRunner.open")(function* (input: Omit<SandboxSpec.SandboxSpecInput, "argv">) {
-    const spec = yield* decode({ ...input, argv: ["sleep", "infinity"] })
+    const spec = yield* decode({ ...input, argv: [supervisor] })
     const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, () => Effect.void)
     life.span = Option.getOrUndefined(yield* Effect.option(Effect.currentSpan))
-    const { container, endpoint, posture, workspace } = yield* begin(life, spec).pipe(
+    const { container, endpoint, posture, workspace } = yield* begin(life, spec, true).pipe(
       Effect.onExit((exit) =>
         Exit.isSuccess(exit)
           ? Effect.addFinalizer(() =>
@@ -277,20 +270,28 @@ export const make = Effect.gen(function* () {
       failure: endpoint?.failure ?? Effect.never,
       violation: life.egress.violation
     })
-    const exec: Sandbox["exec"] = (argv, options) =>
-      SandboxSpec.decodeCommand({ argv, ...options }).pipe(
-        Effect.mapError(invalid),
-        Effect.flatMap((command) =>
-          SandboxExec.run(container, command, spec.limits, {
-            broken,
-            inspect: life.egress.inspect,
-            violated: life.egress.violated
-          })
-        ),
+    const around = { error: life.error, broken, inspect: life.egress.inspect, violated: life.egress.violated }
+    const unlessBroken = SandboxExec.unlessBroken(around)
+    const spawn: Sandbox["spawn"] = (line, options) =>
+      Executor.commandOf(line, options).pipe(
         Effect.mapError(life.error),
-        Effect.withSpan("Sandbox.exec")
+        Effect.flatMap((command) => SandboxExec.spawn(container, command, spec.limits, around))
       )
-    return { runId: life.runId, posture, exec } satisfies Sandbox
+    const { files } = container
+    return {
+      runId: life.runId,
+      posture,
+      workspace: Workspace.target,
+      ended: unlessBroken(Effect.never),
+      llmSocketPath: spec.llm?.caller === "host" ? endpoint?.hostSocketPath : undefined,
+      spawn,
+      exec: Executor.execOf(spawn, spec.limits),
+      files: {
+        read: (path, options) => unlessBroken(files.read(path, options)),
+        write: (path, content) => unlessBroken(files.write(path, content)),
+        list: (path) => unlessBroken(files.list(path))
+      }
+    } satisfies Sandbox
   })
 
   return SandboxRunner.of({
@@ -340,6 +341,24 @@ export const layerMemory = (
 // -----------------------------------------------------------------------------
 
 const invalid = (error: Schema.SchemaError) => new InvalidSpec({ problems: SandboxSpec.problemsOf(error) })
+
+/** What was reported, where nothing of it is otherwise than it must be. */
+const heldAs = (
+  reported: Posture | undefined,
+  asked: Parameters<typeof mismatches>[1]
+): Effect.Effect<Posture, PostureMismatch> => {
+  const amiss =
+    reported === undefined ? ["the sandbox did not report how it is held"] : mismatches(reported, asked)
+  return reported === undefined || amiss.length > 0
+    ? Effect.fail(new PostureMismatch({ mismatches: amiss }))
+    : Effect.succeed(reported)
+}
+
+const nobodyCalls = new InvalidSpec({
+  problems: [
+    "llm.caller: a run's agent is inside, and would have no model. `host` is for a sandbox that is opened"
+  ]
+})
 
 const decode = (input: unknown) =>
   SandboxSpec.decode(input).pipe(Effect.mapError((error) => new SandboxError({ reason: invalid(error) })))

@@ -37,7 +37,8 @@ export const inputBytesMax = 4 * MiB
 const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
 
 /** Encoded only where it may matter: a character is one to three bytes for each of its units. */
-const exceeds = (text: string, bytesMax: number) =>
+/** @category predicates */
+export const exceeds = (text: string, bytesMax: number) =>
   text.length > bytesMax || (text.length * 3 > bytesMax && bytesOf(text) > bytesMax)
 
 // -----------------------------------------------------------------------------
@@ -109,6 +110,11 @@ export const EnvironmentName = Schema.String.check(
     expected: environmentNameExpected
   })
 )
+
+/** @category models */
+export const Environment = Schema.Record(EnvironmentName, Argument).annotate({
+  messageUnexpectedKey: `Expected ${environmentNameExpected}`
+})
 
 /** `none`, or one internal network (no route out). Nothing wider exists. @category models */
 export const Network = Schema.Union([
@@ -230,7 +236,12 @@ export const LlmAccess = Schema.Struct({
   identity: LlmIdentity,
   budget: Schema.optionalKey(LlmBudget),
   /** What happens to fields of a request that are not on the proxy's list: left out and noted, or the request refused. */
-  unknownFields: withDefault(Schema.Literals(["drop", "refuse"]), "drop")
+  unknownFields: withDefault(Schema.Literals(["drop", "refuse"]), "drop"),
+  /**
+   * Who speaks to the model: the agent inside, or a loop on the host, for which the sandbox only executes. The same
+   * proxy either way, with the same key, identity, budget and audit; with `host` nothing of it is seen inside.
+   */
+  caller: withDefault(Schema.Literals(["sandbox", "host"]), "sandbox")
 })
 
 /** @category models */
@@ -271,15 +282,15 @@ export const SandboxSpec = Schema.Struct({
   argv: Schema.NonEmptyArray(
     Argument.pipe(Schema.annotateKey({ messageMissingKey: "Expected a program to run, then its arguments" }))
   ),
-  env: withDefault(
-    Schema.Record(EnvironmentName, Argument).annotate({
-      messageUnexpectedKey: `Expected ${environmentNameExpected}`
-    }),
-    {}
-  ),
+  env: withDefault(Environment, {}),
   workspace: withDefault(WorkspaceSource, { type: "temporary" }),
   inputs: withDefault(Schema.Array(Input).check(Schema.isMaxLength(64)), []),
   limits: withDefault(Limits, {}),
+  /**
+   * `/workspace/.cogni` is the agent's own, to keep what it knows of the workspace in (`index.json`); inputs are then at
+   * `/cogni` only.
+   */
+  memory: withDefault(Schema.Boolean, false),
   network: withDefault(Network, { mode: "none" }),
   /** Absent: the run has no way out at all. */
   llm: Schema.optionalKey(LlmAccess),
@@ -316,20 +327,3 @@ export const problemsOf = ({ issue }: Schema.SchemaError): ReadonlyArray<string>
       ? message
       : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
   )
-
-/** A command for a sandbox that is open. @category models */
-export const Command = Schema.Struct({
-  argv: Schema.NonEmptyArray(Argument),
-  env: withDefault(Schema.Record(EnvironmentName, Argument), {}),
-  workingDirectory: Schema.optionalKey(
-    Schema.String.check(
-      Schema.isPattern(/^\/[^\0]{0,4094}$/u, { expected: "an absolute path inside the sandbox" })
-    )
-  )
-})
-
-/** @category models */
-export type Command = typeof Command.Type
-
-/** @category constructors */
-export const decodeCommand = Schema.decodeUnknownEffect(Command, { errors: "all", onExcessProperty: "error" })

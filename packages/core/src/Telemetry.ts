@@ -21,6 +21,8 @@ export const attribute = {
   responseModel: "gen_ai.response.model",
   inputTokens: "gen_ai.usage.input_tokens",
   outputTokens: "gen_ai.usage.output_tokens",
+  toolName: "gen_ai.tool.name",
+  toolCallId: "gen_ai.tool.call.id",
   httpMethod: "http.request.method",
   httpStatus: "http.response.status_code",
   urlPath: "url.path",
@@ -29,5 +31,7 @@ export const attribute = {
   llmCalls: "sandbox.llm.calls",
   callId: "sandbox.llm.call.id",
   callOutcome: "sandbox.llm.call.outcome",
-  costUsd: "sandbox.llm.cost_usd"
+  costUsd: "sandbox.llm.cost_usd",
+  executor: "sandbox.executor",
+  executorFallback: "sandbox.executor.fallback"
 } as const

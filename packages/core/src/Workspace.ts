@@ -32,6 +32,8 @@ export interface WorkspaceRequest {
   readonly source: WorkspaceSource
   readonly inputs: ReadonlyArray<Input>
   readonly planted: ReadonlyArray<PlantedDirectory>
+  /** `.cogni` in the workspace is the agent's own: no input is mounted there. */
+  readonly memory: boolean
   /** The run's directory on the host. Absent where nothing is kept. */
   readonly directory?: string | undefined
 }
@@ -78,12 +80,12 @@ export const makeMemory = (options?: {
       return {
         mounts: [
           { type: "directory", source: path, target, readOnly: false },
-          {
-            type: "directory",
+          ...[inputsTarget, ...(request.memory ? [] : [`${target}/.cogni`])].map((target) => ({
+            type: "directory" as const,
             source: `/memory/${request.runId}/inputs`,
-            target: inputsTarget,
+            target,
             readOnly: true
-          },
+          })),
           ...request.planted.map(({ name, target }) => ({
             type: "directory" as const,
             source: `/memory/${request.runId}/${name}`,

@@ -152,7 +152,8 @@ describe("Fault", () => {
           runId,
           source: { type: "temporary" },
           inputs: [],
-          planted: []
+          planted: [],
+          memory: false
         })
         assert.strictEqual(yield* workspace.addedBytes, 0)
         assert.deepStrictEqual(yield* Effect.flip(workspace.addedBytes), failed)

@@ -26,7 +26,7 @@ const observed = Layer.provideMerge(
 )
 
 const workspace = Workspace.Workspace.use((workspaces) =>
-  workspaces.acquire({ runId, source: { type: "temporary" }, inputs: [], planted: [] })
+  workspaces.acquire({ runId, source: { type: "temporary" }, inputs: [], planted: [], memory: false })
 )
 const container = ContainerRuntime.ContainerRuntime.use((runtime) => runtime.acquire(containerSpec(runId)))
 const proxy = LlmProxy.LlmProxy.use((proxy) => proxy.acquire(LlmProxyContract.requestOf(runId)))

@@ -107,6 +107,29 @@ const reasons: ReadonlyArray<
     "invalid_request",
     false,
     "Make it"
+  ],
+  [
+    new SandboxError.CommandTimedOut({ timeoutSecondsMax: 5, partial }),
+    "timeout",
+    false,
+    "process of its own"
+  ],
+  [
+    new SandboxError.CommandRefused({ detail: "there is no directory x", remedy: "Make it" }),
+    "invalid_request",
+    false,
+    "Make it"
+  ],
+  [
+    new SandboxError.FileRefused({
+      path: "a",
+      problem: "not_found",
+      detail: "does not exist",
+      remedy: "List its directory"
+    }),
+    "invalid_request",
+    false,
+    "List its directory"
   ]
 ]
 

@@ -125,7 +125,7 @@ describe("SandboxRunner", () => {
         assert.deepStrictEqual(seen?.user, { userId: 1000, groupId: 1000 })
         assert.deepStrictEqual(
           seen?.mounts.map(({ target }) => target),
-          ["/workspace", "/cogni", "/llm-sock"]
+          ["/workspace", "/cogni", "/workspace/.cogni", "/llm-sock"]
         )
         assert.strictEqual(seen?.env["LANG"], "C")
         assert.strictEqual(seen?.env["COGNI_MODEL"], "model-1")
@@ -563,6 +563,80 @@ describe("SandboxRunner", () => {
       )
     )
 
+    it.effect("a model that the host calls is acquired as always, and nothing of it is inside", () =>
+      Effect.gen(function* () {
+        const seen: Array<ContainerRuntime.ContainerSpec> = []
+        const watching: MemoryContainerRuntime.Program = (io) => {
+          seen.push(io.spec)
+          return program(io)
+        }
+        const kept = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const sandbox = yield* open({ ...openSpec, llm: { ...llm, caller: "host" } })
+            yield* sandbox.exec(["echo", "x"])
+            return sandbox.llmSocketPath
+          })
+        ).pipe(
+          Effect.flatMap((path) => Effect.map(record(), (kept) => ({ path, proxy: kept?.llm?.proxy }))),
+          Effect.provide(runner({ program: watching }))
+        )
+        assert.deepStrictEqual(kept, { path: `/memory/${runId}/llm.sock`, proxy: "memory" })
+        assert.isNotEmpty(seen)
+        for (const { env, mounts } of seen) {
+          assert.notInclude(JSON.stringify(mounts), "llm-sock")
+          assert.deepStrictEqual(env, {})
+        }
+        const inside = yield* Effect.scoped(open({ ...openSpec, llm })).pipe(
+          Effect.provide(runner({ program }))
+        )
+        assert.isUndefined(inside.llmSocketPath)
+      })
+    )
+
+    it.effect("a model that the host calls needs a proxy whose sockets are on the host", () =>
+      Effect.gen(function* () {
+        const { reason } = yield* Effect.flip(open({ ...openSpec, llm: { ...llm, caller: "host" } }))
+        assert.strictEqual(reason._tag, "InvalidSpec")
+        assert.include(reason.message, "llm.caller")
+      }).pipe(
+        Effect.provide(
+          runner({
+            program,
+            proxy: Layer.effect(
+              LlmProxy.LlmProxy,
+              Effect.map(LlmProxy.makeMemory(), (proxy) => ({
+                ...proxy,
+                capabilities: { ...proxy.capabilities, servesHost: false }
+              }))
+            )
+          })
+        )
+      )
+    )
+
+    it.effect("a run's agent is inside: a model that only the host may call is refused", () =>
+      Effect.gen(function* () {
+        const { reason } = yield* Effect.flip(run({ ...spec, llm: { ...llm, caller: "host" } }))
+        assert.strictEqual(reason._tag, "InvalidSpec")
+        assert.include(reason.message, "llm.caller")
+      }).pipe(Effect.provide(runner({ program })))
+    )
+
+    it.effect("files and commands are of one workspace, and each file's trouble is its own", () =>
+      Effect.gen(function* () {
+        const sandbox = yield* open()
+        yield* sandbox.files.write("a/b.txt", "kept")
+        assert.strictEqual(new TextDecoder().decode(yield* sandbox.files.read("/workspace/a/b.txt")), "kept")
+        assert.deepStrictEqual(
+          (yield* sandbox.files.list(".")).map(({ name, type }) => [name, type]),
+          [["a", "directory"]]
+        )
+        const { reason } = yield* Effect.flip(sandbox.files.read("../etc/passwd"))
+        assert.strictEqual(reason._tag === "FileRefused" && reason.problem, "outside_workspace")
+        assert.strictEqual((yield* sandbox.exec(["echo", "still here"])).exitCode, 0)
+      }).pipe(Effect.scoped, Effect.provide(runner({ program })))
+    )
+
     it.effect("all its commands together have the run's time", () =>
       Effect.gen(function* () {
         const sandbox = yield* open({ ...openSpec, limits: { runtimeSecondsMax: 10 } })
@@ -574,6 +648,8 @@ describe("SandboxRunner", () => {
         const [error, atMillis] = yield* Fiber.join(fiber)
         assert.strictEqual(error.reason._tag, "TimedOut")
         assert.strictEqual(atMillis, 10_000)
+        const late = yield* Effect.flip(sandbox.exec(["echo", "quick"]))
+        assert.strictEqual(late.reason._tag, "TimedOut")
       }).pipe(Effect.provide(runner({ program })))
     )
 

@@ -202,6 +202,7 @@ describe("SandboxSpec", () => {
         env: {},
         workspace: { type: "temporary" },
         inputs: [],
+        memory: false,
         network: { mode: "none" },
         limits: {
           runtimeSecondsMax: 600,

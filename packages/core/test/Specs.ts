@@ -19,7 +19,8 @@ export const llm: SandboxSpec.LlmAccess = {
   model: "model-1",
   models: {},
   identity: { billingAccountId: "account-1", attempt: 0 },
-  unknownFields: "drop"
+  unknownFields: "drop",
+  caller: "sandbox"
 }
 
 export const spec: SandboxSpec.SandboxSpecInput = { runId, image: "memory/agent", argv: ["agent", "--once"] }

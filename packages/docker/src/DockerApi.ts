@@ -114,15 +114,6 @@ export class DockerApi extends Context.Service<
     readonly kill: (id: string, signal: "SIGTERM" | "SIGKILL") => Effect.Effect<void, ContainerError>
     /** Idempotent: succeeds when the container is gone. */
     readonly remove: (id: string) => Effect.Effect<void, ContainerError>
-    readonly exec: (
-      id: string,
-      options: {
-        readonly argv: ReadonlyArray<string>
-        readonly env: ReadonlyArray<string>
-        readonly workingDirectory?: string | undefined
-      }
-    ) => Effect.Effect<{ readonly id: string; readonly stream: Duplex }, ContainerError>
-    readonly execExitCode: (id: string) => Effect.Effect<number | undefined, ContainerError>
     readonly createVolume: (options: {
       readonly name: string
       readonly labels: Readonly<Record<string, string>>
@@ -270,26 +261,6 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         }
       }),
     remove,
-    exec: (id, options) =>
-      call("exec", async (abortSignal) => {
-        const exec = await docker.getContainer(id).exec({
-          Cmd: [...options.argv],
-          Env: [...options.env],
-          AttachStdout: true,
-          AttachStderr: true,
-          ...(options.workingDirectory === undefined ? {} : { WorkingDir: options.workingDirectory }),
-          abortSignal
-        })
-        const stream = await EngineConnection.abandonable(
-          exec.start({ hijack: true, stdin: false }),
-          abortSignal
-        )
-        return { id: exec.id, stream: stream as Duplex }
-      }),
-    execExitCode: (id) =>
-      call("inspect exec", () => docker.getExec(id).inspect()).pipe(
-        Effect.map((found) => (found.Running ? undefined : (found.ExitCode ?? undefined)))
-      ),
     createVolume: (options) =>
       call("create volume", async (abortSignal) => {
         await docker.createVolume({

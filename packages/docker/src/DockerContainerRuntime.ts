@@ -13,7 +13,6 @@ import {
   type ContainerExit,
   ContainerRuntime,
   type ContainerSpec,
-  type ExecSpec,
   type VolumeSpec
 } from "@cogni/sandbox-core/ContainerRuntime"
 import type { Posture } from "@cogni/sandbox-core/Posture"
@@ -29,6 +28,8 @@ import * as Hardening from "./Hardening.ts"
 import * as HostOwner from "./HostOwner.ts"
 import * as AttachedContainer from "./internal/AttachedContainer.ts"
 import * as ConfirmedExit from "./internal/ConfirmedExit.ts"
+import * as ContainerFiles from "./internal/ContainerFiles.ts"
+import * as Supervisor from "./internal/Supervisor.ts"
 import * as KernelFacts from "./KernelFacts.ts"
 import { engineMismatches, hostMismatches, parseReport, parseStatus } from "./PostureReport.ts"
 
@@ -114,7 +115,22 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     const exited = yield* Deferred.make<ContainerExit, ContainerError>()
     let kernel: KernelFacts.KernelWatch | undefined
     let stopRequested = false
-    const attached = yield* AttachedContainer.make({ socket, held, onEnd: () => kernel?.sample() })
+    const attached = yield* AttachedContainer.make({
+      socket,
+      held,
+      supervised: spec.supervised === true,
+      onEnd: () => kernel?.sample()
+    })
+
+    const supervisor =
+      spec.supervised === true
+        ? yield* Supervisor.make({
+            output: attached.output,
+            write: attached.write,
+            // Without its input it ends, and its container with it.
+            hangUp: Effect.sync(() => socket.destroy())
+          })
+        : undefined
 
     const exitOf = (state: DockerApi.Inspected["State"]): ContainerExit => {
       const facts = kernel?.facts()
@@ -171,7 +187,9 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       exit: Deferred.await(exited),
       send: attached.write,
       stop,
-      exec: (command) => exec(api, id, command)
+      ...(supervisor === undefined
+        ? takesNoCommands
+        : { exec: supervisor.exec, files: ContainerFiles.make(supervisor) })
     } satisfies Container
   })
 
@@ -291,35 +309,18 @@ const requireInternal = (api: DockerApi.DockerApi["Service"], spec: ContainerSpe
   )
 }
 
-const exec = (api: DockerApi.DockerApi["Service"], id: string, spec: ExecSpec) =>
-  Effect.gen(function* () {
-    const command = yield* Effect.acquireRelease(
-      api.exec(id, {
-        argv: spec.argv,
-        env: Object.entries(spec.env ?? {}).map(([key, value]) => `${key}=${value}`),
-        workingDirectory: spec.workingDirectory
-      }),
-      ({ stream }) => Effect.sync(() => stream.destroy())
-    )
-    return {
-      output: AttachedContainer.frames(command.stream),
-      exitCode: api.execExitCode(command.id).pipe(
-        Effect.repeat({
-          schedule: Schedule.spaced("20 millis"),
-          while: (code) => code === undefined,
-          times: 500
-        }),
-        Effect.flatMap((code) =>
-          code === undefined
-            ? Effect.fail(
-                new ContainerFailed({
-                  operation: "exec",
-                  detail: "the command's output ended and its exit code never came",
-                  remedy: "Look at the engine's log (cogni-sandbox doctor)"
-                })
-              )
-            : Effect.succeed(code)
-        )
-      )
-    }
-  })
+/** Of a container that nobody supervises: it was made to run one thing. */
+const unsupervised = new ContainerFailed({
+  operation: "exec",
+  detail: "the container takes no commands",
+  remedy: "Ask for a supervised one"
+})
+
+const takesNoCommands: Pick<Container, "exec" | "files"> = {
+  exec: () => Effect.fail(unsupervised),
+  files: {
+    read: () => Effect.fail(unsupervised),
+    write: () => Effect.fail(unsupervised),
+    list: () => Effect.fail(unsupervised)
+  }
+}

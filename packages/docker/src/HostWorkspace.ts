@@ -57,13 +57,13 @@ export const make = (options?: {
   const { allowed = [] } = options ?? {}
   const isAllowed = typeof allowed === "function" ? allowed : (path: string) => allowed.includes(path)
 
-  const fresh = Effect.fnUntraced(function* (base: string) {
+  const fresh = Effect.fnUntraced(function* (base: string, memory: boolean) {
     const user = ownUser() ?? defaultUser
     const path = join(base, "workspace")
     yield* Effect.acquireRelease(
       attempt(path, async () => {
         await mkdir(path, { mode: 0o700 })
-        await mkdir(join(path, ".cogni"), { mode: 0o755 })
+        if (!memory) await mkdir(join(path, ".cogni"), { mode: 0o755 })
         if (ownUser() === undefined) await chown(path, user.userId, user.groupId)
       }),
       () => removeTree(path)
@@ -71,8 +71,9 @@ export const make = (options?: {
     return { path, user }
   })
 
-  const given = Effect.fnUntraced(function* (asked: string) {
+  const given = Effect.fnUntraced(function* (asked: string, memory: boolean) {
     const { path, user } = yield* attempt(asked, () => examine(asked, isAllowed(asked) ? [] : neverHeld))
+    if (memory) return { path, user }
     const control = join(path, ".cogni")
     // It stays: removing it would take it from under another run of the same workspace, inputs and all.
     yield* attempt(asked, () => controlDirectory(control, asked))
@@ -90,18 +91,21 @@ export const make = (options?: {
         readOnly: true
       }))
     )
-    const { path, user } = yield* request.source.type === "temporary"
-      ? fresh(base)
-      : given(request.source.path)
+    const { memory, source } = request
+    const { path, user } = yield* source.type === "temporary"
+      ? fresh(base, memory)
+      : given(source.path, memory)
     const mounts: Array<Mount> = [
       { type: "directory", source: path, target, readOnly: false },
       { type: "directory", source: inputs, target: inputsTarget, readOnly: true },
-      { type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true },
+      ...(memory
+        ? []
+        : [{ type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true } as const]),
       ...planted
     ]
     // A large workspace is first measured while the agent already runs: it must not wait for that.
     let before: number | undefined =
-      request.source.type === "temporary" ? yield* attempt(path, () => measure(path)) : undefined
+      source.type === "temporary" ? yield* attempt(path, () => measure(path)) : undefined
     const addedBytes = Effect.map(
       attempt(path, () => measure(path)),
       (bytes) => {

@@ -72,6 +72,20 @@ export const RunContext = Schema.Struct({
 /** @category models */
 export type RunContext = typeof RunContext.Type
 
+/** What a run has changed in its workspace, as far as it can be told. From inside: look at it before it is applied. @category models */
+export const GraphPatch = Schema.Struct({
+  /** For `git apply`; empty where nothing differs, absent where there is a `problem`. */
+  text: Schema.optionalKey(Schema.String),
+  files: Schema.Int,
+  /** Of the patch. */
+  bytes: Schema.Int,
+  /** Why it is not told. */
+  problem: Schema.optionalKey(Schema.String)
+})
+
+/** @category models */
+export type GraphPatch = typeof GraphPatch.Type
+
 /** How a graph's run went. @category models */
 export const GraphFinal = Schema.Struct({
   ok: Schema.Boolean,
@@ -88,7 +102,9 @@ export const GraphFinal = Schema.Struct({
   content: Schema.optionalKey(Schema.String),
   /** The branch that holds what the agent committed, and the pull request for it. */
   branch: Schema.optionalKey(Schema.String),
-  pullRequestUrl: Schema.optionalKey(Schema.String)
+  pullRequestUrl: Schema.optionalKey(Schema.String),
+  /** Of graphs that return what they changed. */
+  patch: Schema.optionalKey(GraphPatch)
 })
 
 /** @category models */

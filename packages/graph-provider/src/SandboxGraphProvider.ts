@@ -8,19 +8,15 @@
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { CanaryPolicy, WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
-import { Context, Effect, Layer, Result } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { defaultImage } from "./Agent.ts"
 import type { AgentRegistry } from "./AgentRegistry.ts"
-import type { AiEvent } from "./AiEvent.ts"
 import * as ExecutionGrant from "./ExecutionGrant.ts"
 import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "./GrantStore.ts"
 import * as Admission from "./internal/Admission.ts"
 import * as AgentSpeech from "./internal/AgentSpeech.ts"
-import * as Conclusion from "./internal/Conclusion.ts"
-import * as GraphEnd from "./internal/GraphEnd.ts"
-import * as GraphLife from "./internal/GraphLife.ts"
-import * as GraphTrace from "./internal/GraphTrace.ts"
+import * as GraphWork from "./internal/GraphWork.ts"
 import * as SandboxTurn from "./internal/SandboxTurn.ts"
 import { Repositories } from "./Repositories.ts"
 
@@ -67,43 +63,20 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
   const runner = yield* SandboxRunner
   const store = yield* RunStore
 
-  const run = Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
-    const conclusion = yield* Conclusion.make(request, context, store)
-
-    const work = Effect.fnUntraced(function* (life: GraphLife.Life) {
-      let speech: AgentSpeech.AgentSpeech | undefined
-      const tell = (events: ReadonlyArray<AiEvent>) => {
-        conclusion.told(events)
-        return life.emit(events)
-      }
-      const lived = Effect.gen(function* () {
-        const admitted = yield* Effect.result(admit(request, context))
-        if (Result.isFailure(admitted)) return GraphEnd.refused(admitted.failure)
-        const { agent, spec } = admitted.success
-        speech = AgentSpeech.make(agent.reader)
-        const { runId } = context
-        const turn = {
-          runId,
+  const run = (request: GraphRunRequest, context: RunContext) =>
+    GraphWork.run(request, context, store, admit, ({ agent, spec }, { claimed, tell }) =>
+      SandboxTurn.live(
+        {
+          runId: context.runId,
           spec,
           repository: request.repository,
-          speech,
+          speech: AgentSpeech.make(agent.reader),
           tell,
-          claimed: conclusion.claimed
-        }
-        return yield* SandboxTurn.live(turn, { repositories, runner })
-      })
-      const stopped = Effect.map(life.stopped, (why) => GraphEnd.stopped(why, speech?.textSoFar() ?? ""))
-      const outcome = yield* Effect.raceFirst(lived, stopped)
-      yield* tell(GraphEnd.unspoken(outcome, speech?.hasSpoken() ?? false))
-      return yield* conclusion.conclude(outcome)
-    })
-
-    return yield* GraphLife.make(
-      context.runId,
-      (life) => GraphTrace.around(request, context, work(life)),
-      (cause) => GraphTrace.logged(request, context, conclusion.broken(cause))
+          claimed
+        },
+        { repositories, runner }
+      )
     )
-  })
 
   return SandboxGraphProvider.of({
     providerId: ExecutionGrant.sandboxNamespace,

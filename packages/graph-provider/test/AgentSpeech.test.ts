@@ -34,7 +34,6 @@ describe("AgentSpeech", () => {
     const speech = AgentSpeech.make(talker)
     const piece = new TextEncoder().encode("x".repeat(64 * 1024))
     for (let count = 0; count < 100; count++) speech.hear(piece)
-    assert.isTrue(speech.hasSpoken())
     assert.isAtMost(speech.textSoFar().length, 2 * 1024 * 1024)
     assert.isAtLeast(speech.textSoFar().length, 1024 * 1024)
   })

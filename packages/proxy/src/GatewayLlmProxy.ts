@@ -125,7 +125,8 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
       bytesMax: options.auditBytesMax ?? defaults.auditBytesMax
     })
     const run = yield* runOf(options, shared, request, audit)
-    const carries = yield* carrier
+    // A loop on this host needs no way into the sandbox.
+    const carries = request.llm.caller === "host" ? HostDirectoryCarrier.make : yield* carrier
     const carried = yield* carries.acquire({
       runId,
       directory: request.directory,
@@ -145,6 +146,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     yield* Effect.addFinalizer(() => finish)
     return {
       mounts: carried.mounts,
+      hostSocketPath: carried.hostSocketPath,
       ready: carried.ready,
       failure: Effect.raceFirst(carried.failure, audit.failure),
       traffic,
@@ -153,7 +155,12 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
   })
 
   return LlmProxy.of({
-    capabilities: { name: "gateway", inspectsBodies: true, tools: tools.map(({ name }) => name) },
+    capabilities: {
+      name: "gateway",
+      inspectsBodies: true,
+      servesHost: true,
+      tools: tools.map(({ name }) => name)
+    },
     acquire
   })
 })

@@ -222,7 +222,10 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
     }
   })
 
-  return LlmProxy.of({ capabilities: { name: "nginx", inspectsBodies: false, tools: [] }, acquire })
+  return LlmProxy.of({
+    capabilities: { name: "nginx", inspectsBodies: false, servesHost: false, tools: [] },
+    acquire
+  })
 })
 
 // -----------------------------------------------------------------------------

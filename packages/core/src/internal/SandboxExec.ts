@@ -1,46 +1,73 @@
 /**
- * One command in a sandbox that is open: its output bounded as a run's, and ended when the sandbox breaks a limit.
+ * One command in a sandbox that is open: looked at as a run's output is, and over when the sandbox breaks a limit.
  */
-import { Effect, Stream } from "effect"
+import { Duration, Effect, Option, Stream } from "effect"
 import type { Container, OutputChunk } from "../ContainerRuntime.ts"
-import type { Output } from "../RunResult.ts"
-import { OutputLimitExceeded, type Partial, type Reason } from "../SandboxError.ts"
-import type { Command, Limits } from "../SandboxSpec.ts"
-import * as OutputCollector from "./OutputCollector.ts"
+import type { Command, RunningCommand } from "../Executor.ts"
+import { emptyOutput } from "../RunResult.ts"
+import { OomKilled, PidsExhausted, type Partial, type Reason, type SandboxError } from "../SandboxError.ts"
+import type { Limits } from "../SandboxSpec.ts"
 import type { Broken } from "./SandboxGuard.ts"
 
-export const run = (
+/** What a command has said is known to whoever reads it. */
+const nothing: Partial = { output: emptyOutput, peak: {} }
+
+export interface Around {
+  readonly error: (reason: Reason) => SandboxError
+  readonly broken: Effect.Effect<Broken>
+  readonly inspect: (chunk: OutputChunk) => Effect.Effect<void>
+  /** Known before `broken` settles, where it was this command. */
+  readonly violated: () => Broken | undefined
+}
+
+/** How long what has ended a sandbox may take to be known, once a command was cut off by it. */
+const reasonSecondsMax = 5
+
+/** An engine that breaks off says less than what the kernel did to the sandbox, which is known a moment later. */
+const finer = (around: Around, error: Reason): Effect.Effect<never, Reason> =>
+  error._tag === "ContainerFailed" || error._tag === "RuntimeUnavailable"
+    ? around.broken.pipe(
+        Effect.timeoutOption(Duration.seconds(reasonSecondsMax)),
+        Effect.flatMap((why) => Effect.fail(Option.isSome(why) ? why.value(nothing) : error))
+      )
+    : Effect.fail(error)
+
+/** Whatever is asked of a sandbox is answered at once when the sandbox is over, with the reason. */
+export const unlessBroken =
+  (around: Around) =>
+  <A, E extends Reason, R>(asked: Effect.Effect<A, E, R>): Effect.Effect<A, SandboxError, R> =>
+    // In this order: of a sandbox that is over already, nothing is had, however quickly.
+    Effect.raceFirst(
+      Effect.flatMap(around.broken, (why) => Effect.fail(why(nothing))),
+      asked.pipe(Effect.catch((error) => finer(around, error)))
+    ).pipe(Effect.mapError(around.error))
+
+export const spawn = Effect.fnUntraced(function* (
   container: Container,
   command: Command,
   limits: Limits,
-  around: {
-    readonly broken: Effect.Effect<Broken>
-    readonly inspect: (chunk: OutputChunk) => Effect.Effect<void>
-    /** Known before `broken` settles, where it was this command. */
-    readonly violated: () => Broken | undefined
-  }
-): Effect.Effect<{ readonly exitCode: number; readonly output: Output }, Reason> =>
-  Effect.suspend(() => {
-    const { outputBytesMax, outputRetainedBytesMax } = limits
-    const collector = OutputCollector.make(outputRetainedBytesMax)
-    const partial = (): Partial => ({ output: collector.output(), peak: {} })
-    const executed = Effect.gen(function* () {
-      const running = yield* container.exec(command)
-      yield* Stream.runForEach(running.output, (chunk) =>
-        Effect.andThen(
-          around.inspect(chunk),
-          collector.add(chunk) > outputBytesMax
-            ? Effect.fail(new OutputLimitExceeded({ outputBytesMax, partial: partial() }))
-            : Effect.void
-        )
-      )
-      const exitCode = yield* running.exitCode
-      const violated = around.violated()
-      if (violated !== undefined) return yield* Effect.fail(violated(partial()))
-      return { exitCode, output: collector.output() }
-    }).pipe(Effect.scoped)
-    return Effect.raceFirst(
-      executed,
-      Effect.flatMap(around.broken, (why) => Effect.fail(why(partial())))
-    )
-  })
+  around: Around
+) {
+  const { broken, error, inspect, violated } = around
+  const running = yield* unlessBroken(around)(container.exec(command))
+  return {
+    output: running.output.pipe(
+      Stream.tap(inspect),
+      Stream.interruptWhen(Effect.flatMap(broken, (why) => Effect.fail(why(nothing)))),
+      Stream.catch((reason) => Stream.fromEffect(finer(around, reason))),
+      Stream.mapError(error)
+    ),
+    exit: unlessBroken(around)(
+      Effect.flatMap(running.exit, ({ exitCode, oomKilled, processesRefused, signal }) => {
+        const violation = violated()
+        if (violation !== undefined) return Effect.fail(violation(nothing))
+        const partial = { ...nothing, exitCode }
+        const { memoryBytesMax, processesMax } = limits
+        if (oomKilled) return Effect.fail(new OomKilled({ memoryBytesMax, partial }))
+        if (processesRefused) return Effect.fail(new PidsExhausted({ processesMax, partial }))
+        return Effect.succeed({ exitCode, ...(signal === undefined ? {} : { signal }) })
+      })
+    ),
+    signal: (name) => unlessBroken(around)(running.signal(name))
+  } satisfies RunningCommand
+})

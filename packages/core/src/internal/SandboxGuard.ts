@@ -19,6 +19,12 @@ const endedByItself = new ContainerFailed({
   remedy: "Open another; see what killed its first process"
 })
 
+const closed = new ContainerFailed({
+  operation: "exec",
+  detail: "the sandbox was closed",
+  remedy: "Open another"
+})
+
 export const make = Effect.fnUntraced(function* (
   container: Container,
   limits: Limits,
@@ -52,5 +58,7 @@ export const make = Effect.fnUntraced(function* (
     Effect.catch((error) => Effect.logWarning("the sandbox could not be stopped", error)),
     Effect.forkScoped
   )
+  // Added last, so that it comes first: whoever still waits for a command hears of the end before it happens.
+  yield* Effect.addFinalizer(() => Deferred.succeed(broken, () => closed))
   return Deferred.await(broken)
 })

@@ -27,6 +27,11 @@ export const promised = (spec: SandboxSpec, proxy: LlmProxy.LlmProxyCapabilities
         ...(spec.canaries === "off" ? [] : ["canaries"])
       ]
   const problems = [
+    ...(llm.caller === "host" && !proxy.servesHost
+      ? [
+          `llm.caller: the sockets of the proxy ${proxy.name} are not on this host. Use the gateway, in process`
+        ]
+      : []),
     ...missing.map(
       (name) => `tools: the proxy has no ${name} (it has ${proxy.tools.join(", ") || "no tool at all"})`
     ),

@@ -17,6 +17,7 @@ import { mismatches, type User } from "../Posture.ts"
 import * as RunId from "../RunId.ts"
 import * as Behaviours from "./Behaviour.ts"
 import type { Behaviour } from "./Behaviour.ts"
+import * as SupervisedContainerContract from "./SupervisedContainerContract.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -104,6 +105,11 @@ export const suite = <E>(
     yield* container.start
     yield* container.proceed
     return container
+  })
+
+  SupervisedContainerContract.suite(name, layer, {
+    spec: (runId) => specOf(runId, exits(0)),
+    argv: fixture.argv
   })
 
   it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`ContainerRuntime (${name})`, (it) => {
@@ -206,21 +212,6 @@ export const suite = <E>(
         yield* container.stop(Duration.seconds(1))
         yield* container.stop(Duration.seconds(1))
         assert.strictEqual((yield* container.exit).exitCode, 3)
-      })
-    )
-
-    it.effect("exec runs a command in it: exit code and both outputs", () =>
-      Effect.gen(function* () {
-        const container = yield* begun({ _tag: "SleepsForever" })
-        const writing = yield* container.exec({
-          argv: fixture.argv({ _tag: "Writes", stdout: "out", stderr: "err" })
-        })
-        const chunks = yield* Stream.runCollect(writing.output)
-        assert.deepStrictEqual([text(chunks, "stdout"), text(chunks, "stderr")], ["out", "err"])
-        assert.strictEqual(yield* writing.exitCode, 0)
-        const failing = yield* container.exec({ argv: fixture.argv(exits(5)) })
-        yield* Stream.runDrain(failing.output)
-        assert.strictEqual(yield* failing.exitCode, 5)
       })
     )
 

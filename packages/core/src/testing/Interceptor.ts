@@ -9,7 +9,14 @@ import { type Container, type ContainerError, ContainerRuntime } from "../Contai
 import { LlmProxy, type LlmProxyError } from "../LlmProxy.ts"
 import type { RunId } from "../RunId.ts"
 import { RunStore, type RunStoreError } from "../RunStore.ts"
-import type { PostureMismatch, ProxyFailed, RunIdInUse, WorkspaceFailed } from "../SandboxError.ts"
+import type {
+  CommandRefused,
+  FileRefused,
+  PostureMismatch,
+  ProxyFailed,
+  RunIdInUse,
+  WorkspaceFailed
+} from "../SandboxError.ts"
 import { Workspace } from "../Workspace.ts"
 
 // -----------------------------------------------------------------------------
@@ -28,9 +35,10 @@ export interface ContainerRuntimeOperations {
   readonly "Container.output": ContainerError
   readonly "Container.exit": ContainerError
   readonly "Container.stop": ContainerError
-  readonly "Container.exec": ContainerError
+  readonly "Container.exec": ContainerError | CommandRefused
+  readonly "Container.files": ContainerError | FileRefused
   readonly "Exec.output": ContainerError
-  readonly "Exec.exitCode": ContainerError
+  readonly "Exec.exit": ContainerError | CommandRefused
 }
 
 /** @category models */
@@ -105,8 +113,14 @@ const containerRuntime =
       exec: (spec) =>
         Effect.map(call("Container.exec", inner.exec(spec)), (exec) => ({
           output: streamed("Exec.output", exec.output),
-          exitCode: call("Exec.exitCode", exec.exitCode)
-        }))
+          exit: call("Exec.exit", exec.exit),
+          signal: exec.signal
+        })),
+      files: {
+        read: (path, options) => call("Container.files", inner.files.read(path, options)),
+        write: (path, content) => call("Container.files", inner.files.write(path, content)),
+        list: (path) => call("Container.files", inner.files.list(path))
+      }
     })
     return {
       acquire: (spec) =>
@@ -143,6 +157,7 @@ const llmProxy =
         { runId: request.runId, kind: "proxy", acquire: "LlmProxy.acquire", release: "LlmProxy.release" },
         Effect.map(proxy.acquire(request), (endpoint) => ({
           mounts: endpoint.mounts,
+          hostSocketPath: endpoint.hostSocketPath,
           ready: call("LlmProxy.ready", endpoint.ready),
           failure: call("LlmProxy.failure", endpoint.failure),
           traffic: call("LlmProxy.traffic", endpoint.traffic),

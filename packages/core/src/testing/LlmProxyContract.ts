@@ -22,7 +22,8 @@ export const requestOf = (runId: RunId.RunId, over: Partial<LlmRequest> = {}): L
     model: "contract-model",
     models: {},
     identity: { billingAccountId: "contract", attempt: 0 },
-    unknownFields: "drop"
+    unknownFields: "drop",
+    caller: "sandbox"
   },
   runtimeSecondsMax: 60,
   tools: [],

@@ -40,7 +40,8 @@ const requestOf = (runId: RunId.RunId, source: WorkspaceRequest["source"]): Work
   runId,
   source,
   inputs: [{ name: "prompt.txt", content: "hello ☃\n" }],
-  planted: []
+  planted: [],
+  memory: false
 })
 
 /** Two directories, one of them empty. */
@@ -75,6 +76,26 @@ export const suite = <R, E>(
         assert.isTrue(inputs?.readOnly)
         if (inputs !== undefined && fixture.read !== undefined) {
           assert.strictEqual(yield* fixture.read(`${inputs.source}/prompt.txt`), "hello ☃\n")
+        }
+      })
+    )
+
+    it.effect("shows inputs in the workspace too, unless that place is the agent's own", () =>
+      Effect.gen(function* () {
+        const workspaces = yield* Workspace
+        for (const memory of [false, true]) {
+          const { mounts } = yield* workspaces.acquire({
+            ...requestOf(yield* RunId.generate, { type: "temporary" }),
+            memory
+          })
+          assert.deepStrictEqual(
+            mounts.filter(({ target: at }) => at.startsWith(`${target}/`)).map(({ target: at }) => at),
+            memory ? [] : [`${target}/.cogni`]
+          )
+          assert.include(
+            mounts.map(({ target: at }) => at),
+            inputsTarget
+          )
         }
       })
     )

@@ -51,9 +51,21 @@ const send = (socket: Duplex, text: string): Effect.Effect<void> =>
     socket.once("error", () => resume(Effect.void))
   })
 
+const write = (socket: Duplex, bytes: Uint8Array | string): Effect.Effect<void> =>
+  Effect.callback((resume) => {
+    // To a container that has ended there is nothing to say; its end is told by its exit.
+    if (socket.destroyed) return resume(Effect.void)
+    socket.write(bytes, () => resume(Effect.void))
+  })
+
+/** What a held container waits for. */
+const goWord = "go\n"
+
 export const make = Effect.fnUntraced(function* (options: {
   readonly socket: Duplex
   readonly held: boolean
+  /** Its input stays open after it may go. */
+  readonly supervised: boolean
   /** Called when the last byte has come: the container's control group is about to go. */
   readonly onEnd: () => void
 }): Effect.fn.Return<AttachedContainer> {
@@ -120,14 +132,12 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.asVoid
     ),
     report: inTime(Deferred.await(reported), "report how it is held"),
-    go: Effect.andThen(send(options.socket, "go\n"), inTime(Deferred.await(started), "start its agent")),
+    go: Effect.andThen(
+      options.supervised ? write(options.socket, goWord) : send(options.socket, goWord),
+      inTime(Deferred.await(started), "start its agent")
+    ),
     send: (text) => send(options.socket, text),
-    write: (bytes) =>
-      Effect.callback((resume) => {
-        // To a container that has ended there is nothing to say; its end is told by its exit.
-        if (options.socket.destroyed) return resume(Effect.void)
-        options.socket.write(bytes, () => resume(Effect.void))
-      }),
+    write: (bytes) => write(options.socket, bytes),
     output: Stream.fromQueue(output),
     ended: Deferred.await(ended)
   }

@@ -19,11 +19,9 @@ export interface AdmissionOptions extends GraphSpec.SettledOptions {
   readonly enabled: boolean
 }
 
-/** Refuses in this order: switched off, no grant that opens it, no request, no such agent, not what it can do, no spec. */
-export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
-  const agents = yield* AgentRegistry
+/** Whether anything may start at all, for whom: switched on, with a grant that opens it, asked for well. In this order. */
+export const makeGate = Effect.fnUntraced(function* (enabled: boolean) {
   const grants = yield* GrantStore
-  const repositories = yield* Repositories
 
   const granted = Effect.fnUntraced(function* (
     { caller, graphId }: GraphRunRequest,
@@ -42,9 +40,21 @@ export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
   })
 
   return Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
-    if (!options.enabled) return yield* GraphRefusal.disabled
+    if (!enabled) return yield* GraphRefusal.disabled
     const grant = yield* granted(request, context)
     yield* Effect.mapError(validate(request), GraphRefusal.ofRequest)
+    return grant
+  })
+})
+
+/** After the gate refuses in this order: no such agent, not what it can do, no repository, no spec. */
+export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
+  const agents = yield* AgentRegistry
+  const gate = yield* makeGate(options.enabled)
+  const repositories = yield* Repositories
+
+  return Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
+    const grant = yield* gate(request, context)
     const agent = yield* Effect.mapError(agents.get(agentIdOf(request)), GraphRefusal.ofAgent)
     const needs = { personality: request.personality, needsTools: request.repository !== undefined }
     yield* Effect.mapError(Effect.fromResult(AgentSpec.check(agent, needs)), GraphRefusal.ofCapability)

@@ -10,8 +10,6 @@ export interface AgentSpeech {
   /** A character may be cut between two pieces; a byte sequence that is none becomes U+FFFD. */
   readonly hear: (bytes: Uint8Array) => ReadonlyArray<AgentEvent>
   readonly end: () => Result.Result<AgentAnswer, AgentFailed>
-  /** Whether any of the answer was said before its end. */
-  readonly hasSpoken: () => boolean
   /** The beginning of what it said of an answer, for a run that does not end with one. */
   readonly textSoFar: () => string
 }
@@ -39,7 +37,6 @@ export const make = (initial: AgentReader): AgentSpeech => {
       const rest = decoder.decode()
       return (rest === "" ? reader : reader.feed(rest)[1]).end()
     },
-    hasSpoken: () => said !== "",
     textSoFar: () => said
   }
 }

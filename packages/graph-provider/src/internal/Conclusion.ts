@@ -55,7 +55,7 @@ export const make = Effect.fnUntraced(function* (
   }
 
   const write = (outcome: GraphEnd.Outcome, end: LifeEnd) => {
-    const delivery = outcome._tag === "Ended" ? outcome.delivery : undefined
+    const delivery = GraphEnd.deliveryOf(outcome)
     const annotations = {
       graph: GraphEnd.annotation(request, context, end, digest.value()),
       ...(delivery === undefined ? {} : { relay: delivery.record })

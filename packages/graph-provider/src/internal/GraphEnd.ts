@@ -1,14 +1,16 @@
 /**
  * How a graph's run went, as its last events and its final say it. Pure.
  */
+import type { ChatErrorCode } from "@cogni/sandbox-core/ChatModel"
+import type { LoopEnd, LoopOutcome } from "@cogni/sandbox-core/HostLoop"
 import type { LlmTraffic, RunResult } from "@cogni/sandbox-core/RunResult"
-import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { describeExhaustion, type Reason, type SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { Result, Schema } from "effect"
 import type { AgentAnswer } from "../AgentOutput.ts"
 import type { Problem } from "../AgentSpec.ts"
 import type { AiErrorCode, AiEvent } from "../AiEvent.ts"
 import type { Ending } from "../EventGrammar.ts"
-import type { GraphFinal, GraphRefused, GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import type { GraphFinal, GraphPatch, GraphRefused, GraphRunRequest, RunContext } from "../GraphProvider.ts"
 import type { RepositoryDelivery, RepositoryUnavailable } from "../Repositories.ts"
 import { executorType, fromTraffic, ofNothing } from "../UsageFact.ts"
 import type { LifeEnd, Stop } from "./GraphLife.ts"
@@ -20,6 +22,13 @@ export type Outcome =
       readonly _tag: "Ended"
       readonly result: RunResult
       readonly judged: Result.Result<AgentAnswer, Problem>
+      readonly delivery: RepositoryDelivery | undefined
+    }
+  /** A loop of the host's, over a sandbox that lived to its end. */
+  | {
+      readonly _tag: "Looped"
+      readonly end: LoopEnd
+      readonly patch: GraphPatch | undefined
       readonly delivery: RepositoryDelivery | undefined
     }
   | { readonly _tag: "Failed"; readonly error: SandboxError; readonly textSoFar: string }
@@ -48,7 +57,49 @@ const stops: Record<Stop, string> = {
 
 type Failure = NonNullable<Ending["failure"]>
 
-const failureOf = (outcome: Outcome): Failure | undefined => {
+const modelErrorCodes: Partial<Record<ChatErrorCode, AiErrorCode>> = {
+  rate_limit: "rate_limit",
+  insufficient_quota: "insufficient_credits",
+  refused: "policy_denied",
+  timeout: "timeout"
+}
+
+/** `steps_exhausted` → `StepsExhausted`. */
+const reasonOf = (words: ChatErrorCode | LoopOutcome): string =>
+  words.replaceAll(/(?:^|_)([a-z])/gu, (_, letter: string) => letter.toUpperCase())
+
+/** What a loop's end has against it; what the proxy knows of a budget is more than what a model's answer said. */
+const loopFailureOf = (end: LoopEnd, traffic: LlmTraffic | undefined): Failure | undefined => {
+  switch (end.outcome) {
+    case "finished":
+      return undefined
+    case "timeout":
+      return { error: "timeout", reason: "TimedOut", message: end.message }
+    case "model_failed": {
+      const { code } = end.error
+      if (code === "insufficient_quota" && traffic?.exhausted !== undefined) {
+        const message = `${describeExhaustion(traffic.exhausted)}. Raise budget, or give the task less to do`
+        return { error: "insufficient_credits", reason: "BudgetExceeded", message }
+      }
+      return {
+        error: modelErrorCodes[code] ?? "internal",
+        reason: `Model${reasonOf(code)}`,
+        message: end.message
+      }
+    }
+    default:
+      return { error: "internal", reason: reasonOf(end.outcome), message: end.message }
+  }
+}
+
+const undelivered = (delivery: RepositoryDelivery | undefined): Failure | undefined => {
+  const problem = delivery?.problem
+  return problem === undefined
+    ? undefined
+    : { ...problem, error: problem.reason === "PolicyRefused" ? "policy_denied" : "internal" }
+}
+
+const failureOf = (outcome: Outcome, traffic?: LlmTraffic): Failure | undefined => {
   switch (outcome._tag) {
     case "Refused":
       return {
@@ -68,14 +119,12 @@ const failureOf = (outcome: Outcome): Failure | undefined => {
       return { error: "internal", reason: "Defect", message: outcome.message }
     case "Ended": {
       const { delivery, judged } = outcome
-      if (judged._tag === "Failure") {
-        return { error: "internal", reason: "AgentFailed", message: judged.failure.message }
-      }
-      const problem = delivery?.problem
-      return problem === undefined
-        ? undefined
-        : { ...problem, error: problem.reason === "PolicyRefused" ? "policy_denied" : "internal" }
+      return judged._tag === "Failure"
+        ? { error: "internal", reason: "AgentFailed", message: judged.failure.message }
+        : undelivered(delivery)
     }
+    case "Looped":
+      return loopFailureOf(outcome.end, traffic) ?? undelivered(outcome.delivery)
   }
 }
 
@@ -86,24 +135,43 @@ export const deliveryText = (delivery: RepositoryDelivery | undefined): string =
   return `\n\nBranch: ${branch}${pullRequestUrl === undefined ? "" : `\nPull request: ${pullRequestUrl}`}`
 }
 
-const contentOf = (outcome: Outcome): string | undefined => {
-  const text =
-    outcome._tag === "Ended"
-      ? outcome.judged._tag === "Success"
+const textOf = (outcome: Outcome): string | undefined => {
+  switch (outcome._tag) {
+    case "Ended":
+      return outcome.judged._tag === "Success"
         ? `${outcome.judged.success.text}${deliveryText(outcome.delivery)}`
         : outcome.judged.failure.textSoFar
-      : outcome._tag === "Failed" || outcome._tag === "Stopped"
-        ? outcome.textSoFar
-        : undefined
+    case "Looped":
+      return outcome.end.outcome === "finished"
+        ? `${outcome.end.text}${deliveryText(outcome.delivery)}`
+        : outcome.end.text
+    case "Failed":
+    case "Stopped":
+      return outcome.textSoFar
+    default:
+      return undefined
+  }
+}
+
+const contentOf = (outcome: Outcome): string | undefined => {
+  const text = textOf(outcome)
   return text === "" && failureOf(outcome) !== undefined ? undefined : text
 }
 
 /** What of the answer its reader has not been told piece by piece. */
 export const unspoken = (outcome: Outcome, hasSpoken: boolean): ReadonlyArray<AiEvent> => {
+  if (outcome._tag === "Looped" && outcome.end.outcome === "finished") {
+    const delta = deliveryText(outcome.delivery)
+    return delta === "" ? [] : [{ type: "text_delta", delta }]
+  }
   if (outcome._tag !== "Ended" || outcome.judged._tag === "Failure") return []
   const delta = `${hasSpoken ? "" : outcome.judged.success.text}${deliveryText(outcome.delivery)}`
   return delta === "" ? [] : [{ type: "text_delta", delta }]
 }
+
+/** What became of the commits, where there is a repository. */
+export const deliveryOf = (outcome: Outcome): RepositoryDelivery | undefined =>
+  outcome._tag === "Ended" || outcome._tag === "Looped" ? outcome.delivery : undefined
 
 const neverClaimed: ReadonlySet<string> = new Set<Reason["_tag"]>([
   "InvalidSpec",
@@ -131,10 +199,11 @@ export const make = (
   const { billingAccountId, requestId, virtualKeyId } = request.caller
   const { attempt, runId } = context
   const owner = { runId, attempt, graphId: request.graphId, billingAccountId, virtualKeyId }
-  const failure = failureOf(outcome)
+  const failure = failureOf(outcome, traffic)
   const content = contentOf(outcome)
   const usage = traffic?.usage
-  const delivery = outcome._tag === "Ended" ? outcome.delivery : undefined
+  const delivery = deliveryOf(outcome)
+  const patch = outcome._tag === "Looped" ? outcome.patch : undefined
   const final: GraphFinal = {
     ok: failure === undefined,
     runId,
@@ -145,7 +214,8 @@ export const make = (
     ...(failure === undefined ? { finishReason: "stop" } : failure),
     ...(content === undefined ? {} : { content }),
     ...(delivery === undefined ? {} : { branch: delivery.branch }),
-    ...(delivery?.pullRequestUrl === undefined ? {} : { pullRequestUrl: delivery.pullRequestUrl })
+    ...(delivery?.pullRequestUrl === undefined ? {} : { pullRequestUrl: delivery.pullRequestUrl }),
+    ...(patch === undefined ? {} : { patch })
   }
   const facts =
     traffic === undefined && !isOnRecord(outcome)
@@ -169,5 +239,6 @@ export const annotation = (
   executorType,
   ok: final.ok,
   ...(final.error === undefined ? {} : { error: final.error, reason: final.reason ?? final.error }),
+  ...(final.patch === undefined ? {} : { patch: { files: final.patch.files, bytes: final.patch.bytes } }),
   events
 })

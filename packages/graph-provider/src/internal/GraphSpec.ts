@@ -14,7 +14,7 @@ import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"
 import { repositoryPath } from "../Repositories.ts"
 
 /** Who pays and in whose name: the grant says it. A request adds what belongs to its trace. */
-const identityOf = (
+export const identityOf = (
   { caller, graphId }: GraphRunRequest,
   { attempt }: RunContext,
   { billingAccountId, userId }: ExecutionGrant

@@ -26,6 +26,7 @@ export const make: SocketCarrier = {
     const directory = yield* acquireDirectory(request.directory)
     return {
       mounts: [{ type: "directory", source: directory, target: path.dirname(socketPath), readOnly: true }],
+      hostSocketPath: path.join(directory, socketName),
       listen: (server) => listen(server, directory),
       // The mount is of the directory: what lies in it is there as soon as it listens.
       ready: answers(path.join(directory, socketName)),

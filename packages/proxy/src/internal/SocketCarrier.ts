@@ -18,6 +18,8 @@ export interface CarryRequest {
 export interface CarriedSocket {
   /** For the agent's container. */
   readonly mounts: ReadonlyArray<Mount>
+  /** Where it lies on this host, if it does. */
+  readonly hostSocketPath?: string | undefined
   /** Have this server listen where the socket leads; it stops with the scope. */
   readonly listen: (server: net.Server) => Effect.Effect<void, LlmProxyError, Scope.Scope>
   /** Settles when a connection from inside reaches the server. */

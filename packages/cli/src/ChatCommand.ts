@@ -1,0 +1,119 @@
+/**
+ * `cogni-sandbox chat`: messages come in as lines of JSON, replies go out so, and each session works in a sandbox of
+ * its own.
+ *
+ * For a program that has a channel (a bot of a messenger, say) and wants its agents sealed. The model is asked on the
+ * host, through the session's own proxy; what it asks for is executed in the session's container. The configuration is
+ * read again when it changes.
+ */
+import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
+import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
+import type * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
+import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
+import * as HostExecutor from "@cogni/sandbox-sessions/HostExecutor"
+import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/HostSessionWorkspaces"
+import * as MessageLines from "@cogni/sandbox-sessions/MessageLines"
+import * as ModelOrchestrators from "@cogni/sandbox-sessions/ModelOrchestrators"
+import * as Sessions from "@cogni/sandbox-sessions/Sessions"
+import * as SessionWorkspaces from "@cogni/sandbox-sessions/SessionWorkspaces"
+import { Effect, Layer, Stdio } from "effect"
+import { resolve } from "node:path"
+import * as Composition from "./Composition.ts"
+import { Refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
+import * as RunPlan from "./RunPlan.ts"
+import { Settings } from "./Settings.ts"
+
+/** @category models */
+export interface ChatInput {
+  readonly file: string
+  readonly model?: string | undefined
+  /** Where what is not sandboxed executes; nothing executes on the host without one. */
+  readonly hostDirectory?: string | undefined
+}
+
+/** How long a change of the configuration may take to hold. @category constants */
+export const reloadSecondsMax = 2
+
+/** What an open sandbox of a session may write in all, and keep. */
+const hostLimits = { outputBytesMax: 64 * 1024 * 1024, outputRetainedBytesMax: 4 * 1024 * 1024 }
+
+/** @category constructors */
+export const chat = Effect.fnUntraced(function* (input: ChatInput) {
+  const settings = yield* Settings
+  const output = yield* Output.Output
+  const stdio = yield* Stdio.Stdio
+  const wayOut = yield* Effect.fromResult(RunPlan.upstream(settings, input.model))
+  if (wayOut._tag !== "Upstream") return yield* Effect.die("an upstream is one")
+  const directory = resolve(settings.stateDirectory, "sessions")
+  const host = yield* input.hostDirectory === undefined
+    ? Effect.succeed(undefined)
+    : HostExecutor.make({ workspace: input.hostDirectory, limits: hostLimits }).pipe(
+        Effect.mapError(
+          ({ message }) => new Refusal({ exit: "input", detail: message, remedy: "See --host-directory" })
+        )
+      )
+  const runner = Composition.runner(settings, {
+    wayOut,
+    proxy: "gateway",
+    auditBodies: false,
+    allowedWorkspace: (path) => path.startsWith(`${directory}/`)
+  })
+  const identity = { billingAccountId: settings.billingAccountId, attempt: 0 }
+  const model = wayOut.model
+  const sessions = Sessions.layer({
+    host,
+    settings: { llm: { model, identity, caller: "host" } }
+  }).pipe(
+    Layer.provide(
+      ModelOrchestrators.layer({ model, identity, readsMemory: true }).pipe(
+        Layer.provide(AiSdkChatModel.layer())
+      )
+    ),
+    Layer.provide(workspaces(directory)),
+    Layer.provideMerge(runner),
+    Layer.provideMerge(
+      ConfigurationStore.layerFile(input.file, { file: input.file, reloadSecondsMax }).pipe(
+        Layer.catch((error) => Layer.effectContext(Effect.fail(unreadable(error))))
+      )
+    )
+  )
+  yield* Effect.gen(function* () {
+    // What dead owners have left goes before anything is asked.
+    yield* Effect.ignore(DockerReaper.use((reaper) => reaper.reap))
+    yield* MessageLines.serve({ input: stdio.stdin, write: output.stdout })
+  }).pipe(
+    Effect.catchTag("MessageLinesFailed", ({ detail, remedy }) =>
+      Effect.fail(new Refusal({ exit: "input", detail, remedy }))
+    ),
+    Effect.provide(sessions),
+    Effect.scoped
+  )
+}, Effect.scoped)
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** As the configuration has it when this begins: what is kept cannot become what is not, nor the other way round. */
+const workspaces = (
+  directory: string
+): Layer.Layer<SessionWorkspaces.SessionWorkspaces, never, ConfigurationStore.ConfigurationStore> =>
+  Layer.unwrap(
+    ConfigurationStore.ConfigurationStore.use((store) => store.current).pipe(
+      Effect.map(({ sandbox }) =>
+        sandbox.persistentWorkspaces
+          ? HostSessionWorkspaces.layer({ directory })
+          : SessionWorkspaces.layerTemporary
+      )
+    )
+  )
+
+/** As `config check` tells it: each problem on a line. */
+const unreadable = ({ lines, message, reason }: ConfigurationError.ConfigurationError) =>
+  new Refusal({
+    exit: reason._tag === "ConfigurationUnreadable" && reason.isAbsent ? "notFound" : "input",
+    detail: message,
+    remedy:
+      lines.length === 0 ? "Check its path and permissions" : "See all of it: cogni-sandbox config check"
+  })

@@ -1,0 +1,144 @@
+/**
+ * `config check`, `config resolve`, `config schema`: what a configuration of sessions says, before anything is run by it.
+ *
+ * Looks at one file and changes nothing; needs no engine. What comes from the file is made visible on its way to a
+ * terminal.
+ */
+import * as AgentRouter from "@cogni/sandbox-sessions/AgentRouter"
+import * as Configuration from "@cogni/sandbox-sessions/Configuration"
+import * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
+import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
+import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
+import { Effect, Schema } from "effect"
+import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { exitCode } from "./ExitCode.ts"
+import { Refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
+import { formatBytes } from "./Quantity.ts"
+import { columns, oneLine } from "./TerminalText.ts"
+
+// -----------------------------------------------------------------------------
+// commands
+// -----------------------------------------------------------------------------
+
+/** Whether a file is a configuration; every problem of it, if not. @category constructors */
+export const check = Effect.fnUntraced(function* (input: {
+  readonly file: string
+  readonly output: Output.OutputFormat
+}) {
+  const found = yield* Effect.result(load(input.file))
+  if (found._tag === "Failure") return yield* refuse(found.failure, input.output)
+  const configuration = found.success
+  if (input.output === "json") return yield* Output.json({ ok: true, ...describe(configuration) })
+  yield* Output.lines([oneLine(summary(configuration))])
+  const warnings = configuration.warnings.map(
+    (warning) => `${oneLine(`${input.file}:${ConfigurationError.describe(warning)}`)}\n`
+  )
+  yield* Output.Output.use((output) =>
+    output.stderr(warnings.map((warning) => `· warning: ${warning}`).join(""))
+  )
+})
+
+/** Which agent answers a sender, and why. @category constructors */
+export const resolve = Effect.fnUntraced(function* (input: {
+  readonly file: string
+  readonly channel: string
+  readonly sender: string
+  readonly output: Output.OutputFormat
+}) {
+  const sender = yield* decodeSender({ channel: input.channel, senderId: input.sender }).pipe(
+    Effect.mapError(
+      (error) =>
+        new Refusal({
+          exit: "input",
+          detail: `nobody is called that: ${problemsOf(error).join("; ")}`,
+          remedy: "Name a channel and a sender as messages have them"
+        })
+    )
+  )
+  const found = yield* Effect.result(load(input.file))
+  if (found._tag === "Failure") return yield* refuse(found.failure, input.output)
+  const { agent, rule } = AgentRouter.make(found.success).resolve(sender)
+  const executor = found.success.sandbox.enabled && agent.sandbox ? "sandbox" : "host"
+  const key = AgentRouter.keyOf(sender, agent.name)
+  yield* input.output === "json"
+    ? Output.json({ ok: true, agent: agent.name, rule, executor, key })
+    : Output.lines(
+        columns([
+          ["agent", agent.name],
+          ["rule", oneLine(AgentRouter.describeRule(rule))],
+          ["executor", executor],
+          ["session", oneLine(key)]
+        ])
+      )
+})
+
+/** How a file is written, for editors. @category constructors */
+export const schema = Output.json(Configuration.jsonSchema())
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const decodeSender = Schema.decodeUnknownEffect(
+  Schema.Struct({
+    channel: Orchestrator.Message.fields.channel,
+    senderId: Orchestrator.Message.fields.senderId
+  }),
+  { errors: "all" }
+)
+
+const load = Effect.fnUntraced(function* (file: string) {
+  return yield* Configuration.parse(yield* ConfigurationStore.readFile(file), { file })
+})
+
+/** As a compiler does: a line for each problem on standard output, and one that ends it all on standard error. */
+const refuse = Effect.fnUntraced(function* (
+  error: ConfigurationError.ConfigurationError,
+  format: Output.OutputFormat
+) {
+  const { file, reason } = error
+  if (reason._tag === "ConfigurationUnreadable") {
+    return yield* new Refusal({
+      exit: reason.isAbsent ? "notFound" : "input",
+      reason: reason._tag,
+      detail: `the configuration ${file} cannot be read: ${reason.detail}`,
+      remedy: reason.remedy
+    })
+  }
+  const count = reason.problems.length + reason.problemsOmitted
+  const message = `the configuration ${file} is refused: ${plural(count, "problem")}`
+  const output = yield* Output.Output
+  yield* output.exitWith(exitCode.input)
+  yield* format === "json"
+    ? Output.json({
+        ok: false,
+        exitCode: exitCode.input,
+        error: { code: "input", reason: reason._tag, message, isRetryable: false },
+        problems: reason.problems,
+        problemsOmitted: reason.problemsOmitted
+      })
+    : Output.lines(error.lines.map(oneLine))
+  yield* output.stderr(`cogni-sandbox: ${oneLine(message)}\n`)
+})
+
+const plural = (count: number, noun: string) => `${count} ${noun}${count === 1 ? "" : "s"}`
+
+const describe = ({ agents, file, routing, sandbox, warnings }: Configuration.Configuration) => ({
+  file,
+  agents: agents.list.map(({ name }) => name),
+  routes: Object.keys(routing.channels).length + Object.keys(routing.senders).length + 1,
+  sandbox,
+  warnings
+})
+
+/** `cogni.yaml: 2 agents, 4 routes, sandbox of cogni-sandbox/runtime:latest (512 MiB, 1 CPU, …)`. */
+const summary = (configuration: Configuration.Configuration): string => {
+  const { agents, file, routes, sandbox } = describe(configuration)
+  const network = sandbox.network.mode === "none" ? "no network" : `network ${sandbox.network.networkName}`
+  const held = sandbox.enabled
+    ? `sandbox of ${sandbox.image} (${formatBytes(sandbox.memoryBytesMax)}, ${sandbox.cpusMax} CPU, ${network}, ` +
+      `${sandbox.timeoutSecondsMax} s, at most ${plural(sandbox.sessionsMax, "session")})`
+    : "sandbox off"
+  return `${file}: ${plural(agents.length, "agent")}, ${plural(routes, "route")}, ${held}`
+}

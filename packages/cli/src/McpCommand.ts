@@ -1,0 +1,228 @@
+/**
+ * `cogni-sandbox mcp`: an MCP server on standard input and output, whose tools run in a sealed sandbox.
+ *
+ * Standard output is the protocol's alone. The sandbox is opened by the first call that needs it, closed when nothing
+ * has used it for a while, and gone with the client: when the input ends, or on a signal. What lies in a workspace of
+ * its own ends with the sandbox, so such a sandbox is not closed for being idle, and there is no second one.
+ */
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { InvalidSpec, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
+import * as Workspace from "@cogni/sandbox-core/Workspace"
+import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
+import * as FileTools from "@cogni/sandbox-sessions/FileTools"
+import * as McpTools from "@cogni/sandbox-sessions/McpTools"
+import * as ProcessTable from "@cogni/sandbox-sessions/ProcessTable"
+import * as ProcessTools from "@cogni/sandbox-sessions/ProcessTools"
+import * as ShellTools from "@cogni/sandbox-sessions/ShellTools"
+import type { ToolProfile } from "@cogni/sandbox-sessions/ToolProfile"
+import * as ToolRegistry from "@cogni/sandbox-sessions/ToolRegistry"
+import { Duration, Effect, RcRef, Result, Stdio } from "effect"
+import * as Composition from "./Composition.ts"
+import { Refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
+import * as RunPlan from "./RunPlan.ts"
+import { Settings } from "./Settings.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface McpInput extends Pick<
+  RunPlan.RunFlags,
+  "workspace" | "image" | "env" | "timeoutSeconds" | "memoryBytes" | "diskBytes" | "cpus" | "processes"
+> {
+  readonly profile: ToolProfile
+  readonly allow: ReadonlyArray<string>
+  readonly deny: ReadonlyArray<string>
+  /** Until a sandbox that nothing uses is closed; of one with a directory of the host as its workspace. */
+  readonly idleSeconds?: number | undefined
+}
+
+/** What is served, once the command line is understood. @category models */
+export interface McpPlan {
+  readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
+  readonly profile: ToolProfile
+  readonly allow: ReadonlyArray<string>
+  readonly deny: ReadonlyArray<string>
+  /** What the workspace is on the host, where it is there. */
+  readonly hostDirectory: string | undefined
+  /** Never, where it is left out. */
+  readonly idleSeconds: number | undefined
+}
+
+/** The life of one sandbox: the most that a spec may name. @category constants */
+export const sandboxSecondsDefault = 86_400
+
+/** @category constants */
+export const idleSecondsDefault = 15 * 60
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const mcp = Effect.fnUntraced(function* (input: McpInput) {
+  const settings = yield* Settings
+  const { run, served } = yield* Effect.fromResult(plan(input, settings))
+  yield* serve(served).pipe(Effect.provide(Composition.runner(settings, run)))
+})
+
+/** From what was typed to what is served; a sandbox of it has no way to a model. @category constructors */
+export const plan = (
+  input: McpInput,
+  settings: Settings["Service"]
+): Result.Result<{ readonly run: RunPlan.RunPlan; readonly served: McpPlan }, Refusal> => {
+  const { allow, deny, idleSeconds, profile, ...flags } = input
+  const timeoutSeconds = flags.timeoutSeconds ?? sandboxSecondsDefault
+  if (idleSeconds !== undefined && flags.workspace === undefined) {
+    return Result.fail(
+      new Refusal({
+        exit: "usage",
+        detail: "--idle without --workspace would lose what the tools have written",
+        remedy: "Name a workspace, or leave --idle out"
+      })
+    )
+  }
+  return Result.map(
+    RunPlan.make(
+      { _tag: "Command", argv: ["true"] },
+      { ...RunPlan.noFlags, ...flags, timeoutSeconds, noModel: true },
+      settings
+    ),
+    (run) => {
+      const { argv: _, ...spec } = run.spec
+      return {
+        run,
+        served: {
+          spec,
+          profile,
+          allow,
+          deny,
+          hostDirectory: flags.workspace,
+          idleSeconds: flags.workspace === undefined ? undefined : (idleSeconds ?? idleSecondsDefault)
+        }
+      }
+    }
+  )
+}
+
+/** Answer until the input ends. @category constructors */
+export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, profile, ...rest }: McpPlan) {
+  const output = yield* Output.Output
+  const stdio = yield* Stdio.Stdio
+  yield* valid(rest.spec)
+  const runId = yield* RunId.generate
+  const executor = yield* lazily({ ...rest, runId, reopens: hostDirectory !== undefined })
+  const table = yield* ProcessTable.make(executor)
+  const registry = yield* Effect.fromResult(
+    Result.flatMap(
+      Result.mapError(
+        ToolRegistry.make([
+          CurrentTime.tool,
+          ...ShellTools.make(executor, { hostDirectory }),
+          ...ProcessTools.make(executor, table, { hostDirectory }),
+          ...FileTools.make(executor, { hostDirectory })
+        ]),
+        refused
+      ),
+      (all) => Result.mapError(all.restrict(profile, { allow, deny }), refused)
+    )
+  )
+  yield* McpTools.serveLines(
+    { input: stdio.stdin, write: output.stdout },
+    {
+      registry,
+      session: { runId, identity: { billingAccountId: "local", attempt: 0 } },
+      instructions: instructionsOf(hostDirectory)
+    }
+  ).pipe(
+    Effect.catchTag("McpFailed", ({ detail, remedy }) =>
+      Effect.fail(new Refusal({ exit: "input", detail: `the MCP connection ${detail}`, remedy }))
+    )
+  )
+}, Effect.scoped)
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** Whoever typed it must hear of it: a model that calls could do nothing about it. */
+const valid = (spec: McpPlan["spec"]) =>
+  SandboxSpec.decode({ ...spec, argv: ["true"] }).pipe(
+    Effect.mapError(
+      (error) => new SandboxError({ reason: new InvalidSpec({ problems: SandboxSpec.problemsOf(error) }) })
+    )
+  )
+
+const refused = ({ message }: { readonly message: string }) =>
+  new Refusal({ exit: "usage", detail: message, remedy: "See --profile, --allow and --deny" })
+
+const instructionsOf = (hostDirectory: string | undefined) =>
+  `Tools act inside a sealed sandbox without a network, on the files of its workspace, ${Workspace.target}` +
+  (hostDirectory === undefined
+    ? ", which is empty at first and ends with the session."
+    : `, which is ${hostDirectory} of the user's machine; paths may be given in either form.`)
+
+interface LazyOptions {
+  readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
+  readonly idleSeconds: number | undefined
+  /** Of the first sandbox; others get ids of their own. */
+  readonly runId: RunId.RunId
+  /** Whether another sandbox has the files of one that has ended. */
+  readonly reopens: boolean
+}
+
+/** An executor whose sandbox is opened by the first who needs it. */
+const lazily = Effect.fnUntraced(function* ({ idleSeconds, reopens, runId, spec }: LazyOptions) {
+  const runner = yield* SandboxRunner
+  const output = yield* Output.Output
+  const scope = yield* Effect.scope
+  let opened = 0
+  /** Why there will be no other. */
+  let over: SandboxError | undefined
+
+  const lost = (error: SandboxError) =>
+    Effect.andThen(
+      Effect.logWarning(
+        `${reopens ? "the sandbox has ended, and the next call opens another" : "the sandbox has ended, and its files with it; begin anew to have another"}: ${error.message}`
+      ),
+      Effect.suspend(() => {
+        if (!reopens) over = error
+        return RcRef.invalidate(ref)
+      })
+    )
+
+  const open = Effect.gen(function* () {
+    if (over !== undefined) return yield* over
+    const sandbox = yield* runner.open(opened++ === 0 ? { ...spec, runId } : spec)
+    yield* output.stderr(`· ${sandbox.runId}: the sandbox is open\n`)
+    // It ends with the sandbox; what it then does closes the sandbox, and is not to be ended by that.
+    yield* Effect.forkScoped(
+      Effect.flatMap(Effect.flip(sandbox.ended), (error) => Effect.forkIn(lost(error), scope))
+    )
+    return sandbox
+  })
+
+  const ref: RcRef.RcRef<Sandbox, SandboxError> = yield* RcRef.make({
+    acquire: open,
+    idleTimeToLive: idleSeconds === undefined ? Duration.infinity : Duration.seconds(idleSeconds)
+  })
+
+  const using = <A>(use: (sandbox: Sandbox) => Effect.Effect<A, SandboxError>) =>
+    Effect.scoped(Effect.flatMap(RcRef.get(ref), use))
+  return {
+    workspace: Workspace.target,
+    exec: (line, options) => using((sandbox) => sandbox.exec(line, options)),
+    // For as long as the command's scope is open, the sandbox is in use.
+    spawn: (line, options) => Effect.flatMap(RcRef.get(ref), (sandbox) => sandbox.spawn(line, options)),
+    files: {
+      read: (path, options) => using(({ files }) => files.read(path, options)),
+      write: (path, content) => using(({ files }) => files.write(path, content)),
+      list: (path) => using(({ files }) => files.list(path))
+    }
+  } satisfies Executor
+})

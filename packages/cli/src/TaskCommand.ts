@@ -1,0 +1,160 @@
+/**
+ * `cogni-sandbox task`: a task in a directory, whose model this process asks.
+ *
+ * The sandbox works in the directory itself; what it changed is told as a patch besides. What the model calls is shown
+ * as it happens; the answer goes to standard output, and the patch after it, or into a file.
+ */
+import type { LoopProgress } from "@cogni/sandbox-core/HostLoop"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { ProxyFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import * as Task from "@cogni/sandbox-graph-provider/Task"
+import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
+import { Effect, FileSystem, Schema } from "effect"
+import * as Composition from "./Composition.ts"
+import { exitCode } from "./ExitCode.ts"
+import { Refusal } from "./Failure.ts"
+import * as Output from "./Output.ts"
+import * as Progress from "./Progress.ts"
+import * as Prompt from "./Prompt.ts"
+import { formatMillis } from "./Quantity.ts"
+import { Settings } from "./Settings.ts"
+import * as TaskPlan from "./TaskPlan.ts"
+import * as TaskReport from "./TaskReport.ts"
+import { visible } from "./TerminalText.ts"
+
+/** @category models */
+export interface TaskInput extends TaskPlan.TaskFlags {
+  readonly prompt?: string | undefined
+  readonly promptFile?: string | undefined
+  readonly patch?: string | undefined
+  readonly runId?: string | undefined
+  readonly output: Output.OutputFormat
+  readonly quiet: boolean
+}
+
+/** @category constructors */
+export const task = Effect.fnUntraced(function* (input: TaskInput) {
+  const settings = yield* Settings
+  const runId = yield* runIdOf(input.runId)
+  const source = yield* sourceOf(input)
+  const plan = yield* Effect.fromResult(TaskPlan.make(input, runId, settings))
+  const prompt = yield* Prompt.read(source)
+  const result = yield* Effect.gen(function* () {
+    const progress = yield* Progress.make({ quiet: input.quiet })
+    if (plan.note !== undefined) yield* progress.note(plan.note)
+    return yield* follow(plan, prompt, progress)
+  }).pipe(
+    Effect.provide(Composition.runner(settings, { ...plan, proxy: "gateway", auditBodies: false })),
+    Effect.scoped
+  )
+  if (result.end.outcome === "sandbox_failed") return yield* result.end.error
+  yield* tell(input, runId, result)
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** When this returns, the sandbox is gone. */
+const follow = Effect.fnUntraced(function* (
+  plan: TaskPlan.TaskPlan,
+  prompt: string,
+  progress: Progress.Progress
+) {
+  const runner = yield* SandboxRunner
+  yield* progress.now("preparing a sandbox")
+  const tell = (event: LoopProgress) => {
+    const line = TaskReport.lineOf(event)
+    return line !== undefined
+      ? progress.note(line)
+      : event.type === "step_started"
+        ? progress.now(`step ${event.step}: asking the model`)
+        : Effect.void
+  }
+  return yield* Effect.gen(function* () {
+    const sandbox = yield* runner.open(plan.spec)
+    const { llmSocketPath: socketPath, runId } = sandbox
+    if (socketPath === undefined) return yield* new SandboxError({ runId, reason: unreachable })
+    const result = yield* Task.run({
+      executor: sandbox,
+      ended: sandbox.ended,
+      at: { socketPath },
+      model: plan.model,
+      messages: [{ role: "user", content: prompt }],
+      limits: plan.limits,
+      tell
+    })
+    yield* progress.rest
+    yield* progress.note(
+      `${runId}: ${TaskReport.summary(result.end)}, after ${formatMillis(result.end.durationMs)}`
+    )
+    return result
+  }).pipe(Effect.scoped, Effect.provide(AiSdkChatModel.layer()), Effect.ensuring(progress.rest))
+})
+
+const unreachable = new ProxyFailed({
+  detail: "its socket does not lie on this host",
+  remedy: "Run it where the engine is: a task's model is asked over a socket of this host"
+})
+
+/** The answer first, what changed after it, and whatever is wrong last. */
+const tell = Effect.fnUntraced(function* (input: TaskInput, runId: string, result: Task.TaskResult) {
+  const output = yield* Output.Output
+  const { end, patch } = result
+  const text = patch?.text
+  const file = text === undefined ? undefined : input.patch
+  if (file !== undefined) yield* save(file, text ?? "")
+  yield* output.exitWith(exitCode[TaskReport.exitOf(end)])
+  if (input.output === "json") return yield* Output.json(TaskReport.json(result, runId, input.demo, file))
+  const shown = output.stdoutIsTerminal ? visible : (given: string) => given
+  if (end.text !== "") yield* output.stdout(`${shown(end.text)}\n`)
+  if (text !== undefined && text !== "" && file === undefined) yield* output.stdout(`\n${shown(text)}`)
+  if (!input.quiet || patch?.problem !== undefined) {
+    yield* output.stderr(`· ${TaskReport.changes(result, file)}\n`)
+  }
+  const problem = TaskReport.problemOf(end)
+  if (problem !== undefined) yield* output.stderr(`cogni-sandbox: ${runId}: ${problem}\n`)
+})
+
+const save = (file: string, text: string) =>
+  FileSystem.FileSystem.use((fs) => fs.writeFileString(file, text)).pipe(
+    Effect.mapError(
+      ({ message }) =>
+        new Refusal({
+          exit: "input",
+          detail: `the patch cannot be written to ${file} (${message})`,
+          remedy: "What it says is in the workspace; name another file with --patch"
+        })
+    )
+  )
+
+const runIdOf = Effect.fnUntraced(function* (given: string | undefined) {
+  if (given === undefined) return yield* RunId.generate
+  return Schema.is(RunId.RunId)(given)
+    ? given
+    : yield* new Refusal({
+        exit: "input",
+        detail: `--run-id ${given} is none`,
+        remedy: "Use lower-case letters, digits and hyphens, or leave it out"
+      })
+})
+
+const sourceOf = ({ prompt, promptFile }: TaskInput): Effect.Effect<Prompt.PromptSource, Refusal> => {
+  if (prompt !== undefined && promptFile !== undefined) {
+    return Effect.fail(
+      new Refusal({ exit: "usage", detail: "there are two prompts", remedy: "Leave one of them out" })
+    )
+  }
+  if (prompt !== undefined) return Effect.succeed(Prompt.sourceOf(prompt))
+  if (promptFile === undefined) {
+    return Effect.fail(
+      new Refusal({
+        exit: "usage",
+        detail: "there is nothing to do",
+        remedy: 'Give a task (task "…", task -, --prompt-file FILE)'
+      })
+    )
+  }
+  return Effect.succeed(promptFile === "-" ? { _tag: "Stdin" } : { _tag: "File", path: promptFile })
+}

@@ -1,0 +1,66 @@
+/**
+ * The flags of `task`: those of `run` that mean the same, and its own.
+ */
+import { Option, Schema } from "effect"
+import { Flag } from "effect/cli"
+import { resolve } from "node:path"
+import * as Flags from "./Flags.ts"
+
+const {
+  callsMax,
+  canaries,
+  costUsdMax,
+  cpus,
+  demo,
+  diskBytes,
+  image,
+  inputTokensMax,
+  memoryBytes,
+  model,
+  output,
+  outputTokensMax,
+  processes,
+  promptFile,
+  quiet,
+  runId,
+  timeoutSeconds,
+  workspace
+} = Flags.run
+
+const orUndefined = <A>(flag: Flag.Flag<A>): Flag.Flag<A | undefined> =>
+  Flag.map(Flag.optional(flag), Option.getOrUndefined)
+
+/** @category flags */
+export const task = {
+  workspace,
+  model,
+  promptFile,
+  stepsMax: orUndefined(
+    Flag.Int("steps-max").pipe(
+      Flag.withDescription("Answers of the model (50)"),
+      Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 10_000 })))
+    )
+  ),
+  patch: orUndefined(
+    Flag.String("patch").pipe(
+      Flag.withMetavar("FILE"),
+      Flag.withDescription("Write what changed into a file, instead of to standard output"),
+      Flag.map((path) => resolve(path))
+    )
+  ),
+  timeoutSeconds,
+  memoryBytes,
+  cpus,
+  processes,
+  diskBytes,
+  image,
+  runId,
+  callsMax,
+  inputTokensMax,
+  outputTokensMax,
+  costUsdMax,
+  canaries,
+  demo,
+  output,
+  quiet
+}

@@ -1,0 +1,126 @@
+/**
+ * What came of a task, as text and as JSON. Pure.
+ *
+ * What changed is the result, also of a task that did not finish; so it is told on every path.
+ */
+import type { LoopEnd, LoopOutcome, LoopProgress } from "@cogni/sandbox-core/HostLoop"
+import type { TaskResult } from "@cogni/sandbox-graph-provider/Task"
+import { exitCode, type ExitName } from "./ExitCode.ts"
+import { clip, oneLine } from "./TerminalText.ts"
+
+/** What of a call fits on a line. */
+const lineCharsMax = 160
+
+// -----------------------------------------------------------------------------
+// while it goes on
+// -----------------------------------------------------------------------------
+
+/** A line for what can be seen of a loop; nothing for the rest. @category converting */
+export const lineOf = (event: LoopProgress): string | undefined => {
+  switch (event.type) {
+    case "tool_call_started":
+      return clip(oneLine(`${event.name} ${argumentsOf(event.input)}`), lineCharsMax)
+    case "tool_call_ended":
+      return clip(oneLine(`${event.isError ? "refused: " : ""}${firstLine(event.content)}`), lineCharsMax)
+    default:
+      return undefined
+  }
+}
+
+const argumentsOf = (input: Readonly<Record<string, unknown>>): string => {
+  const { command, path } = input
+  if (typeof path === "string") return path
+  if (typeof command === "string") return command
+  return Array.isArray(command) ? command.join(" ") : JSON.stringify(input)
+}
+
+const firstLine = (content: string): string => content.slice(0, 2 * lineCharsMax).split("\n")[0] ?? ""
+
+// -----------------------------------------------------------------------------
+// at the end
+// -----------------------------------------------------------------------------
+
+const exits: Readonly<Record<LoopOutcome, ExitName>> = {
+  finished: "success",
+  steps_exhausted: "budget",
+  tool_calls_exhausted: "budget",
+  output_tokens_exhausted: "budget",
+  context_exhausted: "budget",
+  invalid_calls_exhausted: "noAnswer",
+  timeout: "timeout",
+  model_failed: "fault",
+  sandbox_failed: "fault"
+}
+
+/** How the command ends. @category converting */
+export const exitOf = (end: LoopEnd): ExitName => {
+  if (end.outcome !== "model_failed") return exits[end.outcome]
+  switch (end.error.code) {
+    case "insufficient_quota":
+      return "budget"
+    case "unauthorized":
+      return "configuration"
+    case "timeout":
+      return "timeout"
+    case "refused":
+    case "invalid_answer":
+    case "answer_too_large":
+      return "noAnswer"
+    default:
+      return "fault"
+  }
+}
+
+/** Why a task did not finish, in the words of the command line. @category converting */
+export const problemOf = (end: LoopEnd): string | undefined =>
+  end.outcome === "finished"
+    ? undefined
+    : [
+        ["stepsMax", "--steps-max"],
+        ["runtimeSecondsMax", "--timeout"],
+        ["llm.budget", "--max-calls, --max-output-tokens, …"]
+      ].reduce((message, [field, flag]) => message.replaceAll(field!, flag!), oneLine(end.message))
+
+/** How much was done, in a line. @category converting */
+export const summary = ({ steps, toolCalls, usage }: LoopEnd): string =>
+  `${steps} ${steps === 1 ? "step" : "steps"}, ${toolCalls} tool ${toolCalls === 1 ? "call" : "calls"}, ${usage.inputTokens} tokens in, ${usage.outputTokens} out`
+
+/** What changed, in a line. @category converting */
+export const changes = ({ patch }: TaskResult, file: string | undefined): string => {
+  if (patch === undefined) return "there is no patch: the sandbox was over"
+  if (patch.problem !== undefined) return oneLine(patch.problem)
+  if (patch.files === 0) return "nothing changed"
+  const what = `${patch.files} ${patch.files === 1 ? "file" : "files"} changed`
+  return file === undefined ? what : `${what}; the patch is in ${file}`
+}
+
+/** @category converting */
+export const json = (result: TaskResult, runId: string, demo: boolean, file: string | undefined): object => {
+  const { end, patch } = result
+  const exit = exitOf(end)
+  return {
+    ok: end.outcome === "finished",
+    runId,
+    ...(demo ? { demo: true } : {}),
+    exitCode: exitCode[exit],
+    outcome: end.outcome,
+    ...(end.text === "" ? {} : { answer: end.text }),
+    steps: end.steps,
+    toolCalls: end.toolCalls,
+    usage: end.usage,
+    durationMs: Math.round(end.durationMs),
+    ...(patch === undefined
+      ? {}
+      : { patch: file === undefined ? patch : { ...patch, text: undefined, file } }),
+    ...(end.outcome === "finished"
+      ? {}
+      : {
+          error: {
+            code: exit,
+            reason: end.outcome === "model_failed" ? end.error.code : end.outcome,
+            message: problemOf(end),
+            isRetryable: end.outcome === "model_failed" && end.error.isRetryable
+          }
+        })
+  }
+}

@@ -1,0 +1,159 @@
+/**
+ * A configuration looked at from the command line: what is wrong with it, who answers whom. Nothing here reaches an
+ * engine.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as Cli from "@cogni/sandbox-cli/Cli"
+import * as Output from "@cogni/sandbox-cli/Output"
+import * as Configuration from "@cogni/sandbox-sessions/Configuration"
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Effect, FileSystem, Layer } from "effect"
+
+const good = `sandbox: {enabled: true, memory_limit: 1g}
+agent_configs: {assistant: {}, coder: {sandbox: false}}
+routing: {default_agent: assistant, channels: {discord: coder}, senders: {"slack:U0*": coder, "telegram:12345": coder}}
+`
+
+const config = (text: string, ...argv: ReadonlyArray<string>) =>
+  Effect.gen(function* () {
+    const fs = yield* FileSystem.FileSystem
+    const directory = yield* fs.makeTempDirectoryScoped()
+    const file = `${directory}/cogni.yaml`
+    yield* fs.writeFileString(file, text)
+    const memory = Output.makeMemory()
+    const code = yield* Cli.main({
+      argv: ["config", ...argv.map((word) => (word === "FILE" ? file : word))],
+      environment: {}
+    }).pipe(Effect.provide(memory.layer))
+    const said = (what: string) => what.replaceAll(directory, "")
+    return { code, stdout: said(memory.said.stdout), stderr: said(memory.said.stderr) }
+  }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
+
+describe("config check", () => {
+  it.effect("says what a configuration has, and what of it runs outside of a sandbox", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* config(good, "check", "FILE"), {
+        code: 0,
+        stdout:
+          "/cogni.yaml: 2 agents, 4 routes, sandbox of cogni-sandbox/runtime:latest (1 GiB, 1 CPU, no network, 300 s, at most 20 sessions)\n",
+        stderr:
+          "· warning: /cogni.yaml:2:49 agent_configs.coder.sandbox: this agent runs on the host, if there is a host executor\n"
+      })
+      const off = yield* config("agent_configs: {a: {}}\nrouting: {default_agent: a}\n", "check", "FILE")
+      assert.strictEqual(off.stdout, "/cogni.yaml: 1 agent, 1 route, sandbox off\n")
+      assert.include(off.stderr, "all run on the host")
+    })
+  )
+
+  it.effect("says every problem with its place, as a compiler does, and how many there are", () =>
+    Effect.gen(function* () {
+      const bad = good
+        .replace("enabled: true", "enabled: yes")
+        .replace("default_agent: assistant", "default_agent: x")
+      assert.deepStrictEqual(yield* config(bad, "check", "FILE"), {
+        code: 65,
+        stdout:
+          '/cogni.yaml:1:20 sandbox.enabled: Expected true or false, got "yes" (yes, no, on and off are strings in YAML 1.2)\n' +
+          '/cogni.yaml:3:26 routing.default_agent: Expected an agent of agent_configs, got "x". There are assistant, coder\n',
+        stderr: "cogni-sandbox: the configuration /cogni.yaml is refused: 2 problems\n"
+      })
+    })
+  )
+
+  it.effect("says the same to scripts, in one object", () =>
+    Effect.gen(function* () {
+      const { code, stdout } = yield* config("a: 1\n", "check", "FILE", "--output", "json")
+      assert.strictEqual(code, 65)
+      const said = JSON.parse(stdout) as Record<string, unknown>
+      assert.containSubset(said, {
+        ok: false,
+        exitCode: 65,
+        error: { code: "input", reason: "ConfigurationInvalid", isRetryable: false },
+        problemsOmitted: 0
+      })
+      assert.containSubset((said["problems"] as ReadonlyArray<unknown>)[0], { line: 1, column: 1, key: "a" })
+      const fine = yield* config(good, "check", "FILE", "-o", "json")
+      assert.strictEqual(fine.code, 0)
+      assert.containSubset(JSON.parse(fine.stdout), {
+        ok: true,
+        agents: ["assistant", "coder"],
+        routes: 4,
+        sandbox: { enabled: true, memoryBytesMax: 2 ** 30 }
+      })
+    })
+  )
+
+  it.effect("finds no file, or none that can be read", () =>
+    Effect.gen(function* () {
+      const none = yield* config(good, "check", "FILE.none")
+      assert.strictEqual(none.code, 66)
+      assert.include(none.stderr, "cannot be read: there is no such file")
+      assert.strictEqual((yield* config(good, "check", ".")).code, 65)
+      assert.strictEqual((yield* config(good, "check")).code, 64)
+    })
+  )
+
+  it.effect("does nothing to a terminal, whatever is in the file", () =>
+    Effect.gen(function* () {
+      const { code, stdout } = yield* config(
+        '"\\e[2J\\u202e\\n": 1\nagent_configs: {"\\e[2J": {}}\n',
+        "check",
+        "FILE"
+      )
+      assert.strictEqual(code, 65)
+      // eslint-disable-next-line no-control-regex
+      assert.notMatch(stdout.replaceAll("\n", ""), /[\0-\x1f\x7f-\x9f\u202e]/u)
+      for (const line of stdout.trim().split("\n")) assert.match(line, /^\/cogni\.yaml:\d+:\d+ /u)
+    })
+  )
+})
+
+describe("config resolve", () => {
+  const resolve = (channel: string, sender: string, ...more: ReadonlyArray<string>) =>
+    config(good, "resolve", "FILE", "--channel", channel, `--sender=${sender}`, ...more)
+
+  it.effect("says which agent answers, the rule that says so, and where it executes", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* resolve("slack", "U042"), {
+        code: 0,
+        stdout:
+          'agent     coder\nrule      routing.senders, the pattern "slack:U0*"\nexecutor  host\nsession   slack:U042:coder\n',
+        stderr: ""
+      })
+      assert.include((yield* resolve("telegram", "12345")).stdout, 'the sender "telegram:12345"')
+      assert.include((yield* resolve("discord", "x")).stdout, 'routing.channels, the channel "discord"')
+      assert.include(
+        (yield* resolve("telegram", "-100")).stdout,
+        "routing.default_agent\nexecutor  sandbox\n"
+      )
+      assert.deepStrictEqual(JSON.parse((yield* resolve("slack", "U0", "-o", "json")).stdout), {
+        ok: true,
+        agent: "coder",
+        rule: { _tag: "SenderPattern", channel: "slack", pattern: "U0*" },
+        executor: "host",
+        key: "slack:U0:coder"
+      })
+    })
+  )
+
+  it.effect("refuses who is nobody, and a configuration that is none", () =>
+    Effect.gen(function* () {
+      const nobody = yield* resolve("x".repeat(65), "")
+      assert.strictEqual(nobody.code, 65)
+      assert.include(nobody.stderr, "channel: Expected 1 to 64 characters")
+      assert.include(nobody.stderr, "senderId: Expected 1 to 254 characters")
+      const none = yield* config("a: 1\n", "resolve", "FILE", "--channel", "x", "--sender", "y")
+      assert.strictEqual(none.code, 65)
+      assert.include(none.stdout, "/cogni.yaml:1:1 a: There is no such key")
+      assert.strictEqual((yield* config(good, "resolve", "FILE", "--channel", "x")).code, 64)
+    })
+  )
+})
+
+it.effect("config schema is what a configuration is held to", () =>
+  Effect.gen(function* () {
+    const { code, stdout } = yield* config(good, "schema")
+    assert.strictEqual(code, 0)
+    assert.deepStrictEqual(JSON.parse(stdout), Configuration.jsonSchema())
+  })
+)

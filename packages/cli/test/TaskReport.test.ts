@@ -1,0 +1,138 @@
+/**
+ * What is said of a task: while it goes on, and at its end.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { exitCode } from "@cogni/sandbox-cli/ExitCode"
+import * as TaskReport from "@cogni/sandbox-cli/TaskReport"
+import { failed } from "@cogni/sandbox-core/ChatModel"
+import type { LoopEnd, LoopVerdict } from "@cogni/sandbox-core/HostLoop"
+import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
+
+const endOf = (verdict: LoopVerdict, message = "the model answered"): LoopEnd => ({
+  ...verdict,
+  text: "Done.",
+  steps: 1,
+  toolCalls: 2,
+  usage: { inputTokens: 3, outputTokens: 4 },
+  durationMs: 1500.4,
+  message
+})
+const finished = endOf({ outcome: "finished" })
+const patch = { files: 1, bytes: 3, text: "abc" }
+
+describe("TaskReport.lineOf", () => {
+  it("says what is called in a line, without what could act on a terminal", () => {
+    const call = (name: string, input: Readonly<Record<string, unknown>>) =>
+      TaskReport.lineOf({ type: "tool_call_started", id: "1", name, input })
+    assert.strictEqual(call("exec", { command: "npm test\nrm -rf /" }), "exec npm test rm -rf /")
+    assert.strictEqual(call("exec", { command: ["node", "--test"] }), "exec node --test")
+    assert.strictEqual(call("write", { path: "a.txt", content: "secret" }), "write a.txt")
+    assert.strictEqual(call("fly", { malformed: "{" }), 'fly {"malformed":"{"}')
+    assert.strictEqual(call("exec", { command: "\u001B[2J\u0007" }), "exec ^[[2J^G")
+    assert.isAtMost(call("exec", { command: "x".repeat(10_000) })?.length ?? 0, 160)
+  })
+
+  it("says how it ended by its first line", () => {
+    const ended = (content: string, isError = false) =>
+      TaskReport.lineOf({ type: "tool_call_ended", id: "1", name: "exec", content, isError, durationMs: 1 })
+    assert.strictEqual(ended("exit code 1, after 0.1 s\n--- stdout\nx"), "exit code 1, after 0.1 s")
+    assert.strictEqual(ended("there is no tool fly", true), "refused: there is no tool fly")
+    assert.isAtMost(ended("y".repeat(1_000_000))?.length ?? 0, 160)
+  })
+
+  it("says nothing of the rest", () => {
+    assert.isUndefined(TaskReport.lineOf({ type: "text_delta", delta: "x" }))
+    assert.isUndefined(TaskReport.lineOf({ type: "step_ended", step: 1, inputTokens: 1, outputTokens: 1 }))
+  })
+})
+
+describe("TaskReport.exitOf", () => {
+  it.each([
+    ["finished", "success"],
+    ["steps_exhausted", "budget"],
+    ["tool_calls_exhausted", "budget"],
+    ["output_tokens_exhausted", "budget"],
+    ["context_exhausted", "budget"],
+    ["invalid_calls_exhausted", "noAnswer"],
+    ["timeout", "timeout"]
+  ] as const)("%s is %s", (outcome, exit) => {
+    assert.strictEqual(TaskReport.exitOf(endOf({ outcome })), exit)
+  })
+
+  it.each([
+    ["insufficient_quota", "budget"],
+    ["unauthorized", "configuration"],
+    ["timeout", "timeout"],
+    ["refused", "noAnswer"],
+    ["invalid_answer", "noAnswer"],
+    ["unreachable", "fault"],
+    ["rate_limit", "fault"],
+    ["invalid_request", "fault"]
+  ] as const)("a model that fails with %s is %s", (code, exit) => {
+    assert.strictEqual(
+      TaskReport.exitOf(endOf({ outcome: "model_failed", error: failed(code, "because") })),
+      exit
+    )
+  })
+
+  it("a sandbox that is over is a fault", () => {
+    const error = new SandboxError({
+      reason: new ContainerFailed({ operation: "exec", detail: "is over", remedy: "Open another" })
+    })
+    assert.strictEqual(TaskReport.exitOf(endOf({ outcome: "sandbox_failed", error })), "fault")
+  })
+})
+
+describe("TaskReport at the end", () => {
+  it("says what changed on every path", () => {
+    const said = (given: typeof patch | object | undefined, file?: string) =>
+      TaskReport.changes({ end: finished, patch: given as typeof patch | undefined }, file)
+    assert.strictEqual(said(patch), "1 file changed")
+    assert.strictEqual(said({ ...patch, files: 2 }, "/p"), "2 files changed; the patch is in /p")
+    assert.strictEqual(said({ files: 0, bytes: 0, text: "" }), "nothing changed")
+    assert.strictEqual(said({ files: 0, bytes: 0, problem: "it\ncould not" }), "it could not")
+    assert.match(said(undefined), /no patch/u)
+  })
+
+  it("says what to do in the words of the command line", () => {
+    const end = endOf(
+      { outcome: "steps_exhausted" },
+      "not done after 3 steps. Raise stepsMax, or give it less to do"
+    )
+    assert.strictEqual(
+      TaskReport.problemOf(end),
+      "not done after 3 steps. Raise --steps-max, or give it less to do"
+    )
+    assert.isUndefined(TaskReport.problemOf(finished))
+    assert.strictEqual(TaskReport.summary(finished), "1 step, 2 tool calls, 3 tokens in, 4 out")
+  })
+
+  it("is JSON that a script can act on", () => {
+    assert.deepStrictEqual(
+      JSON.parse(JSON.stringify(TaskReport.json({ end: finished, patch }, "run-1", false, undefined))),
+      {
+        ok: true,
+        runId: "run-1",
+        exitCode: 0,
+        outcome: "finished",
+        answer: "Done.",
+        steps: 1,
+        toolCalls: 2,
+        usage: { inputTokens: 3, outputTokens: 4 },
+        durationMs: 1500,
+        patch
+      }
+    )
+    const error = failed("rate_limit", "slow down")
+    const spent = endOf({ outcome: "model_failed", error }, error.message)
+    const report = JSON.parse(JSON.stringify(TaskReport.json({ end: spent, patch }, "run-1", true, "/p")))
+    assert.containSubset(report, {
+      ok: false,
+      demo: true,
+      exitCode: exitCode.fault,
+      patch: { files: 1, bytes: 3, file: "/p" },
+      error: { code: "fault", reason: "rate_limit", isRetryable: true }
+    })
+    assert.notProperty(report.patch, "text")
+  })
+})

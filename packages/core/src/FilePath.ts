@@ -1,0 +1,125 @@
+/**
+ * What may be the path of a file of the workspace, and what is said of one that cannot be had.
+ *
+ * Lexical only: where a link leads is seen where the files are.
+ */
+import { Effect } from "effect"
+import { entriesMax } from "./Executor.ts"
+import { FileRefused } from "./SandboxError.ts"
+import { target } from "./Workspace.ts"
+
+/** The kernel's `PATH_MAX`, less its closing NUL. */
+const pathBytesMax = 4095
+
+/** The kernel's `NAME_MAX`: one part of a path. */
+const nameBytesMax = 255
+
+const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
+
+// -----------------------------------------------------------------------------
+// errors
+// -----------------------------------------------------------------------------
+
+/** @category errors */
+export const invalid = (path: string, detail: string) =>
+  new FileRefused({ path, problem: "invalid_path", detail, remedy: "Name a file below the workspace" })
+
+/** @category errors */
+export const notFound = (path: string) =>
+  new FileRefused({
+    path,
+    problem: "not_found",
+    detail: "does not exist",
+    remedy: "See what there is: list the directory above it"
+  })
+
+/** @category errors */
+export const denied = (path: string) =>
+  new FileRefused({
+    path,
+    problem: "permission_denied",
+    detail: "is closed to the user that commands run as",
+    remedy: "Look at its permissions with a command, such as ls -la"
+  })
+
+/** @category errors */
+export const noSpace = (path: string) =>
+  new FileRefused({
+    path,
+    problem: "no_space",
+    detail: "cannot be written: no space is left, or the file would be over its limit",
+    remedy: "Remove what is no longer needed, or raise limits.workspaceBytesMax"
+  })
+
+/** @category errors */
+export const notAFile = (path: string) =>
+  new FileRefused({
+    path,
+    problem: "not_a_file",
+    detail: "is not a plain file",
+    remedy: "List it if it is a directory; FIFOs, devices and sockets are never opened"
+  })
+
+/** @category errors */
+export const notADirectory = (path: string) =>
+  new FileRefused({
+    path,
+    problem: "not_a_directory",
+    detail: "is, or lies below, something that is not a directory",
+    remedy: "See what there is: list the directory above it"
+  })
+
+/** @category errors */
+export const tooLarge = (path: string, bytesMax: number) =>
+  new FileRefused({
+    path,
+    problem: "too_large",
+    detail: `has more than ${bytesMax} bytes`,
+    remedy: "Take a part of it with a command, such as head -c or sed -n"
+  })
+
+/** @category errors */
+export const tooManyEntries = (path: string) =>
+  new FileRefused({
+    path,
+    problem: "too_large",
+    detail: `holds more than ${entriesMax} entries`,
+    remedy: "Look for what you need with a command, such as find or rg --files"
+  })
+
+/** Of a workspace that lies elsewhere than a sandbox's does. @category errors */
+export const outsideOf = (workspace: string) => (path: string) =>
+  new FileRefused({
+    path,
+    problem: "outside_workspace",
+    detail: "leads out of the workspace",
+    remedy: `Name a file below ${workspace}; what lies elsewhere is for commands`
+  })
+
+/** @category errors */
+export const outside = outsideOf(target)
+
+// -----------------------------------------------------------------------------
+// converting
+// -----------------------------------------------------------------------------
+
+/** From the workspace, without `.`, `..` and empty parts; the workspace itself is the empty text. @category converting */
+export const relative = (path: string, workspace = target): Effect.Effect<string, FileRefused> => {
+  if (path.includes("\0")) return Effect.fail(invalid(path, "holds a NUL"))
+  if (bytesOf(path) > pathBytesMax) {
+    return Effect.fail(invalid(path, `is longer than ${pathBytesMax} bytes`))
+  }
+  const prefix = workspace.split("/").filter((part) => part !== "")
+  const parts = path.startsWith("/") ? [] : [...prefix]
+  for (const part of path.split("/")) {
+    if (part === "..") {
+      // What lies above a link is not what is written above it, so nothing may pass through the outside.
+      if (parts.pop() === undefined) return Effect.fail(outsideOf(workspace)(path))
+    } else if (part !== "" && part !== ".") parts.push(part)
+  }
+  if (!prefix.every((part, index) => parts[index] === part)) return Effect.fail(outsideOf(workspace)(path))
+  if (parts.some((part) => bytesOf(part) > nameBytesMax)) {
+    return Effect.fail(invalid(path, `holds a name of more than ${nameBytesMax} bytes`))
+  }
+  return Effect.succeed(parts.slice(prefix.length).join("/"))
+}

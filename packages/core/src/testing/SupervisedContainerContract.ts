@@ -1,0 +1,113 @@
+/**
+ * What every `ContainerRuntime` must do with a container that takes commands; a part of its contract.
+ */
+import { assert, it } from "@effect/vitest"
+import { Effect, type Layer, Stream } from "effect"
+import {
+  type Container,
+  ContainerRuntime,
+  type ContainerSpec,
+  type OutputChunk,
+  supervisor
+} from "../ContainerRuntime.ts"
+import * as RunId from "../RunId.ts"
+import type { Behaviour } from "./Behaviour.ts"
+
+/** @category models */
+export interface Fixture {
+  /** A container of an agent; its argv is exchanged. */
+  readonly spec: (runId: RunId.RunId) => ContainerSpec
+  readonly argv: (behaviour: Behaviour) => readonly [string, ...Array<string>]
+}
+
+const text = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]) =>
+  Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
+
+/** @category suites */
+export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, fixture: Fixture): void => {
+  const supervised = Effect.gen(function* () {
+    const runtime = yield* ContainerRuntime
+    const container = yield* runtime.acquire({
+      ...fixture.spec(yield* RunId.generate),
+      argv: [supervisor],
+      supervised: true
+    })
+    yield* container.start
+    yield* container.proceed
+    return container
+  })
+
+  const exec = (container: Container, behaviour: Behaviour) =>
+    container.exec({ argv: fixture.argv(behaviour), env: {} })
+
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`supervised (${name})`, (it) => {
+    it.effect("exec runs a command in it: exit code and both outputs", () =>
+      Effect.gen(function* () {
+        const container = yield* supervised
+        const writing = yield* exec(container, { _tag: "Writes", stdout: "out", stderr: "err" })
+        const chunks = yield* Stream.runCollect(writing.output)
+        assert.deepStrictEqual([text(chunks, "stdout"), text(chunks, "stderr")], ["out", "err"])
+        assert.deepStrictEqual(yield* writing.exit, {
+          exitCode: 0,
+          oomKilled: false,
+          processesRefused: false
+        })
+        const failing = yield* exec(container, { _tag: "ExitsWith", exitCode: 5 })
+        yield* Stream.runDrain(failing.output)
+        assert.strictEqual((yield* failing.exit).exitCode, 5)
+      })
+    )
+
+    it.effect("closing the scope of a command ends it, and the container takes the next", () =>
+      Effect.gen(function* () {
+        const container = yield* supervised
+        const exit = yield* Effect.scoped(
+          Effect.gen(function* () {
+            const running = yield* exec(container, { _tag: "IgnoresTerm" })
+            yield* Stream.runHead(running.output)
+            yield* running.signal("SIGTERM")
+            return yield* running.exit.pipe(Effect.timeoutOption("300 millis"))
+          })
+        )
+        assert.strictEqual(exit._tag, "None", "it had ended by itself")
+        assert.strictEqual(
+          (yield* (yield* exec(container, { _tag: "ExitsWith", exitCode: 3 })).exit).exitCode,
+          3
+        )
+      })
+    )
+
+    it.effect("a command can be sent a signal, and ends by it", () =>
+      Effect.gen(function* () {
+        const container = yield* supervised
+        const polite = yield* exec(container, { _tag: "ExitsOnTerm", exitCode: 42 })
+        yield* Stream.runHead(polite.output)
+        yield* polite.signal("SIGTERM")
+        assert.strictEqual((yield* polite.exit).exitCode, 42)
+        const stubborn = yield* exec(container, { _tag: "IgnoresTerm" })
+        yield* Stream.runHead(stubborn.output)
+        yield* stubborn.signal("SIGKILL")
+        const { exitCode, signal } = yield* stubborn.exit
+        assert.deepStrictEqual([exitCode, signal], [137, "SIGKILL"])
+      })
+    )
+
+    it.effect("a command's slow reader gets everything, and holds up no other command", () =>
+      Effect.gen(function* () {
+        const bytes = 2 * 1024 ** 2 + 17
+        const container = yield* supervised
+        const slow = yield* exec(container, { _tag: "EchoesManyBytes", bytes })
+        const quick = yield* exec(container, { _tag: "Writes", stdout: "out", stderr: "" })
+        assert.strictEqual(text(yield* Stream.runCollect(quick.output), "stdout"), "out")
+        let seen = 0
+        yield* Stream.runForEach(slow.output, (chunk) =>
+          Effect.andThen(
+            Effect.sync(() => (seen += chunk.bytes.byteLength)),
+            seen < 300_000 ? Effect.sleep("2 millis") : Effect.void
+          )
+        )
+        assert.deepStrictEqual([seen, (yield* slow.exit).exitCode], [bytes, 0])
+      })
+    )
+  })
+}

@@ -1,0 +1,192 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Duration, Effect, Fiber, Schema, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import type { OutputChunk } from "../src/ContainerRuntime.ts"
+import * as Executor from "../src/Executor.ts"
+import { OomKilled, SandboxError } from "../src/SandboxError.ts"
+import { emptyOutput } from "../src/RunResult.ts"
+
+const say = (text: string, channel: OutputChunk["channel"] = "stdout"): OutputChunk => ({
+  channel,
+  bytes: new TextEncoder().encode(text)
+})
+
+const limits = { outputBytesMax: 100, outputRetainedBytesMax: 20 }
+
+/** A command that says this, and ends as it is told; what is done to it is written down. */
+const commandOf = (options: {
+  readonly says?: Stream.Stream<OutputChunk, SandboxError>
+  readonly exit?: Effect.Effect<Executor.CommandExit, SandboxError>
+  /** Ends by SIGTERM. */
+  readonly polite?: boolean
+}) => {
+  const done: Array<string> = []
+  const spawn: Executor.Executor["spawn"] = () =>
+    Effect.gen(function* () {
+      const told = yield* Deferred.make<Executor.CommandExit>()
+      yield* Effect.addFinalizer(() => Effect.sync(() => done.push("gone")))
+      return {
+        output: options.says ?? Stream.empty,
+        exit: Effect.raceFirst(options.exit ?? Effect.succeed({ exitCode: 0 }), Deferred.await(told)),
+        signal: (name) =>
+          Effect.sync(() => done.push(name)).pipe(
+            Effect.andThen(
+              options.polite === true
+                ? Deferred.succeed(told, { exitCode: 143, signal: "SIGTERM" })
+                : Effect.void
+            )
+          )
+      }
+    })
+  return { done, exec: Executor.execOf(spawn, limits) }
+}
+
+describe("Executor", () => {
+  describe("commandOf", () => {
+    it.effect("a line is one for the shell, an argv is taken as it is", () =>
+      Effect.gen(function* () {
+        assert.deepStrictEqual(yield* Executor.commandOf("ls | wc -l", { env: { A: "1" } }), {
+          argv: ["/bin/sh", "-c", "ls | wc -l"],
+          env: { A: "1" }
+        })
+        assert.deepStrictEqual(
+          yield* Executor.commandOf(["ls", "$HOME; x"], { workingDirectory: "/workspace/a b", stdin: "é" }),
+          {
+            argv: ["ls", "$HOME; x"],
+            env: {},
+            workingDirectory: "/workspace/a b",
+            stdin: new Uint8Array([0xc3, 0xa9])
+          }
+        )
+      })
+    )
+
+    it.effect.each([
+      { what: "a line of 1 MB", line: "x".repeat(2 ** 20), options: {}, says: "write a script" },
+      { what: "a NUL in a line", line: "a\0b", options: {}, says: "NUL" },
+      { what: "an argument of 200 KB", line: ["a", "x".repeat(200_000)] as const, options: {}, says: "cap" },
+      { what: "a name with =", line: "a", options: { env: { "A=B": "c" } }, says: "name" },
+      { what: "a name with NUL", line: "a", options: { env: { "A\0": "c" } }, says: "name" },
+      { what: "the loader's names", line: "a", options: { env: { LD_PRELOAD: "c" } }, says: "LD_" },
+      { what: "a value with NUL", line: "a", options: { env: { A: "\0" } }, says: "NUL" },
+      { what: "a relative directory", line: "a", options: { workingDirectory: "src" }, says: "absolute" },
+      { what: "a line break in it", line: "a", options: { workingDirectory: "/a\nb" }, says: "line break" },
+      { what: "a NUL in it", line: "a", options: { workingDirectory: "/a\0b" }, says: "NUL" },
+      {
+        what: "17 MB of input",
+        line: "a",
+        options: { stdin: new Uint8Array(17 * 2 ** 20) },
+        says: "file of the workspace"
+      }
+    ])("refuses $what, and says what to do", ({ line, options, says }) =>
+      Effect.gen(function* () {
+        const error = yield* Effect.flip(Executor.commandOf(line, options))
+        assert.strictEqual(error._tag, "InvalidSpec")
+        assert.include(error.message, says)
+      })
+    )
+  })
+
+  describe("execOf", () => {
+    it.effect("collects what is said, apart, and how it ended", () =>
+      Effect.gen(function* () {
+        const { done, exec } = commandOf({
+          says: Stream.make(say("out"), say("err", "stderr"), say("put")),
+          exit: Effect.succeed({ exitCode: 3 })
+        })
+        const { durationMs, exitCode, output } = yield* exec("x")
+        assert.deepStrictEqual(
+          [exitCode, output.stdout.text, output.stderr.text, durationMs],
+          [3, "output", "err", 0]
+        )
+        assert.deepStrictEqual(done, ["gone"])
+      })
+    )
+
+    it.effect.prop(
+      "keeps the beginning, counts all, and lets nobody keep more than the executor does",
+      [
+        Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 99 })),
+        Schema.UndefinedOr(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 60 })))
+      ],
+      ([bytes, outputRetainedBytesMax]) =>
+        Effect.gen(function* () {
+          const { exec } = commandOf({ says: Stream.make(say("x".repeat(bytes))) })
+          const { stdout } = (yield* exec("x", { outputRetainedBytesMax })).output
+          const kept = Math.min(bytes, outputRetainedBytesMax ?? 20, 20)
+          assert.deepStrictEqual(stdout, { text: "x".repeat(kept), bytes, truncated: bytes > kept })
+        }),
+      { arbitrary: { runs: 100, seed: 6 } }
+    )
+
+    it.effect("who says more than the limit is cut off, with what was said", () =>
+      Effect.gen(function* () {
+        const { done, exec } = commandOf({
+          says: Stream.concat(Stream.make(say("x".repeat(101))), Stream.never)
+        })
+        const { partial, reason } = yield* Effect.flip(exec("x"))
+        assert.strictEqual(reason._tag, "OutputLimitExceeded")
+        assert.deepStrictEqual([partial?.output.stdout.bytes, done], [101, ["gone"]])
+      })
+    )
+
+    it.effect("who is out of time hears SIGTERM, and is gone when the grace is over", () =>
+      Effect.gen(function* () {
+        const { done, exec } = commandOf({
+          says: Stream.concat(Stream.make(say("begun")), Stream.never),
+          exit: Effect.never
+        })
+        const fiber = yield* Effect.forkChild(Effect.flip(exec("x", { timeoutSecondsMax: 5 })))
+        yield* TestClock.adjust("4999 millis")
+        assert.deepStrictEqual(done, [])
+        yield* TestClock.adjust("1 millis")
+        assert.deepStrictEqual(done, ["SIGTERM"])
+        yield* TestClock.adjust(Duration.seconds(Executor.killGraceSeconds))
+        const error = yield* Fiber.join(fiber)
+        assert.strictEqual(error.reason._tag, "CommandTimedOut")
+        assert.strictEqual(error.partial?.output.stdout.text, "begun")
+        assert.include(error.message, "5 s")
+        assert.deepStrictEqual(done, ["SIGTERM", "gone"])
+      })
+    )
+
+    it.effect("who goes when asked to is not waited for, and was out of time all the same", () =>
+      Effect.gen(function* () {
+        const { done, exec } = commandOf({ exit: Effect.never, polite: true })
+        const fiber = yield* Effect.forkChild(Effect.flip(exec("x", { timeoutSecondsMax: 0.5 })))
+        yield* TestClock.adjust("500 millis")
+        assert.strictEqual((yield* Fiber.join(fiber)).reason._tag, "CommandTimedOut")
+        assert.deepStrictEqual(done, ["SIGTERM", "gone"])
+      })
+    )
+
+    it.effect("an interruption ends the command", () =>
+      Effect.gen(function* () {
+        const { done, exec } = commandOf({ exit: Effect.never })
+        const fiber = yield* Effect.forkChild(exec("x"))
+        yield* TestClock.adjust("1 second")
+        yield* Fiber.interrupt(fiber)
+        assert.deepStrictEqual(done, ["gone"])
+      })
+    )
+
+    it.effect("a limit that the sandbox broke comes with what this command had said", () =>
+      Effect.gen(function* () {
+        const reason = new OomKilled({
+          memoryBytesMax: 1,
+          partial: { output: emptyOutput, peak: { memoryBytes: 1 } }
+        })
+        const { exec } = commandOf({
+          says: Stream.make(say("begun")),
+          exit: Effect.fail(new SandboxError({ reason }))
+        })
+        const error = yield* Effect.flip(exec("x"))
+        assert.strictEqual(error.reason._tag, "OomKilled")
+        assert.deepStrictEqual(
+          [error.partial?.output.stdout.text, error.partial?.peak],
+          ["begun", { memoryBytes: 1 }]
+        )
+      })
+    )
+  })
+})

@@ -1,0 +1,44 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { entriesMax } from "../src/Executor.ts"
+import * as MemoryFiles from "../src/internal/MemoryFiles.ts"
+
+const problemOf = <A>(asked: Effect.Effect<A, { readonly problem: string }>) =>
+  Effect.map(Effect.flip(asked), ({ problem }) => problem)
+
+describe("MemoryFiles", () => {
+  it.effect("a file of more bytes than are asked for is refused, and not one of as many", () =>
+    Effect.gen(function* () {
+      const files = MemoryFiles.make(MemoryFiles.empty())
+      yield* files.write("a", "12345")
+      assert.strictEqual(yield* problemOf(files.read("a", { bytesMax: 4 })), "too_large")
+      assert.strictEqual((yield* files.read("a", { bytesMax: 5 })).byteLength, 5)
+    })
+  )
+
+  it.effect("nothing lies below a file, and no file is where a directory is", () =>
+    Effect.gen(function* () {
+      const files = MemoryFiles.make(MemoryFiles.empty())
+      yield* files.write("a/b", "")
+      assert.strictEqual(yield* problemOf(files.write("a/b/c", "")), "not_a_directory")
+      assert.strictEqual(yield* problemOf(files.read("a/b/c")), "not_a_directory")
+      for (const path of ["a", ".", ""]) {
+        assert.strictEqual(yield* problemOf(files.write(path, "")), "not_a_file", path)
+        assert.strictEqual(yield* problemOf(files.read(path)), "not_a_file", path)
+      }
+    })
+  )
+
+  it.effect("a directory is listed with as many entries as it may have, and not with one more", () =>
+    Effect.gen(function* () {
+      const tree = MemoryFiles.empty()
+      const files = MemoryFiles.make(tree)
+      for (let index = 0; index < entriesMax; index++) {
+        tree.set(`many/${index}`, { content: new Uint8Array(0), modifiedAt: "" })
+      }
+      assert.strictEqual((yield* files.list("many")).length, entriesMax)
+      tree.set("many/more", { content: new Uint8Array(0), modifiedAt: "" })
+      assert.strictEqual(yield* problemOf(files.list("many")), "too_large")
+    })
+  )
+})

@@ -1,0 +1,197 @@
+/**
+ * What the host and the supervisor of an open sandbox say to each other: frames of a nine-byte header (length of the
+ * payload, kind, id of the command; big-endian) and a payload.
+ *
+ * Pure and incremental. The supervisor is `images/runtime/cogni-supervisor`; what comes from it comes from inside, and
+ * is taken for hostile: a frame that is none throws, and ends the sandbox.
+ */
+import type { Command } from "@cogni/sandbox-core/Executor"
+
+/** Of output, that a command may be ahead of whoever reads it. @category constants */
+export const windowBytes = 256 * 1024
+
+/** As little as a frame of output counts for in a window, so that frames of one byte are bounded too. @category constants */
+export const frameCostBytesMin = 256
+
+/** What one frame may hold. The supervisor reads 64 KiB at a time. @category constants */
+export const framePayloadBytesMax = 1024 * 1024
+
+const pieceBytes = 64 * 1024
+const headerBytes = 9
+
+const kind = {
+  start: 1,
+  stdin: 2,
+  stdinEnd: 3,
+  signal: 4,
+  kill: 5,
+  credit: 6,
+  stdout: 17,
+  stderr: 18,
+  exited: 19,
+  refused: 20,
+  gone: 21
+} as const
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** What the supervisor tells of a command. @category models */
+export type Told =
+  | { readonly _tag: "Output"; readonly channel: "stdout" | "stderr"; readonly bytes: Uint8Array }
+  | {
+      readonly _tag: "Exited"
+      readonly exitCode: number
+      /** 0 where none ended it. */
+      readonly signal: number
+      readonly oomKilled: boolean
+      readonly processesRefused: boolean
+    }
+  | { readonly _tag: "Refused"; readonly why: string }
+  /** Nothing that came of it is left. */
+  | { readonly _tag: "Gone" }
+
+/** @category models */
+export interface Frame {
+  readonly id: number
+  readonly told: Told
+}
+
+/** @category models */
+export interface FrameDecoder {
+  /** What these bytes complete, in order. Throws on what is no frame. */
+  readonly push: (bytes: Uint8Array) => ReadonlyArray<Frame>
+}
+
+// -----------------------------------------------------------------------------
+// to the supervisor
+// -----------------------------------------------------------------------------
+
+const encoder = new TextEncoder()
+
+const frame = (type: number, id: number, payload: Uint8Array = new Uint8Array(0)): Uint8Array => {
+  const bytes = new Uint8Array(headerBytes + payload.byteLength)
+  const view = new DataView(bytes.buffer)
+  view.setUint32(0, payload.byteLength)
+  view.setUint8(4, type)
+  view.setUint32(5, id)
+  bytes.set(payload, headerBytes)
+  return bytes
+}
+
+const concatenate = (parts: ReadonlyArray<Uint8Array>): Uint8Array => {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.byteLength, 0))
+  let at = 0
+  for (const part of parts) {
+    bytes.set(part, at)
+    at += part.byteLength
+  }
+  return bytes
+}
+
+const strings = (all: ReadonlyArray<string>): Uint8Array =>
+  concatenate(
+    all.flatMap((text) => {
+      const bytes = encoder.encode(text)
+      const length = new Uint8Array(4)
+      new DataView(length.buffer).setUint32(0, bytes.byteLength)
+      return [length, bytes]
+    })
+  )
+
+/** A command, with all of its standard input. @category encoding */
+export const start = (id: number, command: Command, workingDirectory: string): Uint8Array => {
+  const { argv, env, stdin = new Uint8Array(0) } = command
+  const asked = strings([
+    command.workingDirectory ?? workingDirectory,
+    String(argv.length),
+    ...argv,
+    ...Object.entries(env).map(([name, value]) => `${name}=${value}`)
+  ])
+  const pieces = Array.from({ length: Math.ceil(stdin.byteLength / pieceBytes) }, (_, index) =>
+    frame(kind.stdin, id, stdin.subarray(index * pieceBytes, (index + 1) * pieceBytes))
+  )
+  return concatenate([frame(kind.start, id, asked), ...pieces, frame(kind.stdinEnd, id)])
+}
+
+/** By number, which is the kernel's. @category encoding */
+export const signal = (id: number, number: number): Uint8Array =>
+  frame(kind.signal, id, encoder.encode(String(number)))
+
+/** End whatever still runs of it; answered by `Gone`. @category encoding */
+export const kill = (id: number): Uint8Array => frame(kind.kill, id)
+
+/** So many bytes of its output have been read. @category encoding */
+export const credit = (id: number, bytes: number): Uint8Array => {
+  const payload = new Uint8Array(4)
+  new DataView(payload.buffer).setUint32(0, bytes)
+  return frame(kind.credit, id, payload)
+}
+
+// -----------------------------------------------------------------------------
+// from the supervisor
+// -----------------------------------------------------------------------------
+
+/** What output counts for in its command's window. @category converting */
+export const costOf = (output: Uint8Array): number => Math.max(output.byteLength, frameCostBytesMin)
+
+const told = (type: number, payload: Uint8Array): Told => {
+  switch (type) {
+    case kind.stdout:
+      return { _tag: "Output", channel: "stdout", bytes: payload }
+    case kind.stderr:
+      return { _tag: "Output", channel: "stderr", bytes: payload }
+    case kind.exited: {
+      if (payload.byteLength !== 16) break
+      const view = new DataView(payload.buffer, payload.byteOffset)
+      return {
+        _tag: "Exited",
+        exitCode: view.getUint32(0) & 0xff,
+        signal: view.getUint32(4) & 0x7f,
+        oomKilled: view.getUint32(8) !== 0,
+        processesRefused: view.getUint32(12) !== 0
+      }
+    }
+    case kind.refused:
+      return { _tag: "Refused", why: new TextDecoder().decode(payload).slice(0, 200) }
+    case kind.gone:
+      return { _tag: "Gone" }
+  }
+  throw new Error(`no frame of a supervisor: kind ${type} with ${payload.byteLength} bytes`)
+}
+
+/** @category constructors */
+export const makeDecoder = (): FrameDecoder => {
+  // Joined when they are a whole frame: to join them as they come takes the square of their number.
+  let pending: Array<Uint8Array> = []
+  let pendingBytes = 0
+  let neededBytes = headerBytes
+  return {
+    push: (bytes) => {
+      pending.push(bytes)
+      pendingBytes += bytes.byteLength
+      if (pendingBytes < neededBytes) return []
+      const joined = pending.length === 1 ? bytes : concatenate(pending)
+      const view = new DataView(joined.buffer, joined.byteOffset, joined.byteLength)
+      const frames: Array<Frame> = []
+      let at = 0
+      neededBytes = headerBytes
+      while (joined.byteLength - at >= headerBytes) {
+        const length = view.getUint32(at)
+        if (length > framePayloadBytesMax) throw new Error(`no frame of a supervisor: ${length} bytes`)
+        const end = at + headerBytes + length
+        if (end > joined.byteLength) {
+          neededBytes = headerBytes + length
+          break
+        }
+        const payload = joined.subarray(at + headerBytes, end)
+        frames.push({ id: view.getUint32(at + 5), told: told(view.getUint8(at + 4), payload) })
+        at = end
+      }
+      pendingBytes = joined.byteLength - at
+      pending = pendingBytes === 0 ? [] : [joined.slice(at)]
+      return frames
+    }
+  }
+}

@@ -1,0 +1,143 @@
+/**
+ * Files of a supervised container's workspace: read, written and listed by a program of the image's, inside.
+ *
+ * The host follows no path of a tree that an agent can write; it only reads what the program says, and bounds it.
+ */
+import type { ContainerError, OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import { entriesMax, type FileEntry, type Files, fileBytesMax } from "@cogni/sandbox-core/Executor"
+import * as FilePath from "@cogni/sandbox-core/FilePath"
+import { type CommandRefused, ContainerFailed, FileRefused } from "@cogni/sandbox-core/SandboxError"
+import * as Workspace from "@cogni/sandbox-core/Workspace"
+import { Duration, Effect, Stream } from "effect"
+import type { Supervisor } from "./Supervisor.ts"
+
+const program = "/usr/local/bin/cogni-file"
+
+/** How long a file may take. */
+const fileSecondsMax = 60
+
+/** Of a listing: names of 255 bytes, and what is said of each. */
+const listingBytesMax = entriesMax * 300
+
+const messageBytesMax = 1000
+
+const problems: Readonly<Record<number, (path: string, why: string) => FileRefused>> = {
+  40: FilePath.notFound,
+  41: FilePath.notAFile,
+  42: FilePath.notADirectory,
+  43: FilePath.outside,
+  45: FilePath.denied,
+  46: FilePath.noSpace,
+  47: FilePath.invalid
+}
+
+const unreadable = (path: string, why: string) =>
+  new FileRefused({
+    path,
+    problem: "unreadable",
+    detail: `cannot be had${why === "" ? "" : ` (${why})`}`,
+    remedy: "Look at it with a command, such as ls -la"
+  })
+
+/** The beginning of what came, and whether that was all. */
+const collect = (bytesMax: number) => {
+  const pieces: Array<Uint8Array> = []
+  let bytes = 0
+  return {
+    add: (piece: Uint8Array) => {
+      if (bytes < bytesMax) pieces.push(piece.subarray(0, bytesMax - bytes))
+      bytes += piece.byteLength
+    },
+    all: () => new Uint8Array(Buffer.concat(pieces)),
+    isOver: () => bytes > bytesMax
+  }
+}
+
+const entry = (type: string, bytes: string, modifiedAt: string, name: string): FileEntry => ({
+  name,
+  type: type === "file" || type === "directory" || type === "symlink" ? type : "other",
+  bytes: Math.max(0, Math.trunc(Number(bytes))) || 0,
+  modifiedAt: new Date((Number(modifiedAt) || 0) * 1000).toISOString()
+})
+
+const entries = (listing: string): ReadonlyArray<FileEntry> => {
+  const fields = listing.split("\0")
+  return Array.from({ length: Math.floor(fields.length / 4) }, (_, index) =>
+    entry(fields[index * 4]!, fields[index * 4 + 1]!, fields[index * 4 + 2]!, fields[index * 4 + 3]!)
+  ).toSorted((one, other) => (one.name < other.name ? -1 : 1))
+}
+
+export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused> => {
+  /** Have the program do one thing; what it wrote, or what is the matter with the path. */
+  const ask = Effect.fnUntraced(
+    function* (
+      path: string,
+      argv: readonly [string, ...Array<string>],
+      options: { readonly bytesMax: number; readonly stdin?: Uint8Array; readonly tooLarge: FileRefused }
+    ): Effect.fn.Return<Uint8Array, ContainerError | CommandRefused | FileRefused, never> {
+      const said = { stdout: collect(options.bytesMax), stderr: collect(messageBytesMax) }
+      const { stdin } = options
+      const { exitCode } = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const running = yield* supervisor.exec({ argv, env: {}, ...(stdin === undefined ? {} : { stdin }) })
+          yield* Stream.runForEach(running.output, ({ bytes, channel }: OutputChunk) =>
+            Effect.sync(() => said[channel].add(bytes))
+          )
+          return yield* running.exit
+        })
+      )
+      if (exitCode === 0 && !said.stdout.isOver()) return said.stdout.all()
+      if (exitCode === 0 || exitCode === 44) return yield* options.tooLarge
+      const why = new TextDecoder().decode(said.stderr.all())
+      return yield* (problems[exitCode] ?? unreadable)(path, why)
+    },
+    (asked, path) =>
+      asked.pipe(
+        Effect.timeoutOrElse({
+          duration: Duration.seconds(fileSecondsMax),
+          orElse: () => Effect.fail(unreadable(path, `no answer within ${fileSecondsMax} s`))
+        }),
+        // The program is the image's own, and starts in the workspace.
+        Effect.catchTag("CommandRefused", ({ detail }) =>
+          Effect.fail(
+            new ContainerFailed({
+              operation: "file",
+              detail,
+              remedy: "See that the sandbox has processes and memory left"
+            })
+          )
+        )
+      )
+  )
+
+  const inside = (path: string) =>
+    Effect.map(FilePath.relative(path), (relative) =>
+      relative === "" ? Workspace.target : `${Workspace.target}/${relative}`
+    )
+
+  return {
+    read: (path, options) =>
+      Effect.flatMap(inside(path), (found) => {
+        const bytesMax = Math.min(options?.bytesMax ?? fileBytesMax, fileBytesMax)
+        return ask(path, [program, "read", found, String(bytesMax)], {
+          bytesMax,
+          tooLarge: FilePath.tooLarge(path, bytesMax)
+        })
+      }),
+    write: (path, content) =>
+      Effect.flatMap(inside(path), (found) => {
+        const stdin = typeof content === "string" ? new TextEncoder().encode(content) : content
+        const tooLarge = FilePath.tooLarge(path, fileBytesMax)
+        return stdin.byteLength > fileBytesMax
+          ? Effect.fail(tooLarge)
+          : Effect.asVoid(ask(path, [program, "write", found], { bytesMax: 0, stdin, tooLarge }))
+      }),
+    list: (path) =>
+      Effect.flatMap(inside(path), (found) =>
+        ask(path, [program, "list", found, String(entriesMax)], {
+          bytesMax: listingBytesMax,
+          tooLarge: FilePath.tooManyEntries(path)
+        })
+      ).pipe(Effect.map((listing) => entries(new TextDecoder().decode(listing))))
+  }
+}

@@ -1,0 +1,374 @@
+/** The host's end of a supervised container, against supervisors that keep to the protocol and some that do not. */
+import { assert, describe, it } from "@effect/vitest"
+import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
+import { type Cause, Duration, Effect, Exit, Fiber, Queue, Scope, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import * as Supervisor from "../src/internal/Supervisor.ts"
+import * as SupervisorFrame from "../src/SupervisorFrame.ts"
+
+const kinds = { start: 1, kill: 5, credit: 6, stdout: 17, exited: 19, refused: 20, gone: 21 }
+
+const frame = (kind: number, id: number, payload: Uint8Array = new Uint8Array(0)): Uint8Array => {
+  const header = Buffer.alloc(9)
+  header.writeUInt32BE(payload.byteLength)
+  header.writeUInt8(kind, 4)
+  header.writeUInt32BE(id, 5)
+  return Buffer.concat([header, payload])
+}
+
+const exited = (id: number, exitCode: number) => {
+  const payload = Buffer.alloc(16)
+  payload.writeUInt32BE(exitCode)
+  return frame(kinds.exited, id, payload)
+}
+
+/** A channel with a test at its other end. What is killed is gone, unless nobody says so. */
+const channelOf = Effect.fnUntraced(function* (options: { readonly saysGone: boolean } = { saysGone: true }) {
+  const said = yield* Queue.unbounded<OutputChunk, Cause.Done | RuntimeUnavailable>()
+  const heard: Array<{ readonly kind: number; readonly id: number; readonly payload: Buffer }> = []
+  let hungUp = 0
+  const supervisor = yield* Supervisor.make({
+    output: Stream.fromQueue(said),
+    write: (bytes) =>
+      Effect.sync(() => {
+        const buffer = Buffer.from(bytes)
+        for (let at = 0; at < buffer.byteLength; at += 9 + buffer.readUInt32BE(at)) {
+          const end = at + 9 + buffer.readUInt32BE(at)
+          heard.push({
+            kind: buffer.readUInt8(at + 4),
+            id: buffer.readUInt32BE(at + 5),
+            payload: buffer.subarray(at + 9, end)
+          })
+          if (options.saysGone && buffer.readUInt8(at + 4) === kinds.kill) {
+            Queue.offerUnsafe(said, {
+              channel: "stdout",
+              bytes: frame(kinds.gone, buffer.readUInt32BE(at + 5))
+            })
+          }
+        }
+      }),
+    hangUp: Effect.sync(() => hungUp++)
+  })
+  const say = (...frames: ReadonlyArray<Uint8Array>) =>
+    Effect.andThen(
+      Effect.forEach(frames, (bytes) => Queue.offer(said, { channel: "stdout", bytes }), { discard: true }),
+      Effect.repeat(Effect.yieldNow, { times: 50 })
+    )
+  return {
+    supervisor,
+    say,
+    end: Effect.andThen(Queue.end(said), Effect.repeat(Effect.yieldNow, { times: 50 })),
+    heard: (kind: number) => heard.filter((one) => one.kind === kind),
+    hungUp: () => hungUp
+  }
+})
+
+const command = { argv: ["x"], env: {} } as const
+
+describe("Supervisor", () => {
+  it.effect("commands are told apart, and each has its own end", () =>
+    Effect.gen(function* () {
+      const { say, supervisor } = yield* channelOf()
+      const one = yield* supervisor.exec(command)
+      const other = yield* supervisor.exec(command)
+      yield* say(
+        frame(kinds.stdout, 2, Buffer.from("b")),
+        frame(kinds.stdout, 1, Buffer.from("a")),
+        exited(2, 7),
+        exited(1, 0)
+      )
+      const text = (stream: typeof one.output) =>
+        Effect.map(Stream.runCollect(stream), (all) =>
+          Buffer.concat(all.map(({ bytes }) => bytes)).toString()
+        )
+      assert.deepStrictEqual([yield* text(one.output), yield* text(other.output)], ["a", "b"])
+      assert.deepStrictEqual([(yield* one.exit).exitCode, (yield* other.exit).exitCode], [0, 7])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("what was read is given back, and no more", () =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf()
+      const running = yield* supervisor.exec(command)
+      const piece = new Uint8Array(SupervisorFrame.windowBytes / 8)
+      yield* say(...Array.from({ length: 8 }, () => frame(kinds.stdout, 1, piece)))
+      assert.deepStrictEqual(heard(kinds.credit), [], "nobody has read anything")
+      yield* Stream.runDrain(Stream.take(running.output, 5))
+      const given = heard(kinds.credit).reduce((sum, { payload }) => sum + payload.readUInt32BE(), 0)
+      assert.strictEqual(given, 4 * piece.byteLength)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("who says more than its window is believed no more", () =>
+    Effect.gen(function* () {
+      const { hungUp, say, supervisor } = yield* channelOf()
+      const running = yield* supervisor.exec(command)
+      const piece = new Uint8Array(SupervisorFrame.windowBytes / 4)
+      yield* say(...Array.from({ length: 5 }, () => frame(kinds.stdout, 1, piece)))
+      const error = yield* Effect.flip(running.exit)
+      assert.include(error.message, "more than it may")
+      assert.strictEqual(hungUp(), 1)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("what is no frame ends all that wait, and whoever comes after", () =>
+    Effect.gen(function* () {
+      const { hungUp, say, supervisor } = yield* channelOf()
+      const one = yield* supervisor.exec(command)
+      const other = yield* supervisor.exec(command)
+      yield* say(Buffer.from("HTTP/1.1 200 OK\r\n\r\n"))
+      for (const told of [one.exit, other.exit, Stream.runDrain(one.output), supervisor.exec(command)]) {
+        const error = yield* Effect.flip(told as Effect.Effect<unknown, Error>)
+        assert.include(error.message, "no frame of a supervisor")
+        assert.include(error.message, "images/README.md")
+      }
+      assert.strictEqual(hungUp(), 1)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("words about commands that there are none of are nothing", () =>
+    Effect.gen(function* () {
+      const { hungUp, say, supervisor } = yield* channelOf()
+      const running = yield* supervisor.exec(command)
+      yield* say(
+        frame(kinds.stdout, 99, Buffer.from("x")),
+        exited(99, 0),
+        frame(kinds.gone, 98),
+        exited(1, 3)
+      )
+      yield* say(exited(1, 0), frame(kinds.stdout, 1, Buffer.from("late")))
+      assert.strictEqual((yield* running.exit).exitCode, 3)
+      assert.strictEqual(hungUp(), 0)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a sandbox that ends ends its commands", () =>
+    Effect.gen(function* () {
+      const { end, supervisor } = yield* channelOf()
+      const running = yield* supervisor.exec(command)
+      yield* end
+      assert.include((yield* Effect.flip(running.exit)).message, "the sandbox has ended")
+      assert.include((yield* Effect.flip(supervisor.exec(command))).message, "the sandbox has ended")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a command that could not be started says where and why", () =>
+    Effect.gen(function* () {
+      const { say, supervisor } = yield* channelOf()
+      const running = yield* supervisor.exec({ ...command, workingDirectory: "/nowhere" })
+      yield* say(frame(kinds.refused, 1, Buffer.from("No such file or directory")))
+      const error = yield* Effect.flip(running.exit)
+      assert.strictEqual(error._tag, "CommandRefused")
+      assert.include(error.message, "/nowhere: no such file or directory")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("one that was cut off is killed, and waited for until it is gone", () =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf({ saysGone: false })
+      const scope = yield* Scope.make()
+      yield* Effect.provideService(supervisor.exec(command), Scope.Scope, scope)
+      const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void))
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(
+        heard(kinds.kill).map(({ id }) => id),
+        [1]
+      )
+      assert.isUndefined(closing.pollUnsafe(), "it was not waited for")
+      yield* say(frame(kinds.gone, 1))
+      yield* Fiber.join(closing)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("one that is never gone is waited for so long, and no longer", () =>
+    Effect.gen(function* () {
+      const { supervisor } = yield* channelOf({ saysGone: false })
+      const scope = yield* Scope.make()
+      yield* Effect.provideService(supervisor.exec(command), Scope.Scope, scope)
+      const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void))
+      yield* TestClock.adjust(Duration.seconds(Supervisor.killSecondsMax))
+      yield* Fiber.join(closing)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("one that has ended by itself is not killed", () =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf()
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const running = yield* supervisor.exec(command)
+          yield* say(exited(1, 0))
+          yield* running.exit
+          yield* running.signal("SIGTERM")
+        })
+      )
+      assert.deepStrictEqual([heard(kinds.kill), heard(4)], [[], []])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("so many commands at one time, and the next is refused", () =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf()
+      yield* Effect.forEach(
+        Array.from({ length: Supervisor.commandsConcurrentMax }),
+        () => supervisor.exec(command),
+        { discard: true }
+      )
+      const error = yield* Effect.flip(supervisor.exec(command))
+      assert.strictEqual(error._tag, "CommandRefused")
+      assert.strictEqual(heard(kinds.start).length, Supervisor.commandsConcurrentMax)
+      yield* say(
+        ...Array.from({ length: Supervisor.commandsConcurrentMax }, (_, index) => exited(index + 1, 0))
+      )
+      yield* Effect.scoped(supervisor.exec(command)).pipe(Effect.forkChild)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("what was given back may be said again, for as long as somebody reads", () =>
+    Effect.gen(function* () {
+      const { hungUp, say, supervisor } = yield* channelOf()
+      const running = yield* supervisor.exec(command)
+      const piece = new Uint8Array(SupervisorFrame.windowBytes / 4)
+      const reading = yield* Effect.forkChild(Stream.runCount(running.output))
+      for (let round = 0; round < 12; round++) yield* say(frame(kinds.stdout, 1, piece))
+      yield* say(exited(1, 0))
+      assert.strictEqual(yield* Fiber.join(reading), 12)
+      assert.strictEqual(hungUp(), 0)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect.each([
+    { what: "of one byte", payload: new Uint8Array(1) },
+    { what: "of nothing", payload: new Uint8Array(0) }
+  ])("frames $what that nobody reads are bounded too", ({ payload }) =>
+    Effect.gen(function* () {
+      const { hungUp, say, supervisor } = yield* channelOf()
+      const framesMax = SupervisorFrame.windowBytes / SupervisorFrame.frameCostBytesMin
+      const running = yield* supervisor.exec(command)
+      const flood = (count: number) =>
+        Buffer.concat(Array.from({ length: count }, () => frame(kinds.stdout, 1, payload)))
+      yield* say(flood(framesMax))
+      assert.strictEqual(hungUp(), 0, "as many as there may be")
+      yield* say(flood(1))
+      assert.include((yield* Effect.flip(running.exit)).message, "more than it may")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("small pieces count as much when they are given back", () =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf()
+      const running = yield* supervisor.exec(command)
+      const pieces = SupervisorFrame.windowBytes / SupervisorFrame.frameCostBytesMin / 4
+      yield* say(...Array.from({ length: pieces }, () => frame(kinds.stdout, 1, new Uint8Array(1))))
+      yield* Stream.runDrain(Stream.take(running.output, pieces))
+      const given = heard(kinds.credit).reduce((sum, { payload }) => sum + payload.readUInt32BE(), 0)
+      assert.strictEqual(given, SupervisorFrame.windowBytes / 4)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect.each(["SIGTERM", "SIGINT", "SIGQUIT", "SIGKILL"] as const)(
+    "what a command leaves that was told to end by %s is killed",
+    (name) =>
+      Effect.gen(function* () {
+        const { heard, say, supervisor } = yield* channelOf()
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const running = yield* supervisor.exec(command)
+            yield* running.signal(name)
+            yield* say(exited(1, 143))
+            yield* running.exit
+          })
+        )
+        assert.deepStrictEqual(
+          heard(kinds.kill).map(({ id }) => id),
+          [1]
+        )
+      }).pipe(Effect.scoped)
+  )
+
+  it.effect("what one leaves that was told something else stays", () =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf()
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const running = yield* supervisor.exec(command)
+          yield* running.signal("SIGHUP")
+          yield* say(exited(1, 0))
+        })
+      )
+      assert.deepStrictEqual(heard(kinds.kill), [])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("however many are cut off, one after the other, there is room for the next", () =>
+    Effect.gen(function* () {
+      const { heard, supervisor } = yield* channelOf()
+      const count = 2 * Supervisor.commandsConcurrentMax
+      for (let index = 0; index < count; index++) {
+        const cut = yield* Effect.forkChild(
+          Effect.scoped(Effect.flatMap(supervisor.exec(command), ({ exit }) => exit))
+        )
+        yield* Effect.repeat(Effect.yieldNow, { times: index % 5 })
+        yield* Fiber.interrupt(cut)
+      }
+      yield* supervisor.exec(command)
+      assert.isAtLeast(heard(kinds.kill).length, Supervisor.commandsConcurrentMax)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("whoever waits in a sandbox that is closed hears of it", () =>
+    Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const { supervisor } = yield* Effect.provideService(channelOf({ saysGone: false }), Scope.Scope, scope)
+      const own = yield* Scope.make()
+      const running = yield* Effect.provideService(supervisor.exec(command), Scope.Scope, own)
+      const waiting = yield* Effect.forkChild(Effect.flip(running.exit), { startImmediately: true })
+      yield* Scope.close(scope, Exit.void)
+      assert.include((yield* Fiber.join(waiting)).message, "the sandbox has ended")
+      // Nobody is left to say that it is gone.
+      yield* Scope.close(own, Exit.void)
+    })
+  )
+
+  it.effect("whoever waits for one to be gone does not wait on when the sandbox has ended", () =>
+    Effect.gen(function* () {
+      const { end, supervisor } = yield* channelOf({ saysGone: false })
+      const own = yield* Scope.make()
+      yield* Effect.provideService(supervisor.exec(command), Scope.Scope, own)
+      const closing = yield* Effect.forkChild(Scope.close(own, Exit.void), { startImmediately: true })
+      yield* end
+      yield* Fiber.join(closing)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect.each([
+    { number: 6, name: "SIGABRT" },
+    { number: 9, name: "SIGKILL" },
+    { number: 0, name: undefined },
+    { number: 34, name: undefined }
+  ])("what ended it has the name that it goes by: $number is $name", ({ name, number }) =>
+    Effect.gen(function* () {
+      const { say, supervisor } = yield* channelOf()
+      const running = yield* supervisor.exec(command)
+      const payload = Buffer.alloc(16)
+      payload.writeUInt32BE(128 + number)
+      payload.writeUInt32BE(number, 4)
+      yield* say(frame(kinds.exited, 1, payload))
+      assert.strictEqual((yield* running.exit).signal, name)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("more arguments than the kernel takes are never sent", () =>
+    Effect.gen(function* () {
+      const { heard, supervisor } = yield* channelOf()
+      const argv = ["x", ...Array.from({ length: 20 }, () => "y".repeat(100_000))] as [
+        string,
+        ...Array<string>
+      ]
+      const error = yield* Effect.flip(supervisor.exec({ argv, env: {} }))
+      assert.strictEqual(error._tag, "CommandRefused")
+      assert.deepStrictEqual(heard(kinds.start), [])
+    }).pipe(Effect.scoped)
+  )
+})

@@ -1,0 +1,111 @@
+/**
+ * The agent whose model the host asks: what it is told, what it may do, and what comes of it.
+ *
+ * A task is a loop (`HostLoop`) over an executor, and the difference between the beginning and the end of its files. It
+ * knows nothing of graphs: the provider of `sandbox:task` and the command run the same one.
+ */
+import type { ChatEndpoint, ChatModel } from "@cogni/sandbox-core/ChatModel"
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import * as HostLoop from "@cogni/sandbox-core/HostLoop"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { Effect, Option } from "effect"
+import type { Message } from "./Agent.ts"
+import type { AgentDescriptor } from "./AgentCatalog.ts"
+import { GraphId } from "./ExecutionGrant.ts"
+import type { GraphPatch } from "./GraphProvider.ts"
+import * as TaskPatch from "./internal/TaskPatch.ts"
+import * as TaskPrompt from "./internal/TaskPrompt.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface TaskOptions {
+  /** A sandbox that is open. */
+  readonly executor: Executor
+  /** Fails when it can be used no more: `Sandbox.ended`. */
+  readonly ended?: Effect.Effect<never, SandboxError> | undefined
+  /** Where the model is reached: `Sandbox.llmSocketPath`. */
+  readonly at: ChatEndpoint
+  readonly model: string
+  /** The last one is what is asked. */
+  readonly messages: ReadonlyArray<Message>
+  /** What is worked on, and what the patch is of. Absent: the workspace. */
+  readonly workingDirectory?: string | undefined
+  readonly limits?: Partial<HostLoop.LoopLimits> | undefined
+  /** Absent: {@link defaultPatchBytesMax}. */
+  readonly patchBytesMax?: number | undefined
+  readonly tell?: HostLoop.Tell | undefined
+}
+
+/** @category models */
+export interface TaskResult {
+  readonly end: HostLoop.LoopEnd
+  /** Absent where the sandbox was over before it could be made. */
+  readonly patch: GraphPatch | undefined
+}
+
+// -----------------------------------------------------------------------------
+// constants
+// -----------------------------------------------------------------------------
+
+/** @category constants */
+export const graphId = GraphId.make("sandbox:task")
+
+/** The folder under `images/` whose image a task works in. @category constants */
+export const image = "runtime"
+
+/** @category constants */
+export const defaultPatchBytesMax = 2 * 1024 * 1024
+
+/** What a sandbox must keep of a command's output, for a patch of so many bytes. @category constants */
+export const outputRetainedBytesOf: (patchBytesMax: number) => number = TaskPatch.outputBytesOf
+
+/** How much longer than its loop a task may take: for the state at the beginning, and the patch at the end. @category constants */
+export const patchSecondsMax = 2 * TaskPatch.commandSecondsMax + 30
+
+/** For catalogs. @category constants */
+export const descriptor: AgentDescriptor = {
+  agentId: graphId,
+  graphId,
+  name: "Task",
+  description:
+    "The host asks the model; the sandbox only runs commands, reads and writes. What changed comes back as a patch.",
+  modelApi: "chat-completions",
+  capabilities: { tools: true, streaming: "delta", toolEvents: true, history: "messages", personalities: [] }
+}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/**
+ * How it went is in the end of its loop; it fails where the sandbox was over before that began.
+ *
+ * @category constructors
+ */
+export const run = Effect.fn("Task.run")(function* (
+  options: TaskOptions
+): Effect.fn.Return<TaskResult, SandboxError, ChatModel> {
+  const { at, ended, executor, limits, model, patchBytesMax = defaultPatchBytesMax, tell } = options
+  const workingDirectory = options.workingDirectory ?? executor.workspace
+  const base = yield* TaskPatch.begin(executor, workingDirectory)
+  const end = yield* HostLoop.run(
+    {
+      at,
+      model,
+      messages: TaskPrompt.messages(options.messages, workingDirectory),
+      tools: HostLoop.executorTools(executor, {
+        workingDirectory,
+        ...(limits?.toolResultBytesMax === undefined ? {} : { toolResultBytesMax: limits.toolResultBytesMax })
+      }),
+      limits,
+      ended
+    },
+    tell
+  )
+  if (end.outcome === "sandbox_failed") return { end, patch: undefined }
+  const made = yield* Effect.option(TaskPatch.end(executor, workingDirectory, base, patchBytesMax))
+  return { end, patch: Option.getOrUndefined(made) }
+})

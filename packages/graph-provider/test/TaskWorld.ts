@@ -1,0 +1,148 @@
+/**
+ * The provider of tasks on a runner of memory, with a model that is a function, for tests.
+ */
+import * as ChatModel from "@cogni/sandbox-core/ChatModel"
+import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
+import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import * as RunStore from "@cogni/sandbox-core/RunStore"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import * as Workspace from "@cogni/sandbox-core/Workspace"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import * as EventGrammar from "@cogni/sandbox-graph-provider/EventGrammar"
+import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import type { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/GraphProvider"
+import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
+import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/TaskGraphProvider"
+import { assert } from "@effect/vitest"
+import { type Duration, Effect, Layer, Result, Stream } from "effect"
+import * as GraphWorld from "./GraphWorld.ts"
+
+export const asked = (over: Parameters<typeof GraphWorld.request>[0] = {}) =>
+  GraphWorld.request({ ...over, graphId: "sandbox:task" })
+
+/** What the two scripts of a patch are told to say; whatever else is run goes to `command`. */
+export const program =
+  (
+    command: (io: MemoryContainerRuntime.ProgramIo) => Effect.Effect<number>,
+    patch = "1 3\nYWJj"
+  ): MemoryContainerRuntime.Program =>
+  (io) =>
+    io.argv.length === 5
+      ? Effect.as(io.stdout("0".repeat(40)), 0)
+      : io.argv.length === 8
+        ? Effect.as(io.stdout(patch), 0)
+        : command(io)
+
+export const callOf = (name: string, input: unknown, id: string): ChatModel.ChatToolCall => ({
+  id,
+  name,
+  arguments: JSON.stringify(input)
+})
+
+export interface TaskWorldOptions extends Omit<TaskGraphProvider.TaskGraphOptions, "enabled"> {
+  readonly enabled?: boolean
+  readonly program?: MemoryContainerRuntime.Program
+  /** What the model says to the first request, to the second, and so on. */
+  readonly answers?: ReadonlyArray<ChatModel.ScriptedAnswer>
+  /** What it says to any. */
+  readonly model?: () => ChatModel.ScriptedAnswer
+  readonly grants?: ReadonlyArray<ExecutionGrant>
+  readonly repositories?: Layer.Layer<Repositories.Repositories>
+  readonly images?: ReadonlySet<string>
+  readonly proxy?: Layer.Layer<LlmProxy.LlmProxy>
+}
+
+/** A proxy that has seen something, and says so after a while. */
+export const proxyOf = (
+  used: LlmTraffic,
+  observations: ReadonlyArray<LlmProxy.LlmObservation> = [],
+  after: Duration.Input = 0
+): Layer.Layer<LlmProxy.LlmProxy> =>
+  Layer.effect(
+    LlmProxy.LlmProxy,
+    Effect.map(LlmProxy.makeMemory(), (memory) =>
+      LlmProxy.LlmProxy.of({
+        ...memory,
+        acquire: (asked) =>
+          Effect.gen(function* () {
+            const endpoint = yield* memory.acquire(asked)
+            yield* Effect.sleep(after).pipe(
+              Effect.andThen(Effect.forEach(observations, asked.observe)),
+              Effect.forkScoped
+            )
+            return { ...endpoint, traffic: Effect.succeed(used), finish: Effect.succeed(used) }
+          })
+      })
+    )
+  )
+
+/** What the model was asked, and where. */
+export interface Heard {
+  readonly requests: Array<ChatModel.ChatRequest>
+  readonly places: Array<ChatModel.ChatEndpoint>
+}
+
+export const world = ({
+  answers = [],
+  grants,
+  images,
+  model: answer,
+  program: run,
+  proxy,
+  repositories,
+  ...options
+}: TaskWorldOptions = {}) => {
+  const heard: Heard = { requests: [], places: [] }
+  const model = ChatModel.layerMemory((request, at) => {
+    heard.requests.push(request)
+    heard.places.push(at)
+    if (answer !== undefined) return answer()
+    return answers[heard.requests.length - 1] ?? ChatModel.failed("invalid_request", "the script is over")
+  })
+  const layer = TaskGraphProvider.layer({ enabled: true, ...options }).pipe(
+    Layer.provide([
+      model,
+      Layer.mock(GrantStore, {
+        find: (id) => Effect.succeed((grants ?? [GraphWorld.grantOf()]).find((grant) => grant.id === id))
+      }),
+      repositories ?? Repositories.layerNoop
+    ]),
+    Layer.provideMerge(
+      SandboxRunner.layer.pipe(
+        Layer.provide([proxy ?? LlmProxy.layerMemory(), Workspace.layerMemory()]),
+        Layer.provideMerge(
+          Layer.merge(
+            MemoryContainerRuntime.layer({ images, program: run ?? program(() => Effect.succeed(0)) }),
+            RunStore.layerMemory
+          )
+        )
+      )
+    )
+  )
+  return { heard, layer }
+}
+
+export const run = (request: GraphRunRequest, as: RunContext = GraphWorld.context) =>
+  TaskGraphProvider.TaskGraphProvider.use((provider) => provider.run(request, as))
+
+/** All events of a run, held to the grammar, and its final. */
+export const told = (request: GraphRunRequest = asked(), as: RunContext = GraphWorld.context) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const live = yield* run(request, as)
+      const events: ReadonlyArray<AiEvent> = [...(yield* Stream.runCollect(live.events))]
+      const judged = events.reduce<Result.Result<EventGrammar.Grammar, string>>(
+        (state, event) => Result.flatMap(state, (before) => EventGrammar.next(before, event)),
+        Result.succeed(EventGrammar.initial)
+      )
+      assert.strictEqual(Result.isSuccess(judged) ? judged.success.phase : judged.failure, "done")
+      return { events, final: yield* live.final }
+    })
+  )
+
+export const recordOf = (
+  as: RunContext = GraphWorld.context
+): Effect.Effect<RunStore.RunRecord | undefined, unknown, RunStore.RunStore> =>
+  RunStore.RunStore.use((store) => store.get(as.runId))

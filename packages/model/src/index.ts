@@ -1,0 +1,1 @@
+export * as AiSdkChatModel from "./AiSdkChatModel.ts"

@@ -1,0 +1,70 @@
+/**
+ * An agent of a host: what it is told, how able a model it gets, which tools it may call, and where it executes.
+ *
+ * Plain data, as a configuration names it or a program makes it. What is left out is the least: the smallest profile of
+ * tools, and a sandbox.
+ */
+import { Schema } from "effect"
+import { ToolProfile } from "./ToolProfile.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** Under which it is routed to. @category models */
+export const AgentName = Schema.String.check(
+  Schema.isPattern(/^[a-z][a-z0-9_-]{0,63}$/u, {
+    expected: "the name of an agent: 1 to 64 lower-case letters, digits, `_` and `-`, beginning with a letter"
+  })
+)
+
+/** Which model that is, the host or the configuration's `models` says. @category models */
+export const ModelTier = Schema.Literals(["fast", "default", "complex", "local"])
+
+/** @category models */
+export type ModelTier = typeof ModelTier.Type
+
+/** The name of a tool such as `shell.exec`, of a group of them such as `process.*`, or `*`. @category models */
+export const ToolEntry = Schema.String.check(
+  Schema.isPattern(/^(?:\*|[A-Za-z][A-Za-z0-9_.-]{0,62}\*?)$/u, {
+    expected: "the name of a tool such as shell.exec, or of a group of them such as process.*"
+  })
+)
+
+/** What differs from the profile; `deny` goes before `allow`. @category models */
+export const ToolOverrides = Schema.Struct({
+  allow: Schema.Array(ToolEntry),
+  deny: Schema.Array(ToolEntry)
+})
+
+/** @category models */
+export type ToolOverrides = typeof ToolOverrides.Type
+
+/** @category models */
+export const AgentConfig = Schema.Struct({
+  name: AgentName,
+  /** Instead of the host's own. */
+  systemPrompt: Schema.optionalKey(Schema.String),
+  modelTier: ModelTier,
+  toolProfile: ToolProfile,
+  toolOverrides: ToolOverrides,
+  /** Whether it executes in a container, where the configuration has those. Else on the host, if that can be had. */
+  sandbox: Schema.Boolean
+})
+
+/** @category models */
+export type AgentConfig = typeof AgentConfig.Type
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** An agent with the least of everything, and what is said of it. Throws what is no agent. @category constructors */
+export const make = (agent: Pick<AgentConfig, "name"> & Partial<AgentConfig>): AgentConfig =>
+  Schema.decodeUnknownSync(AgentConfig)({
+    modelTier: "default",
+    toolProfile: "minimal",
+    toolOverrides: { allow: [], deny: [] },
+    sandbox: true,
+    ...agent
+  })

@@ -1,0 +1,135 @@
+/**
+ * Why a configuration is not used: it cannot be read, or something in it is wrong.
+ *
+ * All that is wrong is said at once, each with its line, its column and its key. A value is never repeated whole: what
+ * was written by mistake may be a secret.
+ */
+import { Schema } from "effect"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** How many problems are told of one file; of more it is said that there are more. @category constants */
+export const problemsMax = 100
+
+/** One thing that is wrong, and where. @category models */
+export const Problem = Schema.Struct({
+  /** Both from 1, in characters; absent where it is about the whole of the file. */
+  line: Schema.optionalKey(Schema.Int),
+  column: Schema.optionalKey(Schema.Int),
+  /** Such as `sandbox.memory_limit`; empty where it is about none. */
+  key: Schema.String,
+  message: Schema.String
+})
+
+/** @category models */
+export type Problem = typeof Problem.Type
+
+// -----------------------------------------------------------------------------
+// errors
+// -----------------------------------------------------------------------------
+
+/** The file cannot be had. @category errors */
+export class ConfigurationUnreadable extends Schema.TaggedError<ConfigurationUnreadable>()(
+  "ConfigurationUnreadable",
+  {
+    detail: Schema.String,
+    remedy: Schema.String,
+    /** Nothing is there under this name. */
+    isAbsent: Schema.Boolean
+  }
+) {
+  override get message(): string {
+    return `${this.detail}. ${this.remedy}`
+  }
+}
+
+/** What is in it is not a configuration. @category errors */
+export class ConfigurationInvalid extends Schema.TaggedError<ConfigurationInvalid>()("ConfigurationInvalid", {
+  problems: Schema.NonEmptyArray(Problem),
+  /** Of those beyond {@link problemsMax}. */
+  problemsOmitted: Schema.Int
+}) {
+  override get message(): string {
+    const more = this.problemsOmitted === 0 ? "" : `; and ${this.problemsOmitted} more`
+    return `${this.problems.map((problem) => describe(problem)).join("; ")}${more}`
+  }
+}
+
+/**
+ * A configuration is as a whole taken or not taken.
+ *
+ * @category errors
+ */
+export class ConfigurationError extends Schema.TaggedError<ConfigurationError>()("ConfigurationError", {
+  /** What it was read from, as its reader calls it. */
+  file: Schema.String,
+  reason: Schema.Union([ConfigurationUnreadable, ConfigurationInvalid])
+}) {
+  /** As `FILE:LINE:COL KEY: message`, one for each problem. */
+  get lines(): ReadonlyArray<string> {
+    const { file, reason } = this
+    return reason._tag === "ConfigurationUnreadable"
+      ? [`${file}: ${reason.message}`]
+      : [
+          ...reason.problems.map((problem) => `${file}:${describe(problem)}`),
+          ...(reason.problemsOmitted === 0 ? [] : [`${file}: and ${reason.problemsOmitted} more`])
+        ]
+  }
+  override get message(): string {
+    const { file, reason } = this
+    return reason._tag === "ConfigurationUnreadable"
+      ? `the configuration ${file} cannot be read: ${reason.message}`
+      : `the configuration ${file} is refused: ${this.lines.join("; ")}`
+  }
+}
+
+// -----------------------------------------------------------------------------
+// converting
+// -----------------------------------------------------------------------------
+
+/** `12:5 sandbox.memory_limit: Expected …`. @category converting */
+export const describe = ({ column, key, line, message }: Problem): string =>
+  `${line === undefined ? "" : `${line}:${column ?? 1}`}${key === "" ? "" : ` ${key}`}${line === undefined && key === "" ? "" : ":"} ${message}`
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** In the order of the file, and no more than are told. @category constructors */
+export const invalid = (
+  file: string,
+  [first, ...rest]: readonly [Problem, ...ReadonlyArray<Problem>]
+): ConfigurationError => {
+  const all = [first, ...rest].toSorted(byPlace)
+  return new ConfigurationError({
+    file,
+    reason: new ConfigurationInvalid({
+      problems: all.slice(0, problemsMax) as [Problem, ...Array<Problem>],
+      problemsOmitted: Math.max(0, all.length - problemsMax)
+    })
+  })
+}
+
+/** @category constructors */
+export const unreadable = (file: string, detail: string, remedy: string): ConfigurationError =>
+  new ConfigurationError({ file, reason: new ConfigurationUnreadable({ detail, remedy, isAbsent: false }) })
+
+/** @category constructors */
+export const absent = (file: string): ConfigurationError =>
+  new ConfigurationError({
+    file,
+    reason: new ConfigurationUnreadable({
+      detail: "there is no such file",
+      remedy: "Write one, or name the one that there is",
+      isAbsent: true
+    })
+  })
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const byPlace = (a: Problem, b: Problem): number =>
+  (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0)

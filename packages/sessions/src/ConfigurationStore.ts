@@ -1,0 +1,231 @@
+/**
+ * The configuration as it is now, whole: read at the start, and again when it is asked for or has changed.
+ *
+ * A text that is no configuration changes nothing: what was read before holds on, and that is said. Whoever takes
+ * `current` once and holds it works with one snapshot, whatever is read meanwhile. Where the text comes from is an
+ * Effect; of a file, through the platform's own.
+ */
+import {
+  Context,
+  Duration,
+  Effect,
+  FileSystem,
+  Layer,
+  type PlatformError,
+  Schedule,
+  Semaphore,
+  Stream,
+  SubscriptionRef
+} from "effect"
+import * as Configuration from "./Configuration.ts"
+import * as ConfigurationError from "./ConfigurationError.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface StoreOptions extends Configuration.ParseOptions {
+  /**
+   * Within this long of a change the store has it, or has said why not. Left out: only {@link ConfigurationStore}'s
+   * `reload` reads again.
+   */
+  readonly reloadSecondsMax?: number | undefined
+}
+
+/** @category services */
+export class ConfigurationStore extends Context.Service<
+  ConfigurationStore,
+  {
+    /** One snapshot, which nothing changes. */
+    readonly current: Effect.Effect<Configuration.Configuration>
+    /** Read again, now. Where that fails, `current` stays what it was. */
+    readonly reload: Effect.Effect<Configuration.Configuration, ConfigurationError.ConfigurationError>
+    /** The current one first, then each that differs; one that is late gets the latest. */
+    readonly changes: Stream.Stream<Configuration.Configuration>
+  }
+>()("@cogni/sandbox-sessions/ConfigurationStore") {}
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** Fails where there is no configuration to begin with. @category constructors */
+export const make = Effect.fnUntraced(function* (
+  read: Effect.Effect<string, ConfigurationError.ConfigurationError>,
+  options: StoreOptions
+) {
+  const { file, reloadSecondsMax } = options
+  const first = yield* read
+  const configuration = yield* SubscriptionRef.make(yield* Configuration.parse(first, options))
+  const lock = yield* Semaphore.make(1)
+  const texts: Texts = { used: first, refused: undefined, seen: undefined, unreadable: undefined }
+
+  const take = Effect.fnUntraced(function* (text: string) {
+    if (text === texts.used) return yield* SubscriptionRef.get(configuration)
+    const next = yield* Configuration.parse(text, options).pipe(
+      Effect.tapError((error) => {
+        texts.refused = text
+        return keeps(error)
+      })
+    )
+    texts.used = text
+    texts.refused = undefined
+    yield* SubscriptionRef.set(configuration, next)
+    yield* Effect.logInfo(`the configuration ${file} has changed, and is used from now on`)
+    return next
+  })
+
+  const reload = read.pipe(
+    Effect.tapError(keeps),
+    Effect.flatMap(take),
+    lock.withPermit,
+    Effect.withSpan("ConfigurationStore.reload")
+  )
+
+  /** A file that is being written is not what somebody meant: one is taken that has been read twice. */
+  const look = Effect.gen(function* () {
+    const text = yield* read
+    texts.unreadable = undefined
+    const isSettled = texts.seen === text
+    texts.seen = text
+    if (isSettled && text !== texts.refused) yield* take(text)
+  }).pipe(
+    Effect.catch((error) => {
+      // Said already, once, where it is about a text; and once where there is none.
+      if (error.reason._tag === "ConfigurationInvalid" || texts.unreadable === error.message)
+        return Effect.void
+      texts.unreadable = error.message
+      return keeps(error)
+    }),
+    lock.withPermit
+  )
+
+  if (reloadSecondsMax !== undefined) {
+    yield* look.pipe(
+      Effect.repeat(Schedule.spaced(Duration.seconds(reloadSecondsMax / 2))),
+      Effect.delay(Duration.seconds(reloadSecondsMax / 2)),
+      Effect.forkScoped
+    )
+  }
+
+  return ConfigurationStore.of({
+    current: SubscriptionRef.get(configuration),
+    reload,
+    changes: SubscriptionRef.changes(configuration)
+  })
+})
+
+// -----------------------------------------------------------------------------
+// layers
+// -----------------------------------------------------------------------------
+
+/** Of a text that comes from anywhere. @category layers */
+export const layer = (
+  read: Effect.Effect<string, ConfigurationError.ConfigurationError>,
+  options: StoreOptions
+): Layer.Layer<ConfigurationStore, ConfigurationError.ConfigurationError> =>
+  Layer.effect(ConfigurationStore, make(read, options))
+
+/** Of a file. @category layers */
+export const layerFile = (
+  path: string,
+  options: Partial<StoreOptions> = {}
+): Layer.Layer<ConfigurationStore, ConfigurationError.ConfigurationError, FileSystem.FileSystem> =>
+  Layer.unwrap(
+    Effect.map(FileSystem.FileSystem, (fs) => {
+      const file = options.file ?? path
+      return layer(readFile(path, file).pipe(Effect.provideService(FileSystem.FileSystem, fs)), {
+        ...options,
+        file
+      })
+    })
+  )
+
+/** One that never changes. @category layers */
+export const layerOf = (configuration: Configuration.Configuration): Layer.Layer<ConfigurationStore> =>
+  Layer.succeed(
+    ConfigurationStore,
+    ConfigurationStore.of({
+      current: Effect.succeed(configuration),
+      reload: Effect.succeed(configuration),
+      changes: Stream.succeed(configuration)
+    })
+  )
+
+// -----------------------------------------------------------------------------
+// files
+// -----------------------------------------------------------------------------
+
+const readSecondsMax = 10
+
+/** A plain file of UTF-8, and no more of it than a configuration may have. @category constructors */
+export const readFile = Effect.fnUntraced(
+  function* (path: string, file: string = path) {
+    const fs = yield* FileSystem.FileSystem
+    const { type } = yield* fs.stat(path).pipe(Effect.mapError(toUnreadable(file)))
+    if (type !== "File") {
+      return yield* ConfigurationError.unreadable(file, "it is no plain file", "Name a file of YAML")
+    }
+    const pieces = yield* fs
+      .stream(path, { bytesToRead: Configuration.textBytesMax + 1 })
+      .pipe(Stream.runCollect, Effect.mapError(toUnreadable(file)))
+    const bytes = joined(pieces)
+    if (bytes.byteLength > Configuration.textBytesMax) {
+      return yield* ConfigurationError.unreadable(
+        file,
+        `it has more than ${Configuration.textBytesMax} bytes`,
+        "Name a file of YAML of at most 1 MiB"
+      )
+    }
+    return yield* Effect.try({
+      try: () => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes),
+      catch: () => ConfigurationError.unreadable(file, "it is no UTF-8", "Save it as UTF-8")
+    })
+  },
+  (effect, path, file = path) =>
+    Effect.timeoutOrElse(effect, {
+      duration: Duration.seconds(readSecondsMax),
+      orElse: () =>
+        Effect.fail(
+          ConfigurationError.unreadable(
+            file,
+            `it was not read within ${readSecondsMax} s`,
+            "Look at the disk that it is on"
+          )
+        )
+    })
+)
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+interface Texts {
+  /** That of `current`. */
+  used: string
+  /** The last that was no configuration: of this it has been said. */
+  refused: string | undefined
+  /** What was there the last time somebody looked. */
+  seen: string | undefined
+  /** Why there was none, as it has been said. */
+  unreadable: string | undefined
+}
+
+const keeps = (error: ConfigurationError.ConfigurationError) =>
+  Effect.logError(`${error.message}. The configuration that was read before stays in use`)
+
+const toUnreadable = (file: string) => (error: PlatformError.PlatformError) =>
+  error.reason._tag === "NotFound"
+    ? ConfigurationError.absent(file)
+    : ConfigurationError.unreadable(file, error.message, "Look at who may read it, and at its disk")
+
+const joined = (pieces: ReadonlyArray<Uint8Array>): Uint8Array => {
+  const bytes = new Uint8Array(pieces.reduce((sum, { byteLength }) => sum + byteLength, 0))
+  let at = 0
+  for (const piece of pieces) {
+    bytes.set(piece, at)
+    at += piece.byteLength
+  }
+  return bytes
+}

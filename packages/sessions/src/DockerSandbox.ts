@@ -1,0 +1,95 @@
+/**
+ * The sandbox of one session: a container that stays, and takes one command after another.
+ *
+ *     create (sealed, held, proven, let go) ─► exec · spawn · files ─► destroy
+ *
+ * It is a `Sandbox` of core with the name of its session, so all that holds a run to its limits holds a session to
+ * them: no network, no capability, limits on memory, processes, output, disk and time, a posture that was read from
+ * inside, and a record. Files and background processes stay from command to command; environment does not.
+ */
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import { Context, Deferred, Effect, Exit, Layer, Scope } from "effect"
+import * as RepoMemory from "./RepoMemory.ts"
+import type { SessionId } from "./SessionId.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** How the sandboxes of sessions are held. A run id is made for each. @category models */
+export type SandboxSettings = Omit<SandboxSpecInput, "argv" | "runId" | "workspace" | "inputs" | "memory">
+
+/** @category models */
+export interface SessionSandbox extends Executor {
+  readonly sessionId: SessionId
+  /** Of the container: labels, record and logs go by it. */
+  readonly runId: RunId
+  readonly isRunning: Effect.Effect<boolean>
+  /** Never succeeds; fails, with the reason, when the sandbox can be used no more. */
+  readonly ended: Effect.Effect<never, SandboxError>
+  /** End it, with all that runs in it. Settles when nothing of it is left; a second time: nothing. */
+  readonly destroy: Effect.Effect<void>
+  /** What the agent has written down about the workspace; absent where there is nothing. */
+  readonly memory: Effect.Effect<
+    RepoMemory.RepoMemory | undefined,
+    SandboxError | RepoMemory.RepoMemoryInvalid
+  >
+  /** Where a loop on the host reaches the model, if the settings have `llm.caller: "host"`. */
+  readonly llmSocketPath?: string | undefined
+}
+
+/** @category models */
+export interface CreateOptions {
+  readonly sessionId: SessionId
+  readonly settings: SandboxSettings
+  readonly workspace: NonNullable<SandboxSpecInput["workspace"]>
+}
+
+// -----------------------------------------------------------------------------
+// service
+// -----------------------------------------------------------------------------
+
+/** @category services */
+export class DockerSandbox extends Context.Service<
+  DockerSandbox,
+  {
+    /** Create and start a container for a session. It goes with the scope, or when it is destroyed before. */
+    readonly create: (options: CreateOptions) => Effect.Effect<SessionSandbox, SandboxError, Scope.Scope>
+  }
+>()("@cogni/sandbox-sessions/DockerSandbox") {}
+
+/** @category constructors */
+export const make = Effect.gen(function* () {
+  const runner = yield* SandboxRunner
+
+  const create = Effect.fn("DockerSandbox.create")(function* (options: CreateOptions) {
+    const { sessionId, settings, workspace } = options
+    const scope = yield* Effect.acquireRelease(Scope.make(), (made, exit) => Scope.close(made, exit))
+    // The agent keeps its memory of the workspace in it, so nothing of the host's is mounted there.
+    const sandbox = yield* runner
+      .open({ ...settings, workspace, memory: true })
+      .pipe(Effect.provideService(Scope.Scope, scope))
+    const over = yield* Deferred.make<never, SandboxError>()
+    yield* sandbox.ended.pipe(
+      Effect.onExit((exit) => Deferred.done(over, exit)),
+      Effect.ignore,
+      Effect.forkIn(scope, { startImmediately: true })
+    )
+    return {
+      ...sandbox,
+      sessionId,
+      isRunning: Effect.map(Deferred.isDone(over), (done) => !done),
+      ended: Deferred.await(over),
+      destroy: Scope.close(scope, Exit.void),
+      memory: RepoMemory.read(sandbox)
+    } satisfies SessionSandbox
+  })
+  return DockerSandbox.of({ create })
+})
+
+/** @category layers */
+export const layer: Layer.Layer<DockerSandbox, never, SandboxRunner> = Layer.effect(DockerSandbox, make)

@@ -1,0 +1,85 @@
+/**
+ * Messages and replies as lines of JSON: the simplest channel there is, for a program that has one of its own.
+ *
+ *     {"channel":"telegram","senderId":"12345","text":"run the tests","messageId":"m-1"}
+ *     {"messageId":"m-1","ok":true,"text":"…","agent":"coder","key":"telegram:12345:coder","executor":"sandbox",…}
+ *
+ * A line that is no message is answered as one that failed. Replies come as they are ready, so a message that wants to
+ * know its own has an id.
+ */
+import { Effect, Option, Schema, Semaphore, Stream } from "effect"
+import { splitter } from "./internal/ToolMcpLines.ts"
+import { MessageRouter } from "./MessageRouter.ts"
+import { textBytesMax } from "./Orchestrator.ts"
+
+/** One message, with room for all that JSON escapes of its text. @category constants */
+export const lineBytesMax = 6 * textBytesMax + 8192
+
+/** Messages that are answered at one time; further ones wait to be read. @category constants */
+export const messagesConcurrentMax = 64
+
+/** The input is not lines of messages. @category errors */
+export class MessageLinesFailed extends Schema.TaggedError<MessageLinesFailed>()("MessageLinesFailed", {
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  override get message(): string {
+    return `${this.detail}. ${this.remedy}`
+  }
+}
+
+/** @category models */
+export interface Lines<E, E2> {
+  readonly input: Stream.Stream<Uint8Array, E>
+  /** A whole line, with its end. */
+  readonly write: (line: string) => Effect.Effect<void, E2>
+}
+
+const parse = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
+
+const tooLong = new MessageLinesFailed({
+  detail: `a line of the input has more than ${lineBytesMax} bytes`,
+  remedy: "Send one message as JSON on each line"
+})
+
+/** Answer until the input ends and every message has its reply. @category constructors */
+export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines<E, E2>) {
+  const router = yield* MessageRouter
+  const lock = yield* Semaphore.make(1)
+  const split = splitter(lineBytesMax)
+
+  const answer = (line: string) => {
+    const asked = Option.getOrUndefined(parse(line))
+    return router.handle(asked as Parameters<typeof router.handle>[0]).pipe(
+      Effect.match({
+        onSuccess: (reply) => ({ ok: true, ...reply }),
+        onFailure: ({ agent, isRetryable, key, message, reason }) => ({
+          ok: false,
+          agent,
+          key,
+          error: { reason: reason._tag, message, isRetryable }
+        })
+      }),
+      Effect.map((told) => `${JSON.stringify({ messageId: idOf(asked), ...told })}\n`)
+    )
+  }
+
+  yield* input.pipe(
+    Stream.mapEffect((chunk) => {
+      const lines = split(chunk)
+      return lines === undefined ? Effect.fail(tooLong) : Effect.succeed(lines)
+    }),
+    Stream.flatMap((lines) => Stream.fromIterable(lines.filter((line) => line.trim() !== ""))),
+    Stream.mapEffect((line) => Effect.flatMap(answer(line), (told) => lock.withPermit(write(told))), {
+      concurrency: messagesConcurrentMax,
+      unordered: true
+    }),
+    Stream.runDrain
+  )
+})
+
+/** Also of a message that is refused, so that whoever sent it knows which. */
+const idOf = (asked: unknown): string | undefined =>
+  typeof asked === "object" && asked !== null && "messageId" in asked && typeof asked.messageId === "string"
+    ? asked.messageId.slice(0, 256)
+    : undefined

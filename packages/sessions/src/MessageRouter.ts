@@ -1,0 +1,398 @@
+/**
+ * From a message to its reply: which agent answers, in which session, and where that executes.
+ *
+ * A message is handled under one configuration, from the rule that decides to the last word. Messages of one session
+ * are answered one after the other, in the order they came; those of different ones at the same time. Without a
+ * sandbox, where there is to be one, nothing executes on the host unless the configuration says so, and then it is
+ * said: at the start, each time it happens, and in the reply.
+ */
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import * as Telemetry from "@cogni/sandbox-core/Telemetry"
+import { Cause, Context, Duration, Effect, Layer, Option, Schedule, Schema, type Scope, Stream } from "effect"
+import type { AgentConfig } from "./AgentConfig.ts"
+import * as AgentRouter from "./AgentRouter.ts"
+import * as Configuration from "./Configuration.ts"
+import * as ConfigurationError from "./ConfigurationError.ts"
+import { ConfigurationStore } from "./ConfigurationStore.ts"
+import * as SessionExecution from "./internal/SessionExecution.ts"
+import * as SessionTable from "./internal/SessionTable.ts"
+import * as Orchestrator from "./Orchestrator.ts"
+import type { ToolRegistry } from "./ToolRegistry.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** What came of a message. @category models */
+export interface Reply {
+  readonly text: string
+  readonly agent: string
+  /** The session's: `channel:sender:agent`. */
+  readonly key: string
+  /** Why it was this agent. */
+  readonly rule: AgentRouter.Rule
+  /** Where it was executed, or would have been. */
+  readonly executor: "sandbox" | "host"
+  /** The host, in place of a sandbox that could not be had. */
+  readonly fallback: boolean
+  /** What kept the sandbox from being had, where something did; commands were then refused, unless `fallback`. */
+  readonly why?: string | undefined
+  /** Of the sandbox, where something was executed in one. */
+  readonly runId?: RunId | undefined
+  /** The message's own. */
+  readonly messageId?: string | undefined
+}
+
+/** @category models */
+export interface SessionView {
+  readonly key: string
+  /** Messages that are answered or wait. */
+  readonly messages: number
+  /** Since the last one was answered; 0 while there are some. */
+  readonly idleSeconds: number
+}
+
+/** What a session is given to call, over its executor. @category models */
+export type ToolsFor = (input: {
+  /** The one that the session is made under. */
+  readonly configuration: Configuration.Configuration
+  readonly agent: AgentConfig
+  readonly key: string
+  readonly executor: Orchestrator.OrchestratorInput["executor"]
+}) => Effect.Effect<ToolRegistry, { readonly message: string }, Scope.Scope>
+
+/** @category models */
+export interface RouterOptions {
+  readonly toolsFor: ToolsFor
+  /** From its turn to its reply, making the session included; 900 when left out. */
+  readonly messageSecondsMax?: number | undefined
+  /** Of one session at one time, answered and waiting; 32 when left out. */
+  readonly messagesPerSessionMax?: number | undefined
+  /** How long a session that is ended is waited for; 30 when left out. */
+  readonly closeSecondsMax?: number | undefined
+}
+
+// -----------------------------------------------------------------------------
+// errors
+// -----------------------------------------------------------------------------
+
+/** The message is none. @category errors */
+export class MessageInvalid extends Schema.TaggedError<MessageInvalid>()("MessageInvalid", {
+  problems: Schema.Array(Schema.String)
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return `the message is refused: ${this.problems.join("; ")}`
+  }
+}
+
+/** There are as many sessions as there may be. @category errors */
+export class SessionsFull extends Schema.TaggedError<SessionsFull>()("SessionsFull", {
+  sessionsMax: Schema.Int
+}) {
+  readonly isRetryable = true
+  override get message(): string {
+    return `there are ${this.sessionsMax} sessions already. Try again when one has ended, or raise sandbox.sessions_max`
+  }
+}
+
+/** More messages wait for this session than may. @category errors */
+export class SessionBusy extends Schema.TaggedError<SessionBusy>()("SessionBusy", {
+  messagesPerSessionMax: Schema.Int
+}) {
+  readonly isRetryable = true
+  override get message(): string {
+    return `${this.messagesPerSessionMax} messages of this session are not answered yet. Wait for one of them`
+  }
+}
+
+/** The agent executes on the host, and this has no executor. @category errors */
+export class HostUnavailable extends Schema.TaggedError<HostUnavailable>()("HostUnavailable", {
+  detail: Schema.String
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return `${this.detail}, and there is no host executor. Give the agent a sandbox, or the program a host executor`
+  }
+}
+
+/** No reply came in time. @category errors */
+export class MessageTimedOut extends Schema.TaggedError<MessageTimedOut>()("MessageTimedOut", {
+  messageSecondsMax: Schema.Finite
+}) {
+  readonly isRetryable = false
+  override get message(): string {
+    return `the message was not answered within ${this.messageSecondsMax} s, and what it had begun was ended. Ask for less`
+  }
+}
+
+/** This process is about to end. @category errors */
+export class RouterStopping extends Schema.TaggedError<RouterStopping>()("RouterStopping", {}) {
+  readonly isRetryable = true
+  override get message(): string {
+    return "this process is shutting down. Ask again when it is back"
+  }
+}
+
+/** A message that has no reply. @category errors */
+export class MessageError extends Schema.TaggedError<MessageError>()("MessageError", {
+  /** Absent where nobody was found to answer it. */
+  key: Schema.optionalKey(Schema.String),
+  agent: Schema.optionalKey(Schema.String),
+  reason: Schema.Union([
+    MessageInvalid,
+    SessionsFull,
+    SessionBusy,
+    HostUnavailable,
+    MessageTimedOut,
+    RouterStopping,
+    Orchestrator.OrchestratorFailed
+  ])
+}) {
+  get isRetryable(): boolean {
+    return this.reason.isRetryable
+  }
+  override get message(): string {
+    return `${this.agent === undefined ? "" : `${this.agent}: `}${this.reason.message}`
+  }
+}
+
+// -----------------------------------------------------------------------------
+// service
+// -----------------------------------------------------------------------------
+
+/** @category services */
+export class MessageRouter extends Context.Service<
+  MessageRouter,
+  {
+    readonly handle: (message: Orchestrator.Message) => Effect.Effect<Reply, MessageError>
+    readonly sessions: Effect.Effect<ReadonlyArray<SessionView>>
+  }
+>()("@cogni/sandbox-sessions/MessageRouter") {}
+
+/** What a session holds. */
+interface Held {
+  readonly orchestrator: Orchestrator.Orchestrator
+  readonly execution: SessionExecution.SessionExecution
+}
+
+/** A message on its way, with all that was settled for it when it came. */
+interface Routed {
+  readonly message: Orchestrator.Message
+  readonly configuration: Configuration.Configuration
+  readonly resolution: AgentRouter.Resolution
+  readonly key: string
+}
+
+/** How often idle sessions are looked for. */
+const sweepSeconds = 1
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (options: RouterOptions) {
+  const { closeSecondsMax = 30, messageSecondsMax = 900, messagesPerSessionMax = 32, toolsFor } = options
+  const store = yield* ConfigurationStore
+  const executors = yield* Orchestrator.Executors
+  const orchestrators = yield* Orchestrator.Orchestrators
+  const sessions = yield* SessionTable.make<Held>({ closeSecondsMax, messagesPerSessionMax })
+  const routers = new WeakMap<Configuration.Configuration, AgentRouter.AgentRouter>()
+
+  const routerOf = (configuration: Configuration.Configuration) => {
+    const known = routers.get(configuration)
+    if (known !== undefined) return known
+    const made = AgentRouter.make(configuration)
+    routers.set(configuration, made)
+    return made
+  }
+
+  const route = Effect.fnUntraced(function* (input: Orchestrator.Message) {
+    const message = yield* decodeMessage(input).pipe(
+      Effect.mapError(
+        (error) => new MessageError({ reason: new MessageInvalid({ problems: problemsOf(error) }) })
+      )
+    )
+    const configuration = yield* store.current
+    const resolution = routerOf(configuration).resolve(message)
+    const key = AgentRouter.keyOf(message, resolution.agent.name)
+    return { message, configuration, resolution, key } satisfies Routed
+  })
+
+  /** All that a session is made of. Its scope ends what tools and orchestrator have under way. */
+  const build = Effect.fnUntraced(function* ({ configuration, key, resolution: { agent } }: Routed) {
+    const execution = SessionExecution.make({
+      key,
+      agent: agent.name,
+      place: placeOf(configuration, agent),
+      onUnavailable: configuration.sandbox.onUnavailable,
+      executors
+    })
+    const { bound, executor } = execution
+    const tools = yield* toolsFor({ configuration, agent, key, executor }).pipe(
+      Effect.mapError(
+        ({ message }) =>
+          new Orchestrator.OrchestratorFailed({
+            detail: `the agent ${agent.name} has no tools: ${message}`,
+            remedy: "Look at tool_profile and tool_overrides of its configuration",
+            isRetryable: false
+          })
+      )
+    )
+    const model = configuration.models[agent.modelTier]
+    const orchestrator = yield* orchestrators.make({
+      agent,
+      key,
+      executor,
+      bound,
+      tools,
+      ...(model === undefined ? {} : { model })
+    })
+    return { orchestrator, execution } satisfies Held
+  })
+
+  const answer = (routed: Routed) => {
+    const { configuration, key, message, resolution } = routed
+    const { agent, rule } = resolution
+    const toError = (reason: MessageError["reason"]) => new MessageError({ key, agent: agent.name, reason })
+    const detail = whyHost(configuration, agent)
+    if (detail !== undefined && Option.isNone(executors.host)) {
+      return Effect.fail(toError(new HostUnavailable({ detail })))
+    }
+    return sessions.use<Reply, MessageError>(
+      {
+        key,
+        bounds: configuration.sandbox,
+        fingerprint: Configuration.fingerprint(configuration, agent),
+        make: build(routed).pipe(guarded(agent), Effect.mapError(toError)),
+        with: ({ execution, orchestrator }) =>
+          execution.during(guarded(agent)(orchestrator.handle(message))).pipe(
+            Effect.map(([{ text }, where]) => ({
+              text,
+              agent: agent.name,
+              key,
+              rule,
+              ...where,
+              ...(message.messageId === undefined ? {} : { messageId: message.messageId })
+            })),
+            Effect.mapError(toError)
+          ),
+        within: {
+          secondsMax: messageSecondsMax,
+          late: () => toError(new MessageTimedOut({ messageSecondsMax }))
+        }
+      },
+      (refusal) =>
+        toError(
+          refusal === "full"
+            ? new SessionsFull({ sessionsMax: configuration.sandbox.sessionsMax })
+            : refusal === "busy"
+              ? new SessionBusy({ messagesPerSessionMax })
+              : new RouterStopping()
+        )
+    )
+  }
+
+  const handle = Effect.fn("MessageRouter.handle")(function* (input: Orchestrator.Message) {
+    const routed = yield* route(input)
+    yield* Effect.annotateCurrentSpan(Telemetry.attribute.agentId, routed.resolution.agent.name)
+    const reply = yield* answer(routed)
+    yield* Effect.annotateCurrentSpan({
+      [Telemetry.attribute.executor]: reply.executor,
+      [Telemetry.attribute.executorFallback]: reply.fallback,
+      ...(reply.runId === undefined ? {} : { [Telemetry.attribute.runId]: reply.runId })
+    })
+    return reply
+  })
+
+  const first = yield* store.current
+  yield* announce(first, executors)
+  yield* Stream.runForEach(store.changes, (next) =>
+    next === first ? Effect.void : announce(next, executors)
+  ).pipe(Effect.forkScoped({ startImmediately: true }))
+  yield* store.current.pipe(
+    Effect.flatMap(({ sandbox }) => sessions.closeIdle(sandbox.idleSeconds)),
+    Effect.repeat(Schedule.spaced(Duration.seconds(sweepSeconds))),
+    Effect.forkScoped
+  )
+  return MessageRouter.of({ handle, sessions: sessions.list })
+})
+
+// -----------------------------------------------------------------------------
+// layers
+// -----------------------------------------------------------------------------
+
+/** Closing it ends all sessions, within a bounded time. @category layers */
+export const layer = (
+  options: RouterOptions
+): Layer.Layer<
+  MessageRouter,
+  never,
+  ConfigurationStore | Orchestrator.Executors | Orchestrator.Orchestrators
+> => Layer.effect(MessageRouter, make(options))
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const decodeMessage = Schema.decodeUnknownEffect(Orchestrator.Message, {
+  errors: "all",
+  onExcessProperty: "error"
+})
+
+const placeOf = ({ sandbox }: Configuration.Configuration, agent: AgentConfig): "sandbox" | "host" =>
+  sandbox.enabled && agent.sandbox ? "sandbox" : "host"
+
+/** Why an agent executes on the host, if it does. */
+const whyHost = (configuration: Configuration.Configuration, agent: AgentConfig): string | undefined =>
+  placeOf(configuration, agent) === "sandbox"
+    ? undefined
+    : configuration.sandbox.enabled
+      ? `the agent ${agent.name} has sandbox: false`
+      : "sandbox.enabled is false"
+
+/** What runs outside of sandboxes, said before the first message. */
+const announce = Effect.fnUntraced(function* (
+  configuration: Configuration.Configuration,
+  { host }: Orchestrator.Executors["Service"]
+) {
+  const { agents, file, sandbox, warnings } = configuration
+  for (const warning of warnings) {
+    yield* Effect.logWarning(`${file}:${ConfigurationError.describe(warning)}`)
+  }
+  if (Option.isSome(host)) return
+  const without = agents.list.filter((agent) => placeOf(configuration, agent) === "host")
+  if (without.length > 0) {
+    yield* Effect.logWarning(
+      `there is no host executor: messages for ${without.map(({ name }) => name).join(", ")} are refused`
+    )
+  }
+  if (sandbox.enabled && sandbox.onUnavailable === "host") {
+    yield* Effect.logWarning(
+      "there is no host executor: while the engine is not there, commands are refused, whatever on_unavailable says"
+    )
+  }
+})
+
+/** A defect is the program's business: whoever asked learns that there was one. */
+const guarded =
+  ({ name }: AgentConfig) =>
+  <A, R>(
+    effect: Effect.Effect<A, Orchestrator.OrchestratorFailed, R>
+  ): Effect.Effect<A, Orchestrator.OrchestratorFailed, R> =>
+    Effect.catchCause(effect, (cause) =>
+      Option.match(Cause.findErrorOption(cause), {
+        onSome: (error) => Effect.fail(error),
+        onNone: () =>
+          Cause.hasInterruptsOnly(cause)
+            ? Effect.failCause(cause)
+            : Effect.andThen(
+                Effect.logError(`the agent ${name} has a defect`, cause),
+                Effect.fail(
+                  new Orchestrator.OrchestratorFailed({
+                    detail: `the agent ${name} failed inside`,
+                    remedy: "Whoever runs this host can see why",
+                    isRetryable: false
+                  })
+                )
+              )
+      })
+    )

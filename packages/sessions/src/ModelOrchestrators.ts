@@ -1,0 +1,184 @@
+/**
+ * Orchestrators that answer with a model: the host owns the loop, and the session's executor does what the model asks
+ * for.
+ *
+ * A conversation is kept for as long as its session lives, what was said and not how it came about, and bounded: what
+ * is oldest goes first. The model is reached through the session's own sandbox, by its socket on the host, with the
+ * key, the identity and the budget that the sandbox was made with; or at an address that needs none of these.
+ */
+import * as ChatModel from "@cogni/sandbox-core/ChatModel"
+import * as HostLoop from "@cogni/sandbox-core/HostLoop"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import { Effect, Layer, Result } from "effect"
+import * as ToolAnswer from "./internal/ToolAnswer.ts"
+import { OrchestratorFailed, type OrchestratorInput, Orchestrators } from "./Orchestrator.ts"
+import * as RepoMemory from "./RepoMemory.ts"
+import type { ToolRegistry } from "./ToolRegistry.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface ModelOrchestratorsOptions {
+  /** Where the model is, for all sessions. Left out: the socket of each session's sandbox (`llm.caller: "host"`). */
+  readonly endpoint?: ChatModel.ChatEndpoint | undefined
+  /** For an agent whose tier has none in the configuration. */
+  readonly model: string
+  /** For an agent that has none of its own. */
+  readonly systemPrompt?: string | undefined
+  /** In whose name tools are called. */
+  readonly identity: LlmIdentity
+  readonly limits?: Partial<HostLoop.LoopLimits> | undefined
+  /**
+   * Tell the model, from its first message on, what the agent has noted of its workspace. False when left out: reading
+   * it takes a container, also for who only talks.
+   */
+  readonly readsMemory?: boolean | undefined
+  /** Of what was said before, as the model hears it; 256 KiB when left out. */
+  readonly historyBytesMax?: number | undefined
+}
+
+/** Of what the agent noted, as the model hears it. */
+const memoryCharactersMax = 32 * 1024
+
+// -----------------------------------------------------------------------------
+// layers
+// -----------------------------------------------------------------------------
+
+/** @category constructors */
+export const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
+  const chatModel = yield* ChatModel.ChatModel
+  return Orchestrators.of({
+    make: Effect.fnUntraced(function* (input) {
+      const history = makeHistory(options.historyBytesMax ?? 256 * 1024)
+      const tools = toolsOf(input.tools, {
+        runId: yield* RunId.generate,
+        identity: { ...options.identity, sessionId: input.key.slice(0, 200) }
+      })
+      const model = input.model ?? options.model
+      const prompt = input.agent.systemPrompt ?? options.systemPrompt
+      return {
+        handle: Effect.fn("ModelOrchestrator.handle")(function* ({ text }) {
+          const at = options.endpoint ?? (yield* socketOf(input))
+          const said: ChatModel.ChatMessage = { role: "user", content: text }
+          const remembered =
+            options.readsMemory === true && history.isEmpty() ? yield* memoryOf(input) : undefined
+          if (remembered !== undefined) history.remember(remembered)
+          const end = yield* HostLoop.run({
+            at,
+            model,
+            messages: [...systemOf(prompt, history.memory()), ...history.messages(), said],
+            tools,
+            limits: options.limits
+          }).pipe(Effect.provideService(ChatModel.ChatModel, chatModel))
+          if (end.outcome !== "finished") return yield* unanswered(end)
+          history.add(said, { role: "assistant", content: end.text })
+          return { text: end.text }
+        })
+      }
+    })
+  })
+})
+
+/** @category layers */
+export const layer = (
+  options: ModelOrchestratorsOptions
+): Layer.Layer<Orchestrators, never, ChatModel.ChatModel> => Layer.effect(Orchestrators, make(options))
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const systemOf = (
+  prompt: string | undefined,
+  memory: string | undefined
+): ReadonlyArray<ChatModel.ChatMessage> => {
+  const content = [prompt, memory].filter((part) => part !== undefined).join("\n\n")
+  return content === "" ? [] : [{ role: "system", content }]
+}
+
+/** What was said, two turns at a time, so that an answer never stands without its question. */
+const makeHistory = (bytesMax: number) => {
+  const turns: Array<{ readonly pair: ReadonlyArray<ChatModel.ChatMessage>; readonly bytes: number }> = []
+  const encoder = new TextEncoder()
+  let bytes = 0
+  let memory: string | undefined
+  let hasBegun = false
+  return {
+    isEmpty: () => !hasBegun,
+    memory: () => memory,
+    remember: (text: string) => {
+      memory = text
+    },
+    messages: () => turns.flatMap(({ pair }) => pair),
+    add: (...pair: ReadonlyArray<ChatModel.ChatMessage>) => {
+      hasBegun = true
+      const size = pair.reduce((sum, { content }) => sum + encoder.encode(content).byteLength, 0)
+      turns.push({ pair, bytes: size })
+      bytes += size
+      while (bytes > bytesMax && turns.length > 0) bytes -= turns.shift()!.bytes
+    }
+  }
+}
+
+const toolsOf = (registry: ToolRegistry, session: ToolAnswer.Session): ReadonlyArray<HostLoop.HostTool> =>
+  registry.offered.map(({ description, inputSchema, name }) => ({
+    name,
+    description,
+    inputSchema,
+    prepare: (input) =>
+      Result.succeed(
+        RunId.generate.pipe(
+          Effect.flatMap((requestId) => ToolAnswer.answer(registry, name, input, { ...session, requestId })),
+          Effect.map(({ ok, text }) => ({ content: text, isError: !ok }))
+        )
+      )
+  }))
+
+const socketOf = ({ bound }: OrchestratorInput) =>
+  bound.pipe(
+    Effect.mapError(
+      (error) =>
+        new OrchestratorFailed({
+          detail: `the model is reached through a sandbox, and there is none: ${error.message}`,
+          remedy: "Look at the engine (cogni-sandbox doctor), then ask again",
+          isRetryable: error.isRetryable
+        })
+    ),
+    Effect.flatMap(({ llmSocketPath }) =>
+      llmSocketPath === undefined
+        ? Effect.fail(
+            new OrchestratorFailed({
+              detail: "what this session executes in has no way to a model",
+              remedy: "Give the sandboxes llm with caller host, or name an endpoint for the model",
+              isRetryable: false
+            })
+          )
+        : Effect.succeed({ socketPath: llmSocketPath })
+    )
+  )
+
+/** What the agent noted of its workspace. What cannot be had, or is none, keeps nobody from answering. */
+const memoryOf = ({ executor, key }: OrchestratorInput): Effect.Effect<string | undefined> =>
+  RepoMemory.read(executor).pipe(
+    Effect.map((memory) =>
+      memory === undefined
+        ? undefined
+        : `What you noted of this workspace before (${RepoMemory.path}):\n${JSON.stringify(memory).slice(0, memoryCharactersMax)}`
+    ),
+    Effect.catch((error) =>
+      Effect.as(
+        Effect.logWarning(`the memory of ${JSON.stringify(key)} is left out: ${error.message}`),
+        undefined
+      )
+    )
+  )
+
+const unanswered = (end: HostLoop.LoopEnd) =>
+  new OrchestratorFailed({
+    detail: `the model gave no answer (${end.outcome})`,
+    remedy: end.message,
+    isRetryable: end.outcome === "model_failed" && end.error.isRetryable
+  })

@@ -1,0 +1,127 @@
+/**
+ * A registry for clients of OpenAI's APIs, and of all that speak like them: tools as they are offered, and a model's
+ * calls as they are answered.
+ *
+ * Whatever goes wrong in a call is a text that the model can act upon, beginning with a code: no call fails the
+ * conversation. Schemas have optional fields, which `strict` knows nothing of, so it is off: the Responses API has it
+ * on unless told.
+ */
+import { Effect } from "effect"
+import * as ToolAnswer from "./internal/ToolAnswer.ts"
+import type { ToolRegistry } from "./ToolRegistry.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** In whose name a session calls. @category models */
+export type ToolSession = ToolAnswer.Session
+
+/** @category models */
+export interface ChatTool {
+  readonly type: "function"
+  readonly function: {
+    readonly name: string
+    readonly description: string
+    readonly parameters: Record<string, unknown>
+    readonly strict: false
+  }
+}
+
+/** @category models */
+export interface ResponsesTool {
+  readonly type: "function"
+  readonly name: string
+  readonly description: string
+  readonly parameters: Record<string, unknown>
+  readonly strict: false
+}
+
+/** What a message of a model asks for; `arguments` are JSON, as a text. @category models */
+export interface ChatToolCall {
+  readonly id: string
+  readonly function: { readonly name: string; readonly arguments: string }
+}
+
+/** @category models */
+export interface ChatToolMessage {
+  readonly role: "tool"
+  readonly tool_call_id: string
+  readonly content: string
+}
+
+/** An item of type `function_call`. @category models */
+export interface ResponsesToolCall {
+  readonly call_id: string
+  readonly name: string
+  readonly arguments: string
+}
+
+/** @category models */
+export interface ResponsesToolOutput {
+  readonly type: "function_call_output"
+  readonly call_id: string
+  readonly output: string
+}
+
+// -----------------------------------------------------------------------------
+// converting
+// -----------------------------------------------------------------------------
+
+/** `tools` of a chat completion. @category converting */
+export const chatTools = (registry: ToolRegistry): Array<ChatTool> =>
+  responsesTools(registry).map(({ type, ...rest }) => ({ type, function: rest }))
+
+/** `tools` of a response. @category converting */
+export const responsesTools = (registry: ToolRegistry): Array<ResponsesTool> =>
+  registry.offered.map(({ description, inputSchema, name }) => ({
+    type: "function",
+    name,
+    description,
+    parameters: structuredClone(inputSchema),
+    strict: false
+  }))
+
+// -----------------------------------------------------------------------------
+// calling
+// -----------------------------------------------------------------------------
+
+/** The message that answers a call; never fails. @category combinators */
+export const execute = (
+  registry: ToolRegistry,
+  { function: { arguments: given, name }, id }: ChatToolCall,
+  session: ToolSession
+): Effect.Effect<ChatToolMessage> =>
+  Effect.map(executeText(registry, name, given, id, session), (content) => ({
+    role: "tool",
+    tool_call_id: id,
+    content
+  }))
+
+/** The item that answers a call; never fails. @category combinators */
+export const executeResponses = (
+  registry: ToolRegistry,
+  { arguments: given, call_id, name }: ResponsesToolCall,
+  session: ToolSession
+): Effect.Effect<ResponsesToolOutput> =>
+  Effect.map(executeText(registry, name, given, call_id, session), (output) => ({
+    type: "function_call_output",
+    call_id,
+    output
+  }))
+
+const executeText = (
+  registry: ToolRegistry,
+  name: string,
+  given: string,
+  requestId: string,
+  session: ToolSession
+): Effect.Effect<string> => {
+  const parsed = ToolAnswer.parse(given)
+  return "input" in parsed
+    ? Effect.map(
+        ToolAnswer.answer(registry, name, parsed.input, { ...session, requestId }),
+        ({ text }) => text
+      )
+    : Effect.succeed(parsed.text)
+}

@@ -1,0 +1,136 @@
+/**
+ * What a session needs from others: something that answers messages, and somewhere to execute.
+ *
+ * Ports only. An orchestrator is made once for a session, over tools and an executor that stay the same for as long as
+ * it lives; which sandbox is behind the executor is settled anew for each message, when something of it is first
+ * executed.
+ */
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { Context, type Effect, Layer, type Option, Schema, type Scope } from "effect"
+import type { AgentConfig } from "./AgentConfig.ts"
+import type { SessionRefused } from "./SandboxManager.ts"
+import type { ToolRegistry } from "./ToolRegistry.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** Of a sender, 254 characters: an address of mail has no more. @category constants */
+export const senderCharactersMax = 254
+
+/** @category constants */
+export const channelCharactersMax = 64
+
+/** In UTF-8. @category constants */
+export const textBytesMax = 256 * 1024
+
+const plain = (charactersMax: number) =>
+  Schema.String.check(
+    Schema.isPattern(new RegExp(`^[^\\p{Cc}\\p{Cs}]{1,${charactersMax}}$`, "u"), {
+      expected: `1 to ${charactersMax} characters, none of them a control character`
+    })
+  )
+
+const encoder = new TextEncoder()
+
+/** What somebody says on a channel. @category models */
+export const Message = Schema.Struct({
+  channel: plain(channelCharactersMax),
+  senderId: plain(senderCharactersMax),
+  text: Schema.String.check(
+    Schema.makeFilter((text: string) =>
+      encoder.encode(text).byteLength > textBytesMax ? `Expected at most ${textBytesMax} bytes` : undefined
+    )
+  ),
+  /** The channel's own; handed on as it came. */
+  messageId: Schema.optionalKey(plain(256))
+})
+
+/** @category models */
+export type Message = typeof Message.Type
+
+/** @category models */
+export interface OrchestratorReply {
+  readonly text: string
+}
+
+/** No reply came of a message. @category errors */
+export class OrchestratorFailed extends Schema.TaggedError<OrchestratorFailed>()("OrchestratorFailed", {
+  detail: Schema.String,
+  remedy: Schema.String,
+  isRetryable: Schema.Boolean
+}) {
+  override get message(): string {
+    return `${this.detail}. ${this.remedy}`
+  }
+}
+
+/** Answers the messages of one session, one after the other. @category models */
+export interface Orchestrator {
+  readonly handle: (message: Message) => Effect.Effect<OrchestratorReply, OrchestratorFailed>
+}
+
+/** A sandbox of a session, or anything that stands for one. @category models */
+export interface SessionExecutor extends Executor {
+  readonly runId?: RunId | undefined
+  /** Where a loop on the host reaches the model in the sandbox's name. */
+  readonly llmSocketPath?: string | undefined
+}
+
+/** What an orchestrator is made from. @category models */
+export interface OrchestratorInput {
+  readonly agent: AgentConfig
+  /** That of the agent's tier, where the configuration names one. */
+  readonly model?: string | undefined
+  /** The session's: `channel:sender:agent`. */
+  readonly key: string
+  /** Stays the same; what is behind it is settled for each message, when something is first executed. */
+  readonly executor: Executor
+  /**
+   * What is behind it for the message that is being answered: the session's sandbox, or the host. For who needs more
+   * of a sandbox than to execute, such as its way to a model.
+   */
+  readonly bound: Effect.Effect<SessionExecutor, SandboxError>
+  /** What the agent may call, over that executor. */
+  readonly tools: ToolRegistry
+}
+
+// -----------------------------------------------------------------------------
+// services
+// -----------------------------------------------------------------------------
+
+/** Makes orchestrators. @category services */
+export class Orchestrators extends Context.Service<
+  Orchestrators,
+  {
+    /** One for a session; closing the scope ends it, with all that it has under way. */
+    readonly make: (input: OrchestratorInput) => Effect.Effect<Orchestrator, OrchestratorFailed, Scope.Scope>
+  }
+>()("@cogni/sandbox-sessions/Orchestrators") {}
+
+/** Where sessions execute. @category services */
+export class Executors extends Context.Service<
+  Executors,
+  {
+    /** The session's own sandbox, in use until the scope closes; made where there is none. */
+    readonly sandboxFor: (
+      key: string
+    ) => Effect.Effect<SessionExecutor, SandboxError | SessionRefused, Scope.Scope>
+    /** Absent unless somebody has chosen to have one. */
+    readonly host: Option.Option<Executor>
+  }
+>()("@cogni/sandbox-sessions/Executors") {}
+
+// -----------------------------------------------------------------------------
+// layers
+// -----------------------------------------------------------------------------
+
+/** What there is, as it is. @category layers */
+export const layerExecutors = (executors: Executors["Service"]): Layer.Layer<Executors> =>
+  Layer.succeed(Executors, Executors.of(executors))
+
+/** Every orchestrator alike. @category layers */
+export const layerOrchestrators = (make: Orchestrators["Service"]["make"]): Layer.Layer<Orchestrators> =>
+  Layer.succeed(Orchestrators, Orchestrators.of({ make }))

@@ -1,0 +1,140 @@
+/**
+ * All of chat sessions, put together: a configuration, a runner of sandboxes and something that answers come in, a
+ * router of messages comes out.
+ *
+ *     message ─► MessageRouter ─► Orchestrator ─► tools ─► SandboxManager ─► the session's container
+ *                  └ ConfigurationStore: one snapshot for each message
+ */
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import { Effect, Layer, Option } from "effect"
+import type { SandboxConfiguration } from "./Configuration.ts"
+import { ConfigurationStore } from "./ConfigurationStore.ts"
+import * as DockerSandbox from "./DockerSandbox.ts"
+import * as FileTools from "./FileTools.ts"
+import * as MessageRouter from "./MessageRouter.ts"
+import { Executors, type Orchestrators } from "./Orchestrator.ts"
+import * as ProcessTable from "./ProcessTable.ts"
+import * as ProcessTools from "./ProcessTools.ts"
+import * as SandboxManager from "./SandboxManager.ts"
+import type { SessionWorkspaces } from "./SessionWorkspaces.ts"
+import * as ShellTools from "./ShellTools.ts"
+import * as ToolRegistry from "./ToolRegistry.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "toolsFor"> {
+  /** What the configuration does not say of sandboxes, such as how they reach a model. */
+  readonly settings?: Partial<DockerSandbox.SandboxSettings> | undefined
+  /** For agents that have no sandbox, and for `on_unavailable: host`. None unless given. */
+  readonly host?: Executor | undefined
+  /** Instead of {@link toolsFor}. */
+  readonly toolsFor?: MessageRouter.ToolsFor | undefined
+}
+
+// -----------------------------------------------------------------------------
+// converting
+// -----------------------------------------------------------------------------
+
+/** How a configuration has sandboxes held. @category converting */
+export const settingsOf = (
+  sandbox: SandboxConfiguration,
+  base: Partial<DockerSandbox.SandboxSettings> = {}
+): DockerSandbox.SandboxSettings => ({
+  ...base,
+  image: sandbox.image,
+  network: sandbox.network,
+  limits: {
+    ...base.limits,
+    memoryBytesMax: sandbox.memoryBytesMax,
+    cpusMax: sandbox.cpusMax,
+    runtimeSecondsMax: sandbox.timeoutSecondsMax
+  }
+})
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/**
+ * `shell.exec`, `process.*` and `file.*` over what the session executes in, as far as the agent's profile lets them
+ * through. Processes live as long as the session.
+ *
+ * @category constructors
+ */
+export const toolsFor =
+  (options: { readonly commandTimeoutSecondsMax?: number | undefined } = {}): MessageRouter.ToolsFor =>
+  ({ agent, executor }) =>
+    Effect.gen(function* () {
+      const table = yield* ProcessTable.make(executor)
+      const registry = yield* Effect.fromResult(
+        ToolRegistry.make([
+          ...ShellTools.make(executor, { timeoutSecondsMax: options.commandTimeoutSecondsMax }),
+          ...ProcessTools.make(executor, table),
+          ...FileTools.make(executor)
+        ])
+      )
+      return yield* Effect.fromResult(registry.restrict(agent.toolProfile, agent.toolOverrides))
+    })
+
+// -----------------------------------------------------------------------------
+// layers
+// -----------------------------------------------------------------------------
+
+/** Sandboxes of sessions, as the configuration of the moment has them held. @category layers */
+export const layerManager = (
+  base: Partial<DockerSandbox.SandboxSettings> = {}
+): Layer.Layer<
+  SandboxManager.SandboxManager,
+  never,
+  ConfigurationStore | DockerSandbox.DockerSandbox | SessionWorkspaces
+> =>
+  Layer.unwrap(
+    Effect.map(ConfigurationStore, (store) =>
+      SandboxManager.layer(
+        Effect.map(store.current, ({ sandbox }) => ({
+          settings: settingsOf(sandbox, base),
+          sessionsMax: sandbox.sessionsMax,
+          idleSeconds: sandbox.idleSeconds,
+          whenFull: sandbox.whenFull
+        }))
+      )
+    )
+  )
+
+/** @category layers */
+export const layerExecutors = (
+  host?: Executor
+): Layer.Layer<Executors, never, SandboxManager.SandboxManager> =>
+  Layer.effect(
+    Executors,
+    Effect.map(SandboxManager.SandboxManager, (manager) => ({
+      sandboxFor: manager.getOrCreate,
+      host: Option.fromUndefinedOr(host)
+    }))
+  )
+
+/** @category layers */
+export const layer = (
+  options: SessionsOptions = {}
+): Layer.Layer<
+  MessageRouter.MessageRouter | SandboxManager.SandboxManager,
+  never,
+  ConfigurationStore | Orchestrators | SandboxRunner | SessionWorkspaces
+> =>
+  Layer.unwrap(
+    Effect.gen(function* () {
+      const { sandbox } = yield* Effect.flatMap(ConfigurationStore, ({ current }) => current)
+      return MessageRouter.layer({
+        ...options,
+        toolsFor: options.toolsFor ?? toolsFor(sandbox)
+      })
+    })
+  ).pipe(
+    Layer.provide(layerExecutors(options.host)),
+    Layer.provideMerge(layerManager(options.settings)),
+    Layer.provide(DockerSandbox.layer)
+  )

@@ -1,0 +1,227 @@
+/**
+ * Files of a workspace that lies on the host: read, written and listed through directories that are held open.
+ */
+import { entriesMax, type FileEntry, fileBytesMax, type Files } from "@cogni/sandbox-core/Executor"
+import * as FilePath from "@cogni/sandbox-core/FilePath"
+import { FileRefused } from "@cogni/sandbox-core/SandboxError"
+import { Duration, Effect } from "effect"
+import { randomBytes } from "node:crypto"
+import { constants, type Stats } from "node:fs"
+import { access, type FileHandle, lstat, open, opendir, rename, unlink } from "node:fs/promises"
+import * as HostWalk from "./HostWalk.ts"
+
+/** How long the host's file system may take. */
+const fileSecondsMax = 60
+
+const looksAtOnce = 64
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+export const make = (root: HostWalk.Root): Files<FileRefused> => {
+  const walked = <A>(
+    path: string,
+    use: (found: HostWalk.Found, signal: AbortSignal) => Promise<A>,
+    makes = false
+  ): Effect.Effect<A, FileRefused> =>
+    Effect.flatMap(relative(root, path), (inner) =>
+      Effect.tryPromise({
+        try: async (signal) => {
+          const found = await HostWalk.find(root, path, inner, makes)
+          try {
+            return await use(found, signal)
+          } finally {
+            await HostWalk.close(found)
+          }
+        },
+        catch: (thrown) => refusalOf(path, thrown)
+      })
+    ).pipe(
+      Effect.timeoutOrElse({
+        duration: Duration.seconds(fileSecondsMax),
+        orElse: () => Effect.fail(unreadable(path, `no answer within ${fileSecondsMax} s`))
+      })
+    )
+
+  return {
+    read: (path, options) =>
+      walked(path, ({ entry }) => {
+        const bytesMax = Math.min(options?.bytesMax ?? fileBytesMax, fileBytesMax)
+        if (entry === undefined) throw FilePath.notFound(path)
+        if (!entry.stats.isFile()) throw FilePath.notAFile(path)
+        if (entry.stats.size > bytesMax) throw FilePath.tooLarge(path, bytesMax)
+        return readWhole(entry, bytesMax, FilePath.tooLarge(path, bytesMax))
+      }),
+    write: (path, content) => {
+      const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content
+      return bytes.byteLength > fileBytesMax
+        ? Effect.fail(FilePath.tooLarge(path, fileBytesMax))
+        : walked(
+            path,
+            ({ entry, parent }, signal) => {
+              if (parent === undefined || entry?.stats.isFile() === false) throw FilePath.notAFile(path)
+              return replace(parent, bytes, entry?.stats, signal)
+            },
+            true
+          )
+    },
+    list: (path) =>
+      walked(path, ({ entry }) => {
+        if (entry === undefined) throw FilePath.notFound(path)
+        if (!entry.stats.isDirectory()) throw FilePath.notADirectory(path)
+        return entriesOf(entry.handle, path)
+      })
+  }
+}
+
+/** With the directory that a command begins in, as the kernel can be given it. */
+export const withDirectory = <A, E, R>(
+  root: HostWalk.Root,
+  path: string,
+  use: (directory: string) => Effect.Effect<A, E, R>
+): Effect.Effect<A, E | FileRefused, R> =>
+  Effect.flatMap(relative(root, path), (inner) =>
+    Effect.acquireUseRelease(
+      Effect.tryPromise({
+        try: () => HostWalk.find(root, path, inner),
+        catch: (thrown) => refusalOf(path, thrown)
+      }),
+      ({ entry }) =>
+        Effect.andThen(
+          Effect.tryPromise({
+            try: async () => {
+              if (entry === undefined) throw FilePath.notFound(path)
+              if (!entry.stats.isDirectory()) throw FilePath.notADirectory(path)
+              await access(HostWalk.self(entry.handle), constants.X_OK)
+              return HostWalk.self(entry.handle)
+            },
+            catch: (thrown) => refusalOf(path, thrown)
+          }),
+          use
+        ),
+      (found) => Effect.promise(() => HostWalk.close(found))
+    )
+  )
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+/** In whichever way the workspace is spelled. */
+const relative = (root: HostWalk.Root, path: string) =>
+  Effect.catchIf(
+    FilePath.relative(path, root.workspace),
+    ({ problem }) => problem === "outside_workspace" && root.alias !== root.workspace,
+    () => FilePath.relative(path, root.alias)
+  )
+
+/** A plain file that is only pointed at; opened again it is the same one. What it grows by meanwhile is too much. */
+export const readWhole = async (
+  { handle, stats }: HostWalk.Entry,
+  bytesMax: number,
+  tooLarge: FileRefused
+) => {
+  const file = await open(HostWalk.self(handle), constants.O_RDONLY | constants.O_NONBLOCK)
+  try {
+    let buffer = new Uint8Array(Math.min(stats.size, bytesMax) + 1)
+    for (let bytes = 0; ;) {
+      const { bytesRead } = await file.read(buffer, bytes)
+      if (bytesRead === 0) return buffer.slice(0, bytes)
+      bytes += bytesRead
+      if (bytes > bytesMax) throw tooLarge
+      if (bytes < buffer.byteLength) continue
+      const grown = new Uint8Array(Math.min(2 * buffer.byteLength, bytesMax + 1))
+      grown.set(buffer)
+      buffer = grown
+    }
+  } finally {
+    await file.close()
+  }
+}
+
+/** Beside it first, then in its place. */
+const replace = async (
+  { directory, name }: NonNullable<HostWalk.Found["parent"]>,
+  bytes: Uint8Array,
+  before: Stats | undefined,
+  signal: AbortSignal
+) => {
+  const temporary = HostWalk.at(directory, `.cogni-${randomBytes(8).toString("hex")}`)
+  const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants
+  const file = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o666)
+  try {
+    try {
+      await file.writeFile(bytes, { signal })
+      if (before !== undefined) await file.chmod(before.mode & 0o777)
+    } finally {
+      await file.close()
+    }
+    signal.throwIfAborted()
+    await rename(temporary, HostWalk.at(directory, name))
+  } catch (thrown) {
+    await unlink(temporary)
+    throw thrown
+  }
+}
+
+const entriesOf = async (handle: FileHandle, path: string): Promise<ReadonlyArray<FileEntry>> => {
+  // A name is bytes: as Latin-1 each of them is kept, whatever it was meant to be.
+  const directory = await opendir(HostWalk.self(handle), { encoding: "latin1", bufferSize: 256 })
+  const names: Array<Buffer> = []
+  for await (const { name } of directory) {
+    names.push(Buffer.from(name, "latin1"))
+    if (names.length > entriesMax) throw FilePath.tooManyEntries(path)
+  }
+  const entries: Array<FileEntry> = []
+  for (let index = 0; index < names.length; index += looksAtOnce) {
+    const looked = names.slice(index, index + looksAtOnce).map((name) => entryOf(handle, name))
+    for (const entry of await Promise.all(looked)) if (entry !== undefined) entries.push(entry)
+  }
+  return entries.toSorted((one, other) => (one.name < other.name ? -1 : 1))
+}
+
+/** `undefined`: it has gone meanwhile. */
+const entryOf = async (directory: FileHandle, name: Buffer): Promise<FileEntry | undefined> => {
+  const path = Buffer.concat([Buffer.from(HostWalk.at(directory, "")), name])
+  const stats = await lstat(path).catch((thrown: unknown) => {
+    if (HostWalk.isErrno(thrown, "ENOENT")) return undefined
+    throw thrown
+  })
+  if (stats === undefined) return undefined
+  const type = stats.isFile()
+    ? "file"
+    : stats.isDirectory()
+      ? "directory"
+      : stats.isSymbolicLink()
+        ? "symlink"
+        : "other"
+  return { name: name.toString("utf8"), type, bytes: stats.size, modifiedAt: stats.mtime.toISOString() }
+}
+
+const problems: Readonly<Record<string, (path: string) => FileRefused>> = {
+  ENOENT: FilePath.notFound,
+  ENOTDIR: FilePath.notADirectory,
+  EISDIR: FilePath.notAFile,
+  EACCES: FilePath.denied,
+  EPERM: FilePath.denied,
+  EROFS: FilePath.denied,
+  ENOSPC: FilePath.noSpace,
+  EDQUOT: FilePath.noSpace,
+  EFBIG: FilePath.noSpace,
+  ENAMETOOLONG: (path) => FilePath.invalid(path, "holds a name that is too long")
+}
+
+const refusalOf = (path: string, thrown: unknown): FileRefused => {
+  if (thrown instanceof FileRefused) return thrown
+  const code = (thrown as NodeJS.ErrnoException | undefined)?.code
+  return problems[code ?? ""]?.(path) ?? unreadable(path, code ?? String(thrown))
+}
+
+const unreadable = (path: string, why: string) =>
+  new FileRefused({
+    path,
+    problem: "unreadable",
+    detail: `cannot be had (${why.slice(0, 200)})`,
+    remedy: "Look at it with a command, such as ls -la"
+  })

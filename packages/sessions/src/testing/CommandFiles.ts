@@ -1,0 +1,153 @@
+/**
+ * What an executor promises of the files of its workspace: whole, inside, and the same that commands see.
+ */
+import { fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { problemOf, type Promises } from "./CommandSubject.ts"
+
+const bytesOf = (text: string) => new TextEncoder().encode(text)
+
+const textOf = (bytes: Uint8Array) => new TextDecoder().decode(bytes)
+
+/** Every byte there is, again and again. */
+const manyBytes = Uint8Array.from({ length: 4 * 1024 ** 2 }, (_, index) => (index * 31 + (index >> 8)) & 0xff)
+
+/** @category suites */
+export const files: Promises = {
+  "a file that is written is read as it is": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      yield* files.write("bytes/many", manyBytes)
+      assert.isTrue(Buffer.from(manyBytes).equals(yield* files.read("bytes/many")))
+      yield* files.write("bytes/none", "")
+      assert.strictEqual((yield* files.read("bytes/none")).byteLength, 0)
+      yield* files.write("bytes/text", "ünï ☃\r\n")
+      assert.strictEqual(textOf(yield* files.read("bytes/text")), "ünï ☃\r\n")
+    }),
+
+  "a file that is written again is the new one, and nothing of the old": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      yield* files.write("again", "a long content")
+      yield* files.write("again", "short")
+      assert.strictEqual(textOf(yield* files.read("again")), "short")
+    }),
+
+  "whoever reads while it is written sees the old one or the new one": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      const contents = ["a", "b"].map((letter) => letter.repeat(256 * 1024))
+      yield* files.write("whole", contents[0]!)
+      const writing = Effect.forEach([1, 0, 1, 0, 1, 0], (index) => files.write("whole", contents[index]!))
+      const reading = Effect.forEach(Array.from({ length: 12 }), () => files.read("whole"))
+      const [, seen] = yield* Effect.all([writing, reading], { concurrency: "unbounded" })
+      for (const content of seen) assert.include(contents, textOf(content))
+      assert.deepStrictEqual(
+        (yield* files.list(".")).filter(({ name }) => name.startsWith(".cogni-")),
+        [],
+        "what was written beside it is gone"
+      )
+    }),
+
+  "directories are made, and listed by name": ({ executor: { files, workspace } }) =>
+    Effect.gen(function* () {
+      yield* files.write("listed/b", "12345")
+      yield* files.write("listed/a/deeper/file", "")
+      yield* files.write("listed/Z", "1")
+      yield* files.write("listed/ü ☃", "")
+      const found = yield* files.list("listed")
+      assert.deepStrictEqual(
+        found.map(({ bytes, name, type }) => [name, type, type === "file" ? bytes : 0]),
+        [
+          ["Z", "file", 1],
+          ["a", "directory", 0],
+          ["b", "file", 5],
+          ["ü ☃", "file", 0]
+        ]
+      )
+      for (const { modifiedAt } of found)
+        assert.match(modifiedAt, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/u)
+      assert.deepStrictEqual(
+        (yield* files.list("listed/a")).map(({ name }) => name),
+        ["deeper"]
+      )
+      const named = yield* Effect.forEach([workspace, ".", ""], (path) =>
+        Effect.map(files.list(path), (entries) => entries.map(({ name }) => name))
+      )
+      assert.include(named[0]!, "listed")
+      assert.deepStrictEqual(named, [named[0]!, named[0]!, named[0]!])
+    }),
+
+  "a path is absolute or from the workspace, and may go up as long as it stays inside": ({ executor }) =>
+    Effect.gen(function* () {
+      const { files, workspace } = executor
+      yield* files.write(`${workspace}/paths/file`, "content")
+      for (const path of [
+        "paths/file",
+        "./paths//file",
+        "paths/../paths/file",
+        `${workspace}/paths/./file`
+      ]) {
+        assert.strictEqual(textOf(yield* files.read(path)), "content", path)
+      }
+    }),
+
+  "a path that leads out is refused": ({ executor: { files, workspace } }) =>
+    Effect.gen(function* () {
+      const paths = ["..", "../x", "a/../../x", "/etc/passwd", "/", `${workspace}/../x`, `${workspace}x`]
+      for (const path of paths) {
+        assert.strictEqual(yield* problemOf(files.read(path)), "outside_workspace", path)
+        assert.strictEqual(yield* problemOf(files.write(path, "x")), "outside_workspace", path)
+        assert.strictEqual(yield* problemOf(files.list(path)), "outside_workspace", path)
+      }
+    }),
+
+  "what is no path is refused": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      for (const path of ["a\0b", "n".repeat(256), "d/".repeat(3000)]) {
+        assert.strictEqual(yield* problemOf(files.read(path)), "invalid_path")
+        assert.strictEqual(yield* problemOf(files.write(path, "x")), "invalid_path")
+        assert.strictEqual(yield* problemOf(files.list(path)), "invalid_path")
+      }
+    }),
+
+  "what is not there is not found": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      for (const path of ["absent", "absent/below"]) {
+        assert.strictEqual(yield* problemOf(files.read(path)), "not_found")
+        assert.strictEqual(yield* problemOf(files.list(path)), "not_found")
+      }
+    }),
+
+  "a directory is no file, and a file is no directory": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      yield* files.write("kinds/file", "content")
+      for (const path of ["kinds", "kinds/", ".", ""]) {
+        assert.strictEqual(yield* problemOf(files.read(path)), "not_a_file", path)
+        assert.strictEqual(yield* problemOf(files.write(path, "x")), "not_a_file", path)
+      }
+      assert.strictEqual(yield* problemOf(files.list("kinds/file")), "not_a_directory")
+      assert.strictEqual(yield* problemOf(files.read("kinds/file/below")), "not_a_directory")
+      assert.strictEqual(yield* problemOf(files.list("kinds/file/below")), "not_a_directory")
+      assert.strictEqual(yield* problemOf(files.write("kinds/file/below", "x")), "not_a_directory")
+      assert.strictEqual(textOf(yield* files.read("kinds/file")), "content")
+    }),
+
+  "a file of more bytes than are asked for is refused, and not one of as many": ({ executor: { files } }) =>
+    Effect.gen(function* () {
+      yield* files.write("sizes/ten", "0123456789")
+      assert.strictEqual((yield* files.read("sizes/ten", { bytesMax: 10 })).byteLength, 10)
+      assert.strictEqual(yield* problemOf(files.read("sizes/ten", { bytesMax: 9 })), "too_large")
+      const tooMany = new Uint8Array(fileBytesMax + 1)
+      assert.strictEqual(yield* problemOf(files.write("sizes/large", tooMany)), "too_large")
+      assert.strictEqual(yield* problemOf(files.read("sizes/large")), "not_found")
+    }),
+
+  "files and commands see the same": ({ executor: { files }, run }) =>
+    Effect.gen(function* () {
+      yield* files.write("seen/by commands", bytesOf("from outside ☃"))
+      const said = yield* run({ _tag: "SaysFile", path: "seen/by commands" })
+      assert.strictEqual(said.output.stdout.text, "from outside ☃")
+      const wrote = yield* run({ _tag: "WritesFile", path: "seen/by us", content: "from inside ☃" })
+      assert.strictEqual(wrote.exitCode, 0)
+      assert.strictEqual(textOf(yield* files.read("seen/by us")), "from inside ☃")
+    })
+}

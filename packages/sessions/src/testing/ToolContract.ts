@@ -1,0 +1,237 @@
+/**
+ * What the tools of a session must do over every `Executor`: a sealed sandbox, the host, and the one in memory, so that
+ * a registry can have one for the other and a model does not notice.
+ *
+ * Behaviours are named; a fixture says by which command line its executor behaves so. Runs on the live clock.
+ */
+import { assert, it } from "@effect/vitest"
+import { Duration, Effect, type Layer } from "effect"
+import { files, oddFiles, processes } from "./ToolContractState.ts"
+import {
+  type Fixture,
+  hostDirectory,
+  memoryFixture,
+  type Suite,
+  TestExecutor,
+  toolsOf
+} from "./ToolHarness.ts"
+
+export { program } from "./ToolBehaviour.ts"
+export { type Fixture, memoryFixture, shellFixture, TestExecutor } from "./ToolHarness.ts"
+
+// -----------------------------------------------------------------------------
+// suite
+// -----------------------------------------------------------------------------
+
+/** @category suites */
+export const suite = <E>(
+  name: string,
+  layer: Layer.Layer<TestExecutor, E>,
+  fixture: Fixture = memoryFixture
+): void => {
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(
+    `tools of a session (${name})`,
+    (it) => {
+      commands(it, fixture)
+      directories(it, fixture)
+      processes(it, fixture)
+      files(it, fixture)
+      if (fixture.hasShell) oddFiles(it, fixture)
+    }
+  )
+}
+
+const commands = (it: Suite, fixture: Fixture) => {
+  it.effect.each([0, 1, 7, 126, 255])("shell.exec: an exit code is a result: %s", (exitCode) =>
+    Effect.gen(function* () {
+      const { shell } = yield* toolsOf(fixture)
+      const result = yield* shell({ _tag: "ExitsWith", exitCode })
+      assert.containSubset(result, {
+        exit_code: exitCode,
+        stdout: "",
+        stderr: "",
+        truncated: false,
+        timed_out: false
+      })
+      assert.isAtLeast(result.duration_ms as number, 0)
+    })
+  )
+
+  it.effect("shell.exec: stdout and stderr come apart, stdin and the environment come in", () =>
+    Effect.gen(function* () {
+      const { shell } = yield* toolsOf(fixture)
+      const said = { stdout: `it's "quoted" $HOME \\n ünï ☃\n`, stderr: "warning: 100%\n" }
+      assert.containSubset(yield* shell({ _tag: "Writes", ...said }), { exit_code: 0, ...said })
+      assert.containSubset(yield* shell({ _tag: "Echoes" }, { stdin: "línea\n" }), { stdout: "línea\n" })
+      const odd = "a b 'c' $(id) ; `id` \n"
+      assert.containSubset(
+        yield* shell({ _tag: "PrintsVariable", name: "GIVEN" }, { env: { GIVEN: odd.trim() } }),
+        {
+          stdout: `GIVEN=${odd.trim()}\n`
+        }
+      )
+      assert.containSubset(yield* shell({ _tag: "PrintsVariable", name: "GIVEN" }), { stdout: "" })
+    })
+  )
+
+  it.effect("shell.exec: long output keeps its beginning and its end, and says how much is not shown", () =>
+    Effect.gen(function* () {
+      const { shell } = yield* toolsOf(fixture)
+      const { exit_code, stdout, truncated } = yield* shell({ _tag: "Counts", lines: 100_000 })
+      assert.deepStrictEqual([exit_code, truncated], [0, true])
+      const [, head = "", missing = "", tail = ""] =
+        /^(.*)\n\[… ([\d,]+) bytes not shown; [^\n]*\]\n(.*)$/su.exec(String(stdout)) ??
+        assert.fail("no marker")
+      assert.isTrue(head.startsWith("1\n2\n3\n"))
+      assert.isTrue(tail.endsWith("99999\n100000\n"))
+      assert.strictEqual(head.length + Number(missing.replaceAll(",", "")) + tail.length, 588_895)
+      assert.isAtMost(new TextEncoder().encode(String(stdout)).byteLength, 2000)
+    })
+  )
+
+  it.effect("shell.exec: one that never stops printing is ended, and says why", () =>
+    Effect.gen(function* () {
+      const { shell } = yield* toolsOf(fixture)
+      const result = yield* shell({ _tag: "Floods" })
+      assert.containSubset(result, { exit_code: null, timed_out: false, truncated: true })
+      assert.containSubset(result.error, { code: "OutputLimitExceeded" })
+      assert.isTrue(String(result.stdout).startsWith("1\n2\n"))
+    })
+  )
+
+  it.effect("shell.exec: a time-out is a result, with what was said until then", () =>
+    Effect.gen(function* () {
+      const { shell } = yield* toolsOf(fixture)
+      const result = yield* shell({ _tag: "Waits" }, { timeout_seconds: 0.8 })
+      assert.containSubset(result, { timed_out: true, stdout: "ready\n", exit_code: 143, signal: "SIGTERM" })
+      assert.isAtLeast(result.duration_ms as number, 700)
+    })
+  )
+
+  it.effect("shell.exec: one that is out of time may tidy up, and is killed where it will not end", () =>
+    Effect.gen(function* () {
+      const { shell } = yield* toolsOf(fixture)
+      assert.containSubset(yield* shell({ _tag: "Tidies" }, { timeout_seconds: 0.8 }), {
+        timed_out: true,
+        stdout: "ready\ntidied\n",
+        exit_code: 3
+      })
+      const [took, result] = yield* Effect.timed(shell({ _tag: "IgnoresTerm" }, { timeout_seconds: 0.8 }))
+      assert.containSubset(result, { timed_out: true, stdout: "ready\n", exit_code: 137, signal: "SIGKILL" })
+      assert.isBelow(Duration.toSeconds(took), 20)
+    })
+  )
+
+  it.effect("shell.exec: what cannot be a command is refused before there is one", () =>
+    Effect.gen(function* () {
+      const { refused } = yield* toolsOf(fixture)
+      const command = fixture.command({ _tag: "ExitsWith", exitCode: 0 })
+      for (const [input, word] of [
+        [{ command: "" }, /command/u],
+        [{ command: "true \0" }, /^command: .*NUL/u],
+        [{ command: `true ${"x".repeat(1024 * 1024)}` }, /131071 bytes/u],
+        [{ command, env: { "A=B": "c" } }, /A=B/u],
+        [{ command, env: { "A\0": "c" } }, /env/u],
+        [{ command, env: { A: "c\0d" } }, /NUL/u],
+        [{ command, env: { "": "c" } }, /env/u],
+        [{ command, env: { LD_PRELOAD: "/x.so" } }, /LD_/u],
+        [{ command, timeout_seconds: 0 }, /timeout_seconds/u],
+        [{ command, timeout_seconds: -1 }, /timeout_seconds/u],
+        [{ command, timeout_seconds: Number.NaN }, /timeout_seconds/u],
+        [{ command, timeout_seconds: Number.POSITIVE_INFINITY }, /timeout_seconds/u],
+        [{ command, timeout_seconds: 1e9 }, /600/u],
+        [{ command, timeout_seconds: "5" }, /timeout_seconds/u],
+        [{ command: ["true"] }, /command/u],
+        [{ command, shell: "bash" }, /shell/u],
+        [[command], /./u],
+        [command, /./u],
+        [null, /./u]
+      ] as const) {
+        const error = yield* refused("shell.exec", input)
+        assert.strictEqual(
+          error.code,
+          "validation",
+          `${JSON.stringify(input).slice(0, 200)}: ${error.message}`
+        )
+        assert.match(error.message, word)
+        assert.isAtMost(error.message.length, 2000)
+      }
+    })
+  )
+}
+
+const directories = (it: Suite, fixture: Fixture) => {
+  it.effect(
+    "cwd: said relative, inside or as the host's, it is the same place, and comes back as it was said",
+    () =>
+      Effect.gen(function* () {
+        const { call, shell } = yield* toolsOf(fixture)
+        const { workspace } = yield* TestExecutor
+        yield* call("file.write", { path: "cwd/in/side.txt", content: "x" })
+        const inside = `${workspace}/cwd/in`
+        for (const [cwd, shown] of [
+          ["cwd/in", "cwd/in"],
+          ["./cwd//in/", "cwd/in"],
+          ["cwd/../cwd/in", "cwd/in"],
+          [inside, inside],
+          [`${workspace}/cwd/../cwd/in/.`, inside],
+          [`${hostDirectory}/cwd/in`, `${hostDirectory}/cwd/in`]
+        ] as const) {
+          assert.containSubset(yield* shell({ _tag: "PrintsDirectory" }, { cwd }), {
+            stdout: `${inside}\n`,
+            cwd: shown
+          })
+        }
+        assert.containSubset(yield* shell({ _tag: "PrintsDirectory" }), {
+          stdout: `${workspace}\n`,
+          cwd: workspace
+        })
+        assert.containSubset(yield* shell({ _tag: "PrintsDirectory" }, { cwd: hostDirectory }), {
+          stdout: `${workspace}\n`,
+          cwd: hostDirectory
+        })
+        assert.containSubset(yield* shell({ _tag: "PrintsDirectory" }, { cwd: "." }), { cwd: "." })
+      })
+  )
+
+  it.effect("cwd: nothing leads out of the workspace, and nothing of it is read by a shell", () =>
+    Effect.gen(function* () {
+      const { call, refused, shell } = yield* toolsOf(fixture)
+      const { workspace } = yield* TestExecutor
+      const command = fixture.command({ _tag: "PrintsDirectory" })
+      for (const cwd of [
+        "..",
+        "a/../..",
+        "../../etc",
+        "/",
+        "/etc",
+        `${workspace}/..`,
+        `${workspace}/../etc`,
+        `${workspace}-old`,
+        `${hostDirectory}/..`,
+        `${hostDirectory}/../other`,
+        `${hostDirectory}-old`,
+        "a\nb",
+        "a\rb",
+        "a\0b",
+        "",
+        "x".repeat(5000)
+      ]) {
+        const error = yield* refused("shell.exec", { command, cwd })
+        assert.strictEqual(error.code, "validation", cwd)
+        assert.match(error.message, /^cwd: /u)
+        assert.strictEqual((yield* refused("process.start", { command, cwd })).code, "validation", cwd)
+      }
+      const odd = "odd $(touch hacked) `touch hacked` ; touch hacked"
+      yield* call("file.write", { path: `${odd}/x`, content: "x" })
+      assert.containSubset(yield* shell({ _tag: "PrintsDirectory" }, { cwd: odd }), {
+        stdout: `${workspace}/${odd}\n`
+      })
+      const { entries } = (yield* call("file.list", {})) as { entries: ReadonlyArray<{ name: string }> }
+      assert.notInclude(
+        entries.map(({ name }) => name),
+        "hacked"
+      )
+    })
+  )
+}

@@ -1,0 +1,725 @@
+/**
+ * Files as configurations: what is filled in, what is refused, where that is said, and that nothing secret is repeated.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as AgentConfig from "@cogni/sandbox-sessions/AgentConfig"
+import * as Configuration from "@cogni/sandbox-sessions/Configuration"
+import { Ajv2020 } from "ajv/dist/2020.js"
+import { Arbitrary, Effect, Option, Result, Schema } from "effect"
+import { readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
+import { parseDocument, stringify } from "yaml"
+
+const file = "cogni.yaml"
+
+const read = (text: string, toolNames?: ReadonlyArray<string>) =>
+  Configuration.parse(text, { file, ...(toolNames === undefined ? {} : { toolNames }) })
+
+/** As `LINE:COL KEY: message`. */
+const problemsOf = (text: string, toolNames?: ReadonlyArray<string>) =>
+  Effect.map(Effect.result(read(text, toolNames)), (result) =>
+    Result.isFailure(result) ? result.failure.lines.map((line) => line.slice(file.length + 1)) : []
+  )
+
+const agents = "agent_configs: {a: {}, coder: {}}\nrouting: {default_agent: a}\n"
+
+/** The rest of a configuration after a section that a test is about. */
+const withAgents = (text: string) => `${text}\n${agents}`
+
+/** As the source documents write it. */
+const sample = `
+sandbox:
+  enabled: false # opt-in
+  image: "node:22-slim" # base container image
+  workspace_dir: "/workspace" # mount path inside container
+  network: "none" # container network mode (none/bridge/host)
+  memory_limit: "512m" # memory limit per container
+  cpu_limit: "1.0" # CPU limit per container
+  timeout_seconds: 300 # auto-kill timeout per container
+agent_configs:
+  assistant:
+    system_prompt: "You are a helpful assistant."
+    model_tier: default
+    tool_profile: messaging
+    sandbox: true
+  coder:
+    system_prompt: "You are a coding assistant. Focus on writing clean code."
+    model_tier: complex
+    tool_profile: coding
+    sandbox: true
+routing:
+  default_agent: assistant
+  channels:
+    discord: coder
+  senders:
+    "telegram:12345": coder
+    "slack:U0*": assistant
+`
+
+describe("a file", () => {
+  it.effect("of nothing but agents gets everything else: the safe choice", () =>
+    Effect.gen(function* () {
+      const configuration = yield* read("agent_configs: {a: {}}\nrouting: {default_agent: a}\n")
+      assert.deepStrictEqual(configuration.sandbox, {
+        enabled: false,
+        image: "cogni-sandbox/runtime:latest",
+        workspaceDirectory: "/workspace",
+        network: { mode: "none" },
+        memoryBytesMax: 512 * 1024 ** 2,
+        cpusMax: 1,
+        timeoutSecondsMax: 300,
+        commandTimeoutSecondsMax: 120,
+        idleSeconds: 900,
+        sessionsMax: 20,
+        whenFull: "refuse",
+        onUnavailable: "refuse",
+        persistentWorkspaces: false
+      })
+      assert.deepStrictEqual(configuration.agents.list, [AgentConfig.make({ name: "a" })])
+      assert.deepStrictEqual(configuration.routing, { defaultAgent: "a", channels: {}, senders: {} })
+      assert.deepStrictEqual(configuration.models, {})
+    })
+  )
+
+  it.effect("says all that can be said", () =>
+    Effect.gen(function* () {
+      const { agents, models, routing, sandbox, warnings } = yield* read(`
+sandbox:
+  enabled: true
+  image: cogni/agent@sha256:0123
+  network: internal:cogni-net
+  allow_unsafe_network: true
+  memory_limit: 1.5g
+  cpu_limit: 0.25
+  timeout_seconds: 60
+  idle_seconds: 30
+  sessions_max: 3
+  when_full: evict_idle
+  on_unavailable: refuse
+  persistent_workspaces: true
+  command_timeout_seconds: 10
+agent_configs:
+  a:
+    system_prompt: |
+      Be brief.
+      !important
+    model_tier: fast
+    tool_profile: full
+    tool_overrides: {allow: [shell.exec], deny: [process.*]}
+    sandbox: true
+routing: {default_agent: a, channels: {x: a}, senders: {"x:1": a}}
+models: {fast: gpt-4o-mini}
+`)
+      assert.deepStrictEqual(sandbox, {
+        enabled: true,
+        image: "cogni/agent@sha256:0123",
+        workspaceDirectory: "/workspace",
+        network: { mode: "internal", networkName: "cogni-net" },
+        memoryBytesMax: 1.5 * 1024 ** 3,
+        cpusMax: 0.25,
+        timeoutSecondsMax: 60,
+        commandTimeoutSecondsMax: 10,
+        idleSeconds: 30,
+        sessionsMax: 3,
+        whenFull: "evict_idle",
+        onUnavailable: "refuse",
+        persistentWorkspaces: true
+      })
+      assert.deepStrictEqual(Option.getOrThrow(agents.get("a")), {
+        name: "a",
+        systemPrompt: "Be brief.\n!important\n",
+        modelTier: "fast",
+        toolProfile: "full",
+        toolOverrides: { allow: ["shell.exec"], deny: ["process.*"] },
+        sandbox: true
+      })
+      assert.deepStrictEqual(routing, { defaultAgent: "a", channels: { x: "a" }, senders: { "x:1": "a" } })
+      assert.deepStrictEqual(models, { fast: "gpt-4o-mini" })
+      assert.deepStrictEqual(warnings, [])
+    })
+  )
+
+  it.effect("as the source documents write it is one", () =>
+    Effect.gen(function* () {
+      const { agents, sandbox } = yield* read(sample)
+      assert.deepStrictEqual(
+        agents.list.map(({ modelTier, name, sandbox, toolProfile }) => [
+          name,
+          modelTier,
+          toolProfile,
+          sandbox
+        ]),
+        [
+          ["assistant", "default", "messaging", true],
+          ["coder", "complex", "coding", true]
+        ]
+      )
+      assert.strictEqual(sandbox.image, "node:22-slim")
+    })
+  )
+
+  it.effect("of the documentation is one", () =>
+    Effect.gen(function* () {
+      const page = readFileSync(
+        fileURLToPath(new URL("../../../docs/reference/configuration.md", import.meta.url)),
+        "utf8"
+      )
+      const [example, ...more] = [...page.matchAll(/^```yaml\n([\s\S]*?)^```$/gmu)].map(([, text]) => text!)
+      assert.deepStrictEqual(more, [])
+      const { agents, warnings } = yield* read(example!)
+      assert.isAbove(agents.list.length, 1)
+      assert.deepStrictEqual(warnings, [])
+      // Every key of the schema has a row, and no row is of another.
+      const rows = [...page.matchAll(/^\| `([\w.<>]+)` \|/gmu)].map(([, key]) => key!)
+      assert.deepStrictEqual(rows.toSorted(), keysOf(Configuration.jsonSchema()).toSorted())
+    })
+  )
+
+  it.effect(
+    "whose containers live for less than a command may run has commands that run for as long as those",
+    () =>
+      Effect.gen(function* () {
+        const { sandbox } = yield* read(withAgents("sandbox: {timeout_seconds: 60}"))
+        assert.strictEqual(sandbox.commandTimeoutSecondsMax, 60)
+      })
+  )
+
+  it.effect("has prompts of at most 64 KiB, counted in bytes", () =>
+    Effect.gen(function* () {
+      const of = (prompt: string) =>
+        `agent_configs: {a: {system_prompt: ${prompt}}}\nrouting: {default_agent: a}\n`
+      assert.deepStrictEqual(yield* problemsOf(of("é".repeat(32 * 1024))), [])
+      assert.deepStrictEqual(yield* problemsOf(of("é".repeat(32 * 1024 + 1))), [
+        "1:36 agent_configs.a.system_prompt: Expected at most 65536 bytes, got a text of 32769 characters"
+      ])
+    })
+  )
+
+  it.effect("is one snapshot: nothing in it can be changed", () =>
+    Effect.gen(function* () {
+      const configuration = yield* read(sample)
+      const frozen = (value: unknown): boolean =>
+        typeof value !== "object" ||
+        value === null ||
+        (Object.isFrozen(value) && Object.values(value).every(frozen))
+      assert.isTrue(frozen(configuration))
+    })
+  )
+
+  it.effect("may use names that every object has", () =>
+    Effect.gen(function* () {
+      const { agents, routing } = yield* read(
+        "agent_configs: {tostring: {}, valueof: {}}\nrouting: {default_agent: tostring, channels: {toString: valueof, hasOwnProperty: tostring}}\n"
+      )
+      assert.isTrue(Option.isSome(agents.get("tostring")))
+      for (const name of ["toString", "constructor", "__proto__", "hasOwnProperty"]) {
+        assert.isTrue(Option.isNone(agents.get(name)), name)
+      }
+      assert.strictEqual(routing.channels["hasOwnProperty"], "tostring")
+      assert.deepStrictEqual(
+        yield* problemsOf("agent_configs: {a: {}}\nrouting: {default_agent: valueOf}\n"),
+        [
+          '2:26 routing.default_agent: Expected the name of an agent: 1 to 64 lower-case letters, digits, `_` and `-`, beginning with a letter, got "valueOf"',
+          '2:26 routing.default_agent: Expected an agent of agent_configs, got "valueOf". There are a'
+        ]
+      )
+    })
+  )
+})
+
+/** `sandbox.enabled`, `agent_configs.<name>.sandbox`, …: all that the published schema has. */
+const keysOf = (schema: unknown, prefix = ""): ReadonlyArray<string> => {
+  const { patternProperties = {}, properties = {} } = schema as Record<string, Record<string, unknown>>
+  return [
+    ...Object.entries(properties).map(([key, inner]) => [key, inner] as const),
+    ...Object.values(patternProperties).map((inner) => ["<name>", inner] as const)
+  ].flatMap(([key, inner]) => {
+    const within = keysOf(inner, `${prefix}${key}.`)
+    return within.length === 0 ? [`${prefix}${key}`] : within
+  })
+}
+
+// -----------------------------------------------------------------------------
+// refusals
+// -----------------------------------------------------------------------------
+
+const refused: ReadonlyArray<readonly [text: string, ...says: ReadonlyArray<string>]> = [
+  ["5", "1:1: Expected a mapping"],
+  ["[]", "1:1: Expected a mapping"],
+  [
+    "a: 1",
+    "1:1 a: There is no such key",
+    "1:1 agent_configs: Expected this key",
+    "1:1 routing: Expected this key"
+  ],
+  ["agent_configs: {}\nrouting: {default_agent: a}", "1:16 agent_configs: Expected at least one agent"],
+  [
+    "agent_configs: {a: }\nrouting: {default_agent: a}",
+    "1:20 agent_configs.a: Expected a mapping (KEY: VALUE), got nothing"
+  ],
+  ["agent_configs: {a: {}}\nrouting:", "2:9 routing: Expected a mapping (KEY: VALUE), got nothing"],
+  ["agent_configs: {a: {}}\nrouting: {}", "2:1 routing.default_agent: Expected this key"],
+  [
+    "agent_configs: {A: {}}\nrouting: {default_agent: a}",
+    "1:17 agent_configs.A: Expected the name of an agent",
+    "2:26 routing.default_agent: Expected an agent of agent_configs"
+  ],
+  [
+    withAgents("sandbox: {enabled: yes}"),
+    '1:20 sandbox.enabled: Expected true or false, got "yes" (yes, no, on and off are strings in YAML 1.2)'
+  ],
+  [withAgents("sandbox: {enabled: Off}"), "in YAML 1.2"],
+  [withAgents('sandbox: {enabled: "true"}'), '1:20 sandbox.enabled: Expected true or false, got "true"'],
+  [withAgents("sandbox: {enabled: 1}"), "1:20 sandbox.enabled: Expected true or false, got 1"],
+  [
+    withAgents("sandbox: {enabeld: true}"),
+    "1:11 sandbox.enabeld: There is no such key. Did you mean enabled?"
+  ],
+  [
+    withAgents("sandbox: {memory: 1g}"),
+    "1:11 sandbox.memory: There is no such key. There are enabled, image, "
+  ],
+  [
+    withAgents("sandbox: {network: bridge}"),
+    "Neither bridge (a way out past the proxy) nor host (no isolation at all)"
+  ],
+  [
+    withAgents("sandbox: {network: bridge, allow_unsafe_network: true}"),
+    "1:20 sandbox.network: Expected none, or internal:NAME"
+  ],
+  [
+    withAgents("sandbox: {network: host, allow_unsafe_network: true}"),
+    "1:20 sandbox.network: Expected none, or internal:NAME"
+  ],
+  [
+    withAgents("sandbox: {network: internal:x}"),
+    "1:20 sandbox.network: Expected none: containers on one network see each other"
+  ],
+  [
+    withAgents('sandbox: {network: "internal:-x", allow_unsafe_network: true}'),
+    "1:20 sandbox.network: Expected none, or internal:NAME"
+  ],
+  [
+    withAgents('sandbox: {network: "internal:x y", allow_unsafe_network: true}'),
+    "1:20 sandbox.network: Expected none, or internal:NAME"
+  ],
+  [withAgents("sandbox: {network: None}"), "1:20 sandbox.network: Expected none"],
+  [
+    withAgents("sandbox: {workspace_dir: /work}"),
+    '1:26 sandbox.workspace_dir: Expected /workspace: a sandbox has its files there, and nowhere else, got "/work"'
+  ],
+  [
+    withAgents("sandbox: {memory_limit: 512q}"),
+    "1:25 sandbox.memory_limit: Expected a size such as 512m or 1g"
+  ],
+  [
+    withAgents("sandbox: {memory_limit: 1m}"),
+    "1:25 sandbox.memory_limit: Expected a size from 6m to 1024g, in whole bytes, got 1m"
+  ],
+  [
+    withAgents("sandbox: {memory_limit: 1025g}"),
+    "1:25 sandbox.memory_limit: Expected a size from 6m to 1024g"
+  ],
+  [
+    withAgents("sandbox: {memory_limit: 1000}"),
+    "1:25 sandbox.memory_limit: Expected a size from 6m to 1024g"
+  ],
+  [withAgents("sandbox: {memory_limit: -1g}"), "1:25 sandbox.memory_limit: Expected a size such as"],
+  [
+    withAgents("sandbox: {memory_limit: [1]}"),
+    "1:25 sandbox.memory_limit: Expected a size such as 512m or 1g (b, k, m, g: powers of 1024), or a number of bytes, got a list"
+  ],
+  [withAgents("sandbox: {memory_limit: 6291456.5}"), "1:25 sandbox.memory_limit: Expected a size from 6m"],
+  [
+    withAgents("sandbox: {cpu_limit: 0}"),
+    "1:22 sandbox.cpu_limit: Expected from 0.01 to 1024 processors, got 0"
+  ],
+  [
+    withAgents('sandbox: {cpu_limit: "1025"}'),
+    "1:22 sandbox.cpu_limit: Expected from 0.01 to 1024 processors, got 1025"
+  ],
+  [withAgents("sandbox: {cpu_limit: one}"), "1:22 sandbox.cpu_limit: Expected a number of processors"],
+  [
+    withAgents("sandbox: {timeout_seconds: 0}"),
+    "1:28 sandbox.timeout_seconds: Expected a whole number of seconds from 1 to 86400, got 0"
+  ],
+  [withAgents("sandbox: {timeout_seconds: 5m}"), '1:28 sandbox.timeout_seconds: Expected a number, got "5m"'],
+  [
+    withAgents("sandbox: {timeout_seconds: 1.5}"),
+    "1:28 sandbox.timeout_seconds: Expected an integer, got 1.5"
+  ],
+  [
+    withAgents("sandbox: {timeout_seconds: 1e999}"),
+    "1:28 sandbox.timeout_seconds: Expected a plain decimal number"
+  ],
+  [
+    withAgents("sandbox: {timeout_seconds: 0o17}"),
+    "1:28 sandbox.timeout_seconds: Expected a plain decimal number"
+  ],
+  [
+    withAgents("sandbox: {timeout_seconds: 60, command_timeout_seconds: 61}"),
+    "1:57 sandbox.command_timeout_seconds: Expected at most timeout_seconds (60)"
+  ],
+  [
+    withAgents("sandbox: {command_timeout_seconds: 301}"),
+    "1:36 sandbox.command_timeout_seconds: Expected at most timeout_seconds (300)"
+  ],
+  [
+    withAgents("sandbox: {idle_seconds: -1}"),
+    "1:25 sandbox.idle_seconds: Expected a whole number of seconds from 1 to 604800, got -1"
+  ],
+  [
+    withAgents("sandbox: {sessions_max: 1001}"),
+    "1:25 sandbox.sessions_max: Expected a whole number from 1 to 1000, got 1001"
+  ],
+  [
+    withAgents("sandbox: {when_full: wait}"),
+    '1:22 sandbox.when_full: Expected refuse or evict_idle, got "wait"'
+  ],
+  [
+    withAgents("sandbox: {on_unavailable: ignore}"),
+    '1:27 sandbox.on_unavailable: Expected refuse or host, got "ignore"'
+  ],
+  [withAgents("sandbox: {image: 'UPPER'}"), "1:18 sandbox.image: Expected the name of an image"],
+  [withAgents("sandbox: {image: 17}"), "1:18 sandbox.image: Expected a string, got 17 (quote it)"],
+  [
+    withAgents("sandbox:"),
+    "1:9 sandbox: Expected a mapping (KEY: VALUE), got nothing (give it a value, or leave the key out)"
+  ],
+  [withAgents("models: {fast: 'a b'}"), "1:16 models.fast: Expected the name of a model"],
+  [
+    withAgents("models: {turbo: x}"),
+    "1:10 models.turbo: There is no such key. There are fast, default, complex, local"
+  ],
+  [
+    withAgents("models: {fast: x}"),
+    '2:17 agent_configs.a: Expected a tier that models has a model for (fast), got "default"',
+    "2:24 agent_configs.coder: Expected a tier"
+  ],
+  [
+    "agent_configs: {a: {model_tier: turbo}}\nrouting: {default_agent: a}",
+    '1:33 agent_configs.a.model_tier: Expected one of fast, default, complex, local, got "turbo"'
+  ],
+  [
+    "agent_configs: {a: {tool_profile: codign}}\nrouting: {default_agent: a}",
+    '1:35 agent_configs.a.tool_profile: Expected one of minimal, messaging, coding, full, got "codign"'
+  ],
+  [
+    "agent_configs: {a: {tool_overrides: {allow: shell.exec}}}\nrouting: {default_agent: a}",
+    "1:45 agent_configs.a.tool_overrides.allow: Expected a list"
+  ],
+  [
+    "agent_configs: {a: {tool_overrides: {deny: ['shell exec']}}}\nrouting: {default_agent: a}",
+    "1:45 agent_configs.a.tool_overrides.deny.0: Expected the name of a tool"
+  ],
+  [
+    "agent_configs: {a: {tool_overrides: {denied: []}}}\nrouting: {default_agent: a}",
+    "1:38 agent_configs.a.tool_overrides.denied: There is no such key. There are allow, deny"
+  ],
+  [
+    "agent_configs: {a: {system_prompt: ''}}\nrouting: {default_agent: a}",
+    "1:36 agent_configs.a.system_prompt: Expected a prompt with at least one character"
+  ],
+  [
+    "agent_configs: {a: {sandbox: sometimes}}\nrouting: {default_agent: a}",
+    '1:30 agent_configs.a.sandbox: Expected true or false, got "sometimes"'
+  ],
+  [
+    "agent_configs: {coder: {}}\nrouting: {default_agent: codre}",
+    '2:26 routing.default_agent: Expected an agent of agent_configs, got "codre". There are coder'
+  ],
+  [
+    "agent_configs: {coder: {}}\nrouting: {default_agent: coder, channels: {discord: code}}",
+    '2:53 routing.channels.discord: Expected an agent of agent_configs, got "code". Did you mean coder?'
+  ],
+  [
+    "agent_configs: {a: {}}\nrouting: {default_agent: a, channels: {'a b': a}}",
+    '2:40 routing.channels."a b": Expected the name of a channel'
+  ],
+  [
+    "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {'x:1': b}}",
+    '2:46 routing.senders."x:1": Expected an agent of agent_configs, got "b"'
+  ],
+  [
+    "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {12345: a}}",
+    "2:39 routing.senders: Expected a string as key, got 12345 (quote it)"
+  ],
+  [
+    "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {'12345': a}}",
+    '2:39 routing.senders."12345": Expected CHANNEL:SENDER'
+  ],
+  [
+    "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {'*:1': a}}",
+    '2:39 routing.senders."*:1": Expected CHANNEL:SENDER'
+  ],
+  [
+    "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {'x:[': a}}",
+    '2:39 routing.senders."x:[": Expected a ] that closes the ['
+  ],
+  [
+    "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {'x:{a,b}': a}}",
+    '2:39 routing.senders."x:{a,b}": Expected a pattern of * ? and [..] alone, got {'
+  ],
+  [
+    "agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {'x:a!': a, 'x:a\\!': a}}",
+    'Expected one rule for a sender, got the same as "x:a!"'
+  ],
+  [`${agents}agent_configs: {b: {}}\n`, "3:1 agent_configs: Expected a key to stand once"],
+  [`${agents}routing: {default_agent: coder}\n`, "3:1 routing: Expected a key to stand once"]
+]
+
+describe("what is refused", () => {
+  for (const [text, ...says] of refused) {
+    it.effect(`${says[0]} … ${text.split("\n")[0]}`, () =>
+      Effect.gen(function* () {
+        const problems = yield* problemsOf(text)
+        for (const said of says) {
+          assert.isTrue(
+            problems.some((problem) => problem.includes(said)),
+            `${said}\n${problems.join("\n")}`
+          )
+        }
+        // Nothing is said twice, and nothing else.
+        assert.strictEqual(new Set(problems).size, problems.length)
+        assert.isAtMost(problems.length, says.length + 2, problems.join("\n"))
+      })
+    )
+  }
+
+  it.effect("is told all at once, in the order of the file", () =>
+    Effect.gen(function* () {
+      const problems = yield* problemsOf(`routing:
+  default_agent: nobody
+  senders: {"x:[": a}
+sandbox: {enabled: maybe, network: internal:x, timeout_seconds: 017}
+agent_configs: {a: {api_key: x, model_tier: huge}}
+more: 1
+`)
+      assert.deepStrictEqual(
+        problems.map((problem) => problem.split(/: (?=Expected|There)/u)[0]),
+        [
+          "2:18 routing.default_agent",
+          '3:13 routing.senders."x:["',
+          "4:20 sandbox.enabled",
+          "4:36 sandbox.network",
+          "4:65 sandbox.timeout_seconds",
+          "5:21 agent_configs.a.api_key",
+          "5:45 agent_configs.a.model_tier",
+          "6:1 more"
+        ]
+      )
+    })
+  )
+
+  it.effect("is told of a hundred at most, and that there are more", () =>
+    Effect.gen(function* () {
+      const text = Array.from({ length: 150 }, (_, at) => `k${at}: 1\n`).join("")
+      const error = yield* Effect.flip(read(text))
+      assert.lengthOf(error.lines, 101)
+      assert.strictEqual(error.lines.at(-1), "cogni.yaml: and 52 more")
+    })
+  )
+
+  it.effect("of tools is a name that there is none of, where that is known", () =>
+    Effect.gen(function* () {
+      const text =
+        "agent_configs: {a: {tool_overrides: {allow: [web.fetch, mine.it], deny: [shell.exce, process.*, '*']}}}\nrouting: {default_agent: a}\n"
+      assert.deepStrictEqual(yield* problemsOf(text), [])
+      const problems = yield* problemsOf(text, ["mine.it", "shell.exec"])
+      assert.deepStrictEqual(
+        problems.map((problem) => problem.replace(/: Expected a tool that there is, got/u, "")),
+        [
+          '1:46 agent_configs.a.tool_overrides.allow.0 "web.fetch". There are mine.it, shell.exec',
+          '1:74 agent_configs.a.tool_overrides.deny.0 "shell.exce". Did you mean shell.exec?'
+        ]
+      )
+    })
+  )
+
+  it.effect(
+    "does not take long, whatever it is",
+    () =>
+      Effect.gen(function* () {
+        const many = (count: number, each: (at: number) => string) =>
+          Array.from({ length: count }, (_, at) => each(at)).join(", ")
+        const long = "x".repeat(58)
+        for (const count of [99, 1900]) {
+          const names = many(count, (at) => `${long}${at}: {}`)
+          const channels = many(1900, (at) => `c${at}: ${"y".repeat(60)}`)
+          const text = `agent_configs: {${names}}\nrouting: {default_agent: y, channels: {${channels}}}\n`
+          assert.strictEqual((yield* Effect.flip(read(text))).lines.at(-1), "cogni.yaml: and 1801 more")
+        }
+      }),
+    10_000
+  )
+})
+
+describe("a secret that was written by mistake", () => {
+  const secret = "sk-live-51H8xQZ0aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789abcdefghijk"
+
+  const places: ReadonlyArray<string> = [
+    withAgents(`api_key: ${secret}`),
+    withAgents(`sandbox: {api_key: ${secret}}`),
+    withAgents(`sandbox: {enabled: ${secret}}`),
+    withAgents(`sandbox: {image: "${secret} x"}`),
+    withAgents(`sandbox: {memory_limit: ${secret}}`),
+    withAgents(`sandbox: {network: ${secret}}`),
+    withAgents(`sandbox: {timeout_seconds: ${secret}}`),
+    withAgents(`sandbox: ${secret}`),
+    withAgents(`models: {fast: "${secret} x"}`),
+    `agent_configs: {a: ${secret}}\nrouting: {default_agent: ${secret}}`,
+    `agent_configs: {a: {model_tier: ${secret}, tool_overrides: {allow: ["${secret} "]}}}\nrouting: {default_agent: a}`,
+    `agent_configs: {a: {}}\nrouting: {default_agent: a, senders: {"x:[${secret}": ${secret}}}`,
+    `agent_configs: {a: {}}\nrouting: {default_agent: a, channels: {"${secret}!": a}}`,
+    `"${secret}": 1`,
+    secret,
+    `[${secret}`,
+    `a: "${secret}`,
+    `a: *${secret}`,
+    `a: !${secret} 1`,
+    `? [${secret}]\n: 1`
+  ]
+
+  for (const text of places) {
+    it.effect(`is not repeated: ${text.slice(0, 60).replaceAll(secret.slice(0, 20), "…")}`, () =>
+      Effect.gen(function* () {
+        const error = yield* Effect.flip(read(text))
+        for (const said of [error.message, String(error), JSON.stringify(error)]) {
+          assert.notInclude(said, secret)
+          assert.notInclude(said, secret.slice(0, 45))
+        }
+      })
+    )
+  }
+})
+
+// -----------------------------------------------------------------------------
+// warnings
+// -----------------------------------------------------------------------------
+
+describe("what is worth saying", () => {
+  const cases: ReadonlyArray<readonly [text: string, keys: ReadonlyArray<string>]> = [
+    ["sandbox: {enabled: true}\nagent_configs: {a: {}}", []],
+    ["agent_configs: {a: {}}", ["sandbox.enabled"]],
+    ["sandbox: {enabled: true}\nagent_configs: {a: {sandbox: false}, b: {}}", ["agent_configs.a.sandbox"]],
+    ["sandbox: {enabled: true, on_unavailable: host}\nagent_configs: {a: {}}", ["sandbox.on_unavailable"]],
+    [
+      "sandbox: {enabled: true, allow_unsafe_network: true}\nagent_configs: {a: {}}",
+      ["sandbox.allow_unsafe_network"]
+    ]
+  ]
+  for (const [text, keys] of cases) {
+    it.effect(`is what runs outside of sandboxes: ${keys.join() || "nothing"}`, () =>
+      Effect.map(read(`${text}\nrouting: {default_agent: a}\n`), ({ warnings }) =>
+        assert.deepStrictEqual(
+          warnings.map(({ key }) => key),
+          keys
+        )
+      )
+    )
+  }
+})
+
+// -----------------------------------------------------------------------------
+// fingerprint
+// -----------------------------------------------------------------------------
+
+describe("a fingerprint", () => {
+  const of = (text: string) =>
+    Effect.map(read(text), (configuration) =>
+      Configuration.fingerprint(configuration, Option.getOrThrow(configuration.agents.get("a")))
+    )
+  const base =
+    "sandbox: {enabled: true}\nagent_configs: {a: {system_prompt: x}, b: {}}\nrouting: {default_agent: a}\n"
+
+  it.effect("differs with all that a session is made of, and with nothing else", () =>
+    Effect.gen(function* () {
+      const before = yield* of(base)
+      const same: ReadonlyArray<readonly [string, string]> = [
+        ["{enabled: true}", "{memory_limit: 512m, enabled: true}"],
+        ["{enabled: true}", "{enabled: true, sessions_max: 3, idle_seconds: 5, when_full: evict_idle}"],
+        ["b: {}", "b: {system_prompt: y}"],
+        ["default_agent: a", "default_agent: b"]
+      ]
+      for (const [part, other] of same)
+        assert.strictEqual(yield* of(base.replace(part, other)), before, other)
+      const different: ReadonlyArray<readonly [string, string]> = [
+        ["{enabled: true}", "{enabled: false}"],
+        ["{enabled: true}", "{enabled: true, memory_limit: 513m}"],
+        ["{enabled: true}", "{enabled: true, on_unavailable: host}"],
+        ["system_prompt: x", "system_prompt: y"],
+        ["system_prompt: x", "system_prompt: x, sandbox: false"],
+        ["system_prompt: x", "system_prompt: x, tool_overrides: {deny: [shell.exec]}"],
+        ["routing:", "models: {default: m}\nrouting:"]
+      ]
+      for (const [part, other] of different)
+        assert.notStrictEqual(yield* of(base.replace(part, other)), before, other)
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// schema
+// -----------------------------------------------------------------------------
+
+const ajv = new Ajv2020({ strict: true, allErrors: true })
+const validate = ajv.compile(Configuration.jsonSchema())
+
+/** Refused for what one key says of another, which a schema of this kind cannot say. */
+const byRule =
+  /agent of agent_configs|see each other|at most timeout_seconds|processors|size from|tier that models|pattern of|closes the|one rule for a sender|to stand once|decimal number|string as key|without NUL|after a backslash|no \[ inside|in \[\.\.\]|got the character/u
+
+describe("the published schema", () => {
+  it("describes every key", () => {
+    const undescribed = (schema: unknown, path: string): ReadonlyArray<string> => {
+      const {
+        description,
+        patternProperties = {},
+        properties = {}
+      } = schema as {
+        readonly description?: string
+        readonly properties?: Record<string, unknown>
+        readonly patternProperties?: Record<string, unknown>
+      }
+      return [
+        ...(description === undefined ? [path] : []),
+        ...Object.entries({ ...properties, ...patternProperties }).flatMap(([key, inner]) =>
+          undescribed(inner, `${path}.${key}`)
+        )
+      ]
+    }
+    assert.deepStrictEqual(undescribed(Configuration.jsonSchema(), ""), [])
+  })
+
+  it("takes what is taken", () => {
+    assert.isTrue(validate(parseDocument(sample).toJS()), JSON.stringify(validate.errors))
+    assert.isTrue(validate(parseDocument(agents).toJS()))
+  })
+
+  it.effect("refuses what is refused", () =>
+    Effect.gen(function* () {
+      for (const [text] of refused) {
+        const problems = yield* problemsOf(text)
+        if (problems.every((problem) => byRule.test(problem))) continue
+        assert.isFalse(validate(parseDocument(text, { uniqueKeys: false }).toJS()), text)
+      }
+    })
+  )
+
+  it.effect.prop(
+    "and the code take the same values",
+    [Arbitrary.schema(Schema.toEncoded(Configuration.File))],
+    ([value]) =>
+      Effect.gen(function* () {
+        const written = JSON.parse(JSON.stringify(value)) as unknown
+        assert.isTrue(validate(written), JSON.stringify([written, validate.errors]))
+        const problems = yield* problemsOf(stringify(written))
+        assert.deepStrictEqual(
+          problems.filter((problem) => !byRule.test(problem)),
+          [],
+          stringify(written)
+        )
+      }),
+    { arbitrary: { runs: 150, seed: "configuration" } }
+  )
+})

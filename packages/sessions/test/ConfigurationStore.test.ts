@@ -1,0 +1,256 @@
+/**
+ * A configuration that is read again: taken whole, or not at all and said.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import type * as Configuration from "@cogni/sandbox-sessions/Configuration"
+import * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
+import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
+import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
+import { Context, Effect, Fiber, FileSystem, Layer, Logger, References, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import { execFile } from "node:child_process"
+import { promisify } from "node:util"
+
+const textOf = (prompt: string) =>
+  `agent_configs: {a: {system_prompt: ${prompt}}}\nrouting: {default_agent: a}\n`
+
+const promptOf = ({ agents }: Configuration.Configuration) => agents.list[0]?.systemPrompt
+
+/** What a store reads, which a test changes, and what it says. */
+interface World {
+  text: string | ConfigurationError.ConfigurationError
+  reads: number
+  readonly said: Array<string>
+}
+
+const withStore = <E>(
+  reloadSecondsMax: number | undefined,
+  body: (world: World, store: ConfigurationStore.ConfigurationStore["Service"]) => Effect.Effect<void, E>
+) =>
+  Effect.gen(function* () {
+    const world: World = { text: textOf("one"), reads: 0, said: [] }
+    const logger = Logger.make<unknown, void>(
+      ({ logLevel, message }) => void world.said.push(`${logLevel}: ${String(message)}`)
+    )
+    yield* Effect.gen(function* () {
+      const context = yield* Layer.build(
+        ConfigurationStore.layer(
+          Effect.suspend(() => {
+            world.reads += 1
+            return typeof world.text === "string" ? Effect.succeed(world.text) : Effect.fail(world.text)
+          }),
+          { file: "f.yaml", ...(reloadSecondsMax === undefined ? {} : { reloadSecondsMax }) }
+        )
+      )
+      yield* body(world, Context.get(context, ConfigurationStore.ConfigurationStore))
+    }).pipe(Effect.provide(Logger.layer([logger])), Effect.provideService(References.MinimumLogLevel, "All"))
+  })
+
+const gone = ConfigurationError.absent("f.yaml")
+
+describe("a store", () => {
+  it.effect("is not made of what is no configuration", () =>
+    Effect.gen(function* () {
+      const failed = (read: Effect.Effect<string, ConfigurationError.ConfigurationError>) =>
+        Effect.flip(Layer.build(ConfigurationStore.layer(read, { file: "f.yaml" })))
+      assert.include((yield* failed(Effect.succeed("a: 1"))).message, "f.yaml:1:1 a: There is no such key")
+      assert.strictEqual(yield* failed(Effect.fail(gone)), gone)
+    })
+  )
+
+  it.effect("has one snapshot, until it is told to read again", () =>
+    withStore(undefined, (world, { current, reload }) =>
+      Effect.gen(function* () {
+        const before = yield* current
+        world.text = textOf("two")
+        yield* TestClock.adjust("1 day")
+        assert.strictEqual(yield* current, before)
+        const next = yield* reload
+        assert.strictEqual(promptOf(next), "two")
+        assert.strictEqual(yield* current, next)
+        assert.strictEqual(promptOf(before), "one")
+      })
+    )
+  )
+
+  it.effect("keeps what it has where the new one is wrong or gone, fails with it, and says so", () =>
+    withStore(undefined, (world, { current, reload }) =>
+      Effect.gen(function* () {
+        const before = yield* current
+        for (const wrong of ["agent_configs: {a: {}}\n", gone]) {
+          world.text = wrong
+          const error = yield* Effect.flip(reload)
+          assert.strictEqual(error._tag, "ConfigurationError")
+          assert.strictEqual(yield* current, before)
+          assert.strictEqual(
+            world.said.at(-1),
+            `Error: ${error.message}. The configuration that was read before stays in use`
+          )
+        }
+        world.text = textOf("two")
+        assert.strictEqual(promptOf(yield* reload), "two")
+      })
+    )
+  )
+
+  it.effect("of a text that is the same has the same snapshot", () =>
+    withStore(undefined, (world, { changes, current, reload }) =>
+      Effect.gen(function* () {
+        const before = yield* current
+        assert.strictEqual(yield* reload, before)
+        const seen = yield* changes.pipe(
+          Stream.take(2),
+          Stream.map(promptOf),
+          Stream.runCollect,
+          Effect.forkChild
+        )
+        yield* Effect.yieldNow
+        yield* reload
+        world.text = textOf("two")
+        yield* reload
+        assert.deepStrictEqual(yield* Fiber.join(seen), ["one", "two"])
+        assert.deepStrictEqual(world.said, [
+          "Info: the configuration f.yaml has changed, and is used from now on"
+        ])
+      })
+    )
+  )
+})
+
+describe("a store that looks by itself", () => {
+  it.effect("has a change within the time that is set, and takes nothing that is still being written", () =>
+    withStore(10, (world, { current }) =>
+      Effect.gen(function* () {
+        yield* TestClock.adjust("1 minute")
+        assert.strictEqual(world.reads, 13)
+        // Another text at each look: nobody has finished writing.
+        for (const half of ["two", "three", "four"]) {
+          world.text = textOf(half)
+          yield* TestClock.adjust("5 seconds")
+          assert.strictEqual(promptOf(yield* current), "one")
+        }
+        yield* TestClock.adjust("5 seconds")
+        assert.strictEqual(promptOf(yield* current), "four")
+        world.text = textOf("five")
+        yield* TestClock.adjust("10 seconds")
+        assert.strictEqual(promptOf(yield* current), "five")
+      })
+    )
+  )
+
+  it.effect("says once what is wrong, keeps what it has, and goes on", () =>
+    withStore(2, (world, { current, reload }) =>
+      Effect.gen(function* () {
+        world.text = "agent_configs: {a: {}}\n"
+        yield* TestClock.adjust("1 minute")
+        assert.strictEqual(promptOf(yield* current), "one")
+        assert.lengthOf(world.said, 1)
+        assert.include(world.said[0], "Error: the configuration f.yaml is refused")
+        world.text = gone
+        yield* TestClock.adjust("1 minute")
+        assert.lengthOf(world.said, 2)
+        assert.include(world.said[1], "there is no such file")
+        // Somebody asks, and is told again.
+        yield* Effect.flip(reload)
+        assert.lengthOf(world.said, 3)
+        world.text = textOf("two")
+        yield* TestClock.adjust("2 seconds")
+        assert.strictEqual(promptOf(yield* current), "two")
+        assert.lengthOf(world.said, 4)
+        world.text = gone
+        yield* TestClock.adjust("2 seconds")
+        assert.lengthOf(world.said, 5)
+      })
+    )
+  )
+
+  it.effect("says again what comes back wrong after it was right", () =>
+    withStore(2, (world) =>
+      Effect.gen(function* () {
+        for (const text of ["wrong", textOf("two"), "wrong", textOf("two")]) {
+          world.text = text
+          yield* TestClock.adjust("4 seconds")
+        }
+        assert.lengthOf(
+          world.said.filter((said) => said.startsWith("Error")),
+          2
+        )
+      })
+    )
+  )
+})
+
+// -----------------------------------------------------------------------------
+// files
+// -----------------------------------------------------------------------------
+
+const inDirectory = <A, E>(
+  body: (directory: string, fs: FileSystem.FileSystem) => Effect.Effect<A, E, FileSystem.FileSystem>
+) =>
+  Effect.gen(function* () {
+    const fs = yield* FileSystem.FileSystem
+    return yield* body(yield* fs.makeTempDirectoryScoped(), fs)
+  }).pipe(Effect.provide(NodeFileSystem.layer))
+
+describe("a file", () => {
+  it.effect("is read as it is, with whatever is at its beginning", () =>
+    inDirectory((directory, fs) =>
+      Effect.gen(function* () {
+        const path = `${directory}/c.yaml`
+        yield* fs.writeFileString(path, "\ufeffa: é\n")
+        assert.strictEqual(yield* ConfigurationStore.readFile(path), "\ufeffa: é\n")
+      })
+    )
+  )
+
+  it.effect("that is none is not read, and it is said why", () =>
+    inDirectory((directory, fs) =>
+      Effect.gen(function* () {
+        const path = (name: string) => `${directory}/${name}`
+        yield* fs.writeFile(path("latin1"), new Uint8Array([0x61, 0xe9, 0x62]))
+        yield* fs.writeFile(path("large"), new Uint8Array(1024 * 1024 + 1).fill(0x23))
+        yield* fs.writeFile(path("largest"), new Uint8Array(1024 * 1024).fill(0x23))
+        yield* Effect.promise(() => promisify(execFile)("mkfifo", [path("fifo")]))
+        const says = (name: string) =>
+          Effect.map(Effect.flip(ConfigurationStore.readFile(path(name), name)), String)
+        assert.include(yield* says("none"), "the configuration none cannot be read: there is no such file")
+        assert.include(yield* says("."), "it is no plain file")
+        assert.include(yield* says("fifo"), "it is no plain file")
+        assert.include(yield* says("latin1"), "it is no UTF-8")
+        assert.include(yield* says("large"), "more than 1048576 bytes")
+        assert.lengthOf(yield* ConfigurationStore.readFile(path("largest")), 1024 * 1024)
+      })
+    )
+  )
+
+  it.effect("of a store is called by its path, or as somebody wants it called", () =>
+    inDirectory((directory, fs) =>
+      Effect.gen(function* () {
+        const path = `${directory}/c.yaml`
+        const build = (options?: { readonly file: string }) =>
+          Effect.map(Layer.build(ConfigurationStore.layerFile(path, options)), (context) =>
+            Context.get(context, ConfigurationStore.ConfigurationStore)
+          )
+        assert.include((yield* Effect.flip(Effect.scoped(build()))).message, `${path} cannot be read`)
+        yield* fs.writeFileString(path, textOf("one"))
+        const store = yield* build({ file: "mine" })
+        assert.strictEqual((yield* store.current).file, "mine")
+        yield* fs.writeFileString(path, "a: 1")
+        assert.include((yield* Effect.flip(store.reload)).message, "mine:1:1 a:")
+      }).pipe(Effect.scoped)
+    )
+  )
+})
+
+it.effect("one that never changes has one snapshot", () =>
+  withStore(undefined, (_, { current }) =>
+    Effect.gen(function* () {
+      const configuration = yield* current
+      const context = yield* Layer.build(ConfigurationStore.layerOf(configuration))
+      const store = Context.get(context, ConfigurationStore.ConfigurationStore)
+      assert.strictEqual(yield* store.current, configuration)
+      assert.strictEqual(yield* store.reload, configuration)
+      assert.deepStrictEqual(yield* Stream.runCollect(store.changes), [configuration])
+    }).pipe(Effect.scoped)
+  )
+)

@@ -1,0 +1,96 @@
+import { assert, describe, it } from "@effect/vitest"
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import * as DockerSandbox from "../src/DockerSandbox.ts"
+import * as SessionId from "../src/SessionId.ts"
+
+const program: Program = ({ argv, files, stdout }) =>
+  argv[0] === "note"
+    ? files
+        .write(".cogni/index.json", JSON.stringify({ version: 1, summary: argv[1] }))
+        .pipe(Effect.orDie, Effect.as(0))
+    : argv[0] === "hang"
+      ? Effect.never
+      : Effect.as(stdout(argv.join(" ")), 0)
+
+const memory = DockerSandbox.layer.pipe(Layer.provideMerge(SandboxRunner.layerMemory({ program })))
+
+const create = (options: Partial<DockerSandbox.CreateOptions> = {}) =>
+  Effect.gen(function* () {
+    const sandboxes = yield* DockerSandbox.DockerSandbox
+    return yield* sandboxes.create({
+      sessionId: yield* SessionId.decode("telegram:1:coder"),
+      settings: { image: "memory" },
+      workspace: { type: "temporary" },
+      ...options
+    })
+  })
+
+const leftovers = (sandbox: DockerSandbox.SessionSandbox) =>
+  ContainerRuntime.use((runtime) => runtime.leftovers(sandbox.runId))
+
+describe("DockerSandbox", () => {
+  it.effect("is created, takes commands, says that it runs, and is gone with its scope", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const made = yield* create()
+          assert.strictEqual(made.sessionId, "telegram:1:coder")
+          assert.isTrue(yield* made.isRunning)
+          assert.strictEqual((yield* made.exec(["a", "b"])).output.stdout.text, "a b")
+          assert.isNotEmpty(yield* leftovers(made))
+          return made
+        })
+      )
+      assert.isFalse(yield* sandbox.isRunning)
+      assert.deepStrictEqual(yield* leftovers(sandbox), [])
+      assert.strictEqual((yield* RunStore.use((store) => store.get(sandbox.runId)))?.outcome.status, "closed")
+    }).pipe(Effect.provide(memory))
+  )
+
+  it.effect("destroy ends it and what runs in it; what is asked after that hears so", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* create()
+      const hanging = yield* Effect.forkChild(Effect.exit(sandbox.exec(["hang"])))
+      yield* TestClock.adjust("1 second")
+      yield* sandbox.destroy
+      yield* sandbox.destroy
+      assert.deepStrictEqual(yield* leftovers(sandbox), [])
+      assert.isFalse(yield* sandbox.isRunning)
+      yield* TestClock.adjust("1 minute")
+      assert.strictEqual(hanging.pollUnsafe()?._tag, "Success", "it still waits")
+    }).pipe(Effect.scoped, Effect.provide(memory))
+  )
+
+  it.effect("what the agent notes of a workspace is there for the next container of it", () =>
+    Effect.gen(function* () {
+      const workspace = { type: "directory", path: "/sessions/a" } as const
+      assert.isUndefined(
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const first = yield* create({ workspace })
+            const before = yield* first.memory
+            yield* first.exec(["note", "a parser"])
+            return before
+          })
+        )
+      )
+      const second = yield* create({ workspace })
+      assert.deepStrictEqual(yield* second.memory, { version: 1, summary: "a parser" })
+    }).pipe(Effect.scoped, Effect.provide(memory))
+  )
+
+  it.effect("settings that are none are refused with their problems", () =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(
+        create({ settings: { image: "memory", limits: { memoryBytesMax: 1 } } })
+      )
+      assert.strictEqual("reason" in error && error.reason._tag, "InvalidSpec")
+      assert.include(error.message, "memoryBytesMax")
+    }).pipe(Effect.scoped, Effect.provide(memory))
+  )
+})

@@ -1,0 +1,797 @@
+/** Commands on the host keep the contract of a sandbox's, and what only the host can get wrong is looked at here. */
+import { entriesMax, type Executor, fileBytesMax } from "@cogni/sandbox-core/Executor"
+import * as FilePath from "@cogni/sandbox-core/FilePath"
+import type { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as HostExecutor from "@cogni/sandbox-sessions/HostExecutor"
+import { CommandBehaviour, CommandSubject, ExecutorContract } from "@cogni/sandbox-sessions/testing"
+import { assert, layer } from "@effect/vitest"
+import {
+  ConfigProvider,
+  Context,
+  Duration,
+  Effect,
+  Exit,
+  Fiber,
+  Layer,
+  Result,
+  Schema,
+  Scope,
+  Stream
+} from "effect"
+import { spawn } from "node:child_process"
+import { readdirSync, readFileSync, writeSync } from "node:fs"
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  open,
+  readFile,
+  readlink,
+  realpath,
+  rename,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  writeFile
+} from "node:fs/promises"
+import { createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as HostFiles from "../src/internal/HostFiles.ts"
+import * as HostOutput from "../src/internal/HostOutput.ts"
+import * as HostPipes from "../src/internal/HostPipes.ts"
+
+const { interruptedAfter, problemOf, reasonOf, until } = CommandSubject
+
+const limits = { outputBytesMax: 64 * 1024 ** 2, outputRetainedBytesMax: 4 * 1024 ** 2 }
+
+const directory = Effect.acquireRelease(
+  Effect.promise(async () => realpath(await mkdtemp(join(tmpdir(), "cogni-test-")))),
+  (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
+)
+
+ExecutorContract.suite(
+  "host",
+  Layer.succeed(
+    CommandSubject.Executors,
+    CommandSubject.Executors.of({
+      words: CommandBehaviour.shell,
+      open: (given) =>
+        Effect.flatMap(directory, (workspace) =>
+          HostExecutor.make({ workspace, limits: { ...limits, ...given } })
+        )
+    })
+  )
+)
+
+// -----------------------------------------------------------------------------
+// looking
+// -----------------------------------------------------------------------------
+
+/** An executor, and a directory beside its workspace that is none of its business. */
+class Host extends Context.Service<Host, { readonly executor: Executor; readonly outside: string }>()(
+  "test/Host"
+) {
+  static readonly layer = Layer.effect(
+    Host,
+    Effect.gen(function* () {
+      const [workspace, outside] = yield* Effect.all([directory, directory])
+      yield* Effect.promise(() => writeFile(join(outside, "secret"), "secret"))
+      return Host.of({ executor: yield* HostExecutor.make({ workspace, limits }), outside })
+    })
+  )
+}
+
+const isRoot = process.getuid?.() === 0
+
+/** Who was started with this word among its arguments, and is not only waiting to be looked at. */
+const alive = (word: string): ReadonlyArray<string> =>
+  readdirSync("/proc").filter((pid) => {
+    if (!/^\d+$/u.test(pid)) return false
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, "latin1").split("\0").includes(word)
+    } catch {
+      return false
+    }
+  })
+
+let words = 0
+/** How long a sleep(1) sleeps whom nobody else starts. */
+const sleepWord = () => `${9000 + ++words}.${process.pid}`
+
+const descriptors = () => readdirSync("/proc/self/fd").length
+
+const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes)
+
+const inWorkspace = Effect.map(Host, ({ executor, outside }) => ({
+  executor,
+  outside,
+  files: executor.files,
+  workspace: executor.workspace,
+  at: (name: string) => join(executor.workspace, name)
+}))
+
+// -----------------------------------------------------------------------------
+// what is left of a command
+// -----------------------------------------------------------------------------
+
+/** Ways for a child to get away, given what it runs. */
+const escapes: Readonly<Record<string, (sleep: string) => string>> = {
+  "is in the background": (sleep) => `${sleep} &`,
+  "has lost its parent": (sleep) => `(${sleep} &)`,
+  "has left the session": (sleep) => `setsid ${sleep} &`,
+  "has left the session, and lost its parent": (sleep) => `(setsid ${sleep} > /dev/null 2>&1 &)`,
+  "has forked twice": (sleep) => `setsid sh -c '(setsid ${sleep} > /dev/null 2>&1 &)' > /dev/null 2>&1`,
+  "has cleared its environment": (sleep) => `env -i ${sleep} > /dev/null 2>&1 &`,
+  "has cleared its environment, and lost its parent": (sleep) => `(env -i ${sleep} > /dev/null 2>&1 &)`,
+  "has cleared its environment, and left the session": (sleep) => `setsid env -i ${sleep} > /dev/null 2>&1 &`,
+  "has cleared its environment, left the session and lost its parent, and still writes to the command's output":
+    (sleep) => `(setsid env -i ${sleep} &)`,
+  "ignores what it is told": (sleep) => `trap '' HUP INT TERM; setsid ${sleep} &`
+}
+
+layer(Host.layer, { excludeTestServices: true })("what is left of a command on the host", (it) => {
+  it.effect("is gone after a time-out, however it tried to get away", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      const left = yield* Effect.forEach(
+        Object.entries(escapes),
+        Effect.fnUntraced(function* ([way, escape]) {
+          const word = sleepWord()
+          const line = `${escape(`sleep ${word}`)}\nwhile :; do sleep 0.1; done`
+          const running = yield* Effect.forkChild(reasonOf(executor.exec(line, { timeoutSecondsMax: 1 })))
+          yield* until(
+            `a child that ${way} runs`,
+            Effect.sync(() => alive(word).length > 0)
+          )
+          assert.strictEqual((yield* Fiber.join(running))._tag, "CommandTimedOut")
+          return [way, alive(word)] as const
+        }),
+        { concurrency: "unbounded" }
+      )
+      assert.deepStrictEqual(
+        left.filter(([, pids]) => pids.length > 0),
+        []
+      )
+    })
+  )
+
+  it.effect("is gone though it forks again and again, each time into a session of its own", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      const word = `wanderer-${process.pid}`
+      yield* executor.files.write("wander", `sleep 0.01\n(setsid sh wander ${word} > /dev/null 2>&1 &)\n`)
+      const scope = yield* Scope.make()
+      yield* Scope.provide(scope)(executor.spawn(`sh wander ${word} & sleep 1000`))
+      yield* until(
+        "it wanders",
+        Effect.sync(() => alive(word).length > 0)
+      )
+      yield* Scope.close(scope, Exit.void)
+      assert.deepStrictEqual(alive(word), [])
+    })
+  )
+
+  it.effect("is only what came of it: a stranger lives on", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      const [mine, strangers] = [sleepWord(), sleepWord()]
+      const scope = yield* Scope.make()
+      yield* Scope.provide(scope)(executor.spawn(["sleep", mine]))
+      yield* until(
+        "it runs",
+        Effect.sync(() => alive(mine).length > 0)
+      )
+      const stranger = spawn("sleep", [strangers], { cwd: executor.workspace, stdio: "ignore" })
+      yield* Scope.close(scope, Exit.void)
+      assert.deepStrictEqual([alive(mine), alive(strangers).length], [[], 1])
+      stranger.kill("SIGKILL")
+    })
+  )
+
+  it.effect("lives on where it ended by itself, until the executor is closed", () =>
+    Effect.gen(function* () {
+      const [kept, cleared] = [sleepWord(), sleepWord()]
+      yield* Effect.gen(function* () {
+        const executor = yield* HostExecutor.make({ workspace: yield* directory, limits })
+        const { exitCode } = yield* executor.exec(`setsid sleep ${kept} & (setsid env -i sleep ${cleared} &)`)
+        assert.strictEqual(exitCode, 0)
+        yield* until(
+          "they run",
+          Effect.sync(() => alive(kept).length + alive(cleared).length === 2)
+        )
+      }).pipe(Effect.scoped)
+      assert.deepStrictEqual([alive(kept), alive(cleared)], [[], []])
+    })
+  )
+
+  it.effect("may write on when the command has ended: it neither waits nor dies of it", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      const line = "(sleep 0.3; head -c 4000000 /dev/zero; echo $? > wrote) & echo said"
+      const { output } = yield* executor.exec(line)
+      assert.strictEqual(output.stdout.text, "said\n")
+      const wrote = Effect.map(Effect.exit(executor.files.read("wrote")), Exit.isSuccess)
+      yield* until("it has written", wrote)
+      assert.strictEqual(text(yield* executor.files.read("wrote")), "0\n")
+    })
+  )
+
+  it.effect("does not make it endless, however much it writes", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      const word = sleepWord()
+      const { exitCode, output } = yield* executor.exec(`sh -c 'yes' ${word} & exit 6`)
+      assert.strictEqual(exitCode, 6)
+      assert.isBelow(output.stdout.bytes, 8 * 1024 ** 2)
+      for (const pid of alive(word)) process.kill(Number(pid), "SIGKILL")
+    })
+  )
+
+  it.effect("is nothing of the host's: no descriptor stays open", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      yield* executor.exec("true")
+      const before = descriptors()
+      for (let index = 0; index < 20; index++) {
+        yield* executor.exec("cat; echo err >&2", { stdin: "in" })
+        yield* executor.exec(["no-such-program"])
+        yield* Effect.exit(executor.exec("true", { workingDirectory: join(executor.workspace, "nowhere") }))
+      }
+      yield* until(
+        "they are closed",
+        Effect.sync(() => descriptors() <= before)
+      )
+    })
+  )
+
+  it.effect("is no file of the host's, and none is needed that somebody may tidy away", () =>
+    Effect.gen(function* () {
+      const executors = yield* Scope.make()
+      const executor = yield* Scope.provide(executors)(
+        HostExecutor.make({ workspace: yield* Scope.provide(executors)(directory), limits })
+      )
+      const { output } = yield* executor.exec("printf %s $COGNI_COMMAND_ID")
+      const [id = ""] = output.stdout.text.split(".")
+      const kept = () => readdirSync(tmpdir()).filter((name) => name.includes(id))
+      assert.strictEqual(kept().length, 1)
+      yield* Effect.promise(() => rm(join(tmpdir(), kept()[0]!), { recursive: true }))
+      // More than one mkfifo(1) is started for.
+      const again = yield* Effect.forEach(Array.from({ length: 20 }), () =>
+        executor.exec("cat", { stdin: "in" })
+      )
+      assert.deepStrictEqual([...new Set(again.map(({ output }) => output.stdout.text))], ["in"])
+      assert.strictEqual(kept().length, 1)
+      yield* Scope.close(executors, Exit.void)
+      assert.deepStrictEqual(kept(), [])
+    })
+  )
+
+  it.effect("is nothing where its start is interrupted", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      const before = descriptors()
+      const word = sleepWord()
+      yield* Effect.forEach(Array.from({ length: 40 }), (_, index) =>
+        interruptedAfter(executor.exec(["sleep", word], { stdin: "in" }), index / 5)
+      )
+      assert.deepStrictEqual(alive(word), [])
+      yield* until(
+        "they are closed",
+        Effect.sync(() => descriptors() <= before)
+      )
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// how it is held
+// -----------------------------------------------------------------------------
+
+const variables = Effect.fnUntraced(function* (executor: Executor) {
+  const { output } = yield* executor.exec(["env", "-0"])
+  const entries = output.stdout.text.split("\0").filter((entry) => entry !== "")
+  return new Map(
+    entries.map((entry) => [entry.slice(0, entry.indexOf("=")), entry.slice(entry.indexOf("=") + 1)])
+  )
+})
+
+/** What a command's output comes through, without a command. */
+const piped = Effect.gen(function* () {
+  const { open } = yield* HostPipes.make(`test${process.pid}`, "/usr/local/bin:/usr/bin:/bin")
+  const pipes = yield* Effect.acquireRelease(open(false), ({ stderr, stdout }) =>
+    Effect.sync(() => [stdout, stderr].forEach(({ its }) => HostPipes.close(its)))
+  )
+  const output = yield* Effect.acquireRelease(
+    Effect.sync(() => HostOutput.make(pipes)),
+    (output) => Effect.sync(() => output.close())
+  )
+  return { output, pipes }
+})
+
+const around = {
+  PATH: "/usr/local/bin:/usr/bin:/bin",
+  HOME: "/home/agent",
+  LANG: "C.UTF-8",
+  ANTHROPIC_API_KEY: "sk-secret",
+  HTTPS_PROXY: "http://user:secret@proxy",
+  LD_PRELOAD: "/tmp/secret.so",
+  NODE_OPTIONS: "--require=/tmp/secret.js"
+}
+
+layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) => {
+  it.effect("is given nothing of this program's environment but harmless names", () =>
+    Effect.gen(function* () {
+      const executor = yield* HostExecutor.make({ workspace: yield* directory, limits })
+      const given = yield* variables(executor)
+      const mark = given.get("COGNI_COMMAND_ID")
+      assert.match(mark ?? "", /^[0-9a-f]{16}\.0$/u)
+      assert.deepStrictEqual(Object.fromEntries(given), {
+        PATH: around.PATH,
+        HOME: around.HOME,
+        LANG: around.LANG,
+        COGNI_COMMAND_ID: mark ?? ""
+      })
+    }).pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(around))))
+  )
+
+  it.effect("is given what it is told, and nothing else; its mark cannot be told", () =>
+    Effect.gen(function* () {
+      const workspace = yield* directory
+      const env = { PATH: around.PATH, WORD: "mine", COGNI_COMMAND_ID: "not mine" }
+      const given = yield* variables(yield* HostExecutor.make({ workspace, env, limits }))
+      assert.deepStrictEqual([...given.keys()].toSorted(), ["COGNI_COMMAND_ID", "PATH", "WORD"])
+      assert.notInclude(given.get("COGNI_COMMAND_ID") ?? "", "not mine")
+    })
+  )
+
+  it.effect("bears the marks of those that this program itself came of", () =>
+    Effect.gen(function* () {
+      const given = yield* variables(yield* HostExecutor.make({ workspace: yield* directory, limits }))
+      assert.match(given.get("COGNI_COMMAND_ID") ?? "", /^outer\.1:[0-9a-f]{16}\.0$/u)
+    }).pipe(
+      Effect.provide(
+        ConfigProvider.layer(ConfigProvider.fromUnknown({ ...around, COGNI_COMMAND_ID: "outer.1" }))
+      )
+    )
+  )
+
+  it.effect.prop(
+    "is executed as it is",
+    [Schema.Array(Schema.String.check(Schema.isMaxLength(200)))],
+    ([strings]) =>
+      Effect.gen(function* () {
+        const { executor } = yield* Host
+        // What UTF-8 has no bytes for is no argument.
+        const argv = strings.map((string) => string.replaceAll("\0", "").toWellFormed())
+        const { output } = yield* executor.exec(["printf", "%s\\0", "first", ...argv])
+        assert.deepStrictEqual(output.stdout.text.split("\0"), ["first", ...argv, ""])
+      }),
+    { arbitrary: { runs: 40, seed: 20_261_121 } }
+  )
+
+  it.effect("waits for whoever reads what it writes", () =>
+    Effect.gen(function* () {
+      const { at, executor } = yield* inWorkspace
+      const running = yield* executor.spawn("echo $$ > pid; exec yes")
+      const written = Effect.promise(async () => {
+        const pid = (await readFile(at("pid"), "utf8").catch(() => "")).trim()
+        if (pid === "") return 0
+        const io = await readFile(`/proc/${pid}/io`, "utf8").catch(() => "")
+        return Number(/^wchar: (\d+)$/mu.exec(io)?.[1] ?? 0)
+      })
+      let last = 0
+      let same = 0
+      yield* until(
+        "it writes no more",
+        Effect.map(written, (bytes) => {
+          same = bytes > 0 && bytes === last ? same + 1 : 0
+          last = bytes
+          return same === 10
+        })
+      )
+      assert.isBelow(last, 512 * 1024)
+      const [chunk] = yield* running.output.pipe(Stream.take(1), Stream.runCollect)
+      assert.isAbove(chunk!.bytes.byteLength, 0)
+      yield* until(
+        "it goes on",
+        Effect.map(written, (bytes) => bytes > last)
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("has said all that is in its pipes when it ends, whether anybody has looked or not", () =>
+    Effect.gen(function* () {
+      const { output, pipes } = yield* piped
+      const said = { stdout: "o".repeat(60_000), stderr: "e".repeat(60_000) }
+      writeSync(pipes.stdout.its, said.stdout)
+      writeSync(pipes.stderr.its, said.stderr)
+      output.exited()
+      const chunks = yield* Stream.runCollect(output.stream)
+      for (const channel of ["stdout", "stderr"] as const) {
+        const pieces = chunks.filter((chunk) => chunk.channel === channel).map(({ bytes }) => bytes)
+        assert.strictEqual(Buffer.concat(pieces).toString(), said[channel])
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("has ended, though the pipe that it has left is never empty", () =>
+    Effect.gen(function* () {
+      const { output, pipes } = yield* piped
+      const piece = new Uint8Array(4096)
+      writeSync(pipes.stdout.its, piece)
+      output.exited()
+      const seen = yield* output.stream.pipe(
+        Stream.tap(() => Effect.sync(() => writeSync(pipes.stdout.its, piece))),
+        Stream.take(1000),
+        Stream.runFold(
+          () => 0,
+          (bytes, chunk) => bytes + chunk.bytes.byteLength
+        )
+      )
+      assert.isAtLeast(seen, 1024 ** 2, "a pipe may hold as much of the command's own")
+      assert.isBelow(seen, 2 * 1024 ** 2)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("begins in the workspace or below it, links or not", () =>
+    Effect.gen(function* () {
+      const { at, executor, outside, workspace } = yield* inWorkspace
+      yield* Effect.promise(async () => {
+        await mkdir(at("real"))
+        await symlink("real", at("inside"))
+        await symlink(outside, at("outside"))
+        await mkdir(at("closed"), { mode: 0o600 })
+      })
+      const { output } = yield* executor.exec(["pwd", "-P"], { workingDirectory: at("inside") })
+      assert.strictEqual(output.stdout.text, `${at("real")}\n`)
+      for (const place of ["/", outside, at("outside"), at(".."), `${workspace}x`]) {
+        const reason = yield* reasonOf(executor.exec("touch seen", { workingDirectory: place }))
+        assert.strictEqual(reason._tag, "CommandRefused", place)
+        assert.include(reason.message, "leads out of the workspace")
+      }
+      assert.deepStrictEqual(readdirSync(outside), ["secret"])
+    })
+  )
+
+  it.effect("with more arguments than the kernel takes is refused", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      const argument = "x".repeat(120 * 1024)
+      const reason = yield* reasonOf(executor.exec(["true", ...Array.from({ length: 64 }, () => argument)]))
+      assert.strictEqual(reason._tag, "CommandRefused")
+      assert.include(reason.message, "more than the kernel takes")
+    })
+  )
+
+  it.effect("a workspace must be an absolute directory; a link to one is as good", () =>
+    Effect.gen(function* () {
+      const { outside, workspace } = yield* inWorkspace
+      for (const wrong of ["relative", join(outside, "absent"), join(outside, "secret")]) {
+        const reason = yield* reasonOf(HostExecutor.make({ workspace: wrong, limits }))
+        assert.strictEqual(reason._tag, "CommandRefused", wrong)
+      }
+      const alias = join(outside, "alias")
+      yield* Effect.promise(() => symlink(workspace, alias))
+      const executor = yield* HostExecutor.make({ workspace: alias, limits })
+      assert.strictEqual(executor.workspace, workspace)
+      yield* executor.files.write(`${alias}/by-alias`, "x")
+      assert.strictEqual(text(yield* executor.files.read(`${workspace}/by-alias`)), "x")
+      const { output } = yield* executor.exec("pwd", { workingDirectory: alias })
+      assert.strictEqual(output.stdout.text, `${workspace}\n`)
+      yield* Effect.promise(() => rm(alias))
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// files
+// -----------------------------------------------------------------------------
+
+layer(Host.layer, { excludeTestServices: true })("files of a workspace on the host", (it) => {
+  it.effect("a link that stays inside is followed, whichever way it is written", () =>
+    Effect.gen(function* () {
+      const { at, files, workspace } = yield* inWorkspace
+      yield* files.write("links/target/file", "content")
+      yield* Effect.promise(async () => {
+        await symlink("target/file", at("links/relative"))
+        await symlink(`${workspace}/links/target/file`, at("links/absolute"))
+        await symlink("../links/./target", at("links/directory"))
+        await symlink("directory/../target/file", at("links/up"))
+        await symlink("relative", at("links/chain"))
+      })
+      for (const path of ["relative", "absolute", "directory/file", "up", "chain"]) {
+        assert.strictEqual(text(yield* files.read(`links/${path}`)), "content", path)
+      }
+      assert.deepStrictEqual(
+        (yield* files.list("links/directory")).map(({ name, type }) => [name, type]),
+        [["file", "file"]]
+      )
+      assert.deepStrictEqual(
+        (yield* files.list("links")).map(({ name, type }) => [name, type]),
+        [
+          ["absolute", "symlink"],
+          ["chain", "symlink"],
+          ["directory", "symlink"],
+          ["relative", "symlink"],
+          ["target", "directory"],
+          ["up", "symlink"]
+        ]
+      )
+    })
+  )
+
+  it.effect("what is written through a link is written where it leads", () =>
+    Effect.gen(function* () {
+      const { at, files } = yield* inWorkspace
+      yield* files.write("written/target/file", "old")
+      yield* Effect.promise(async () => {
+        await symlink("target/file", at("written/link"))
+        await symlink("target/new", at("written/dangling"))
+        await symlink("target", at("written/directory"))
+      })
+      yield* files.write("written/link", "through")
+      yield* files.write("written/dangling", "made")
+      yield* files.write("written/directory/deeper/file", "below")
+      assert.strictEqual(text(yield* files.read("written/target/file")), "through")
+      assert.strictEqual(text(yield* files.read("written/target/new")), "made")
+      assert.strictEqual(text(yield* files.read("written/target/deeper/file")), "below")
+      assert.strictEqual(yield* Effect.promise(() => readlink(at("written/link"))), "target/file")
+    })
+  )
+
+  it.effect("a link that leads out is refused, and nothing is made there", () =>
+    Effect.gen(function* () {
+      const { at, files, outside, workspace } = yield* inWorkspace
+      yield* Effect.promise(async () => {
+        await mkdir(at("out/deep"), { recursive: true })
+        await symlink(join(outside, "secret"), at("out/file"))
+        await symlink(outside, at("out/directory"))
+        await symlink(join(outside, "new"), at("out/dangling"))
+        await symlink("../../..", at("out/deep/up"))
+        await symlink(`../../${workspace.split("/").at(-1)}/out/deep`, at("out/back"))
+        await symlink("/", at("out/root"))
+        await symlink("file", at("out/chain"))
+      })
+      const paths = [
+        "file",
+        "directory/secret",
+        "dangling",
+        "deep/up/x",
+        "back/x",
+        "root/etc/passwd",
+        "chain"
+      ]
+      for (const path of paths) {
+        assert.strictEqual(yield* problemOf(files.read(`out/${path}`)), "outside_workspace", path)
+        assert.strictEqual(yield* problemOf(files.write(`out/${path}`, "mine")), "outside_workspace", path)
+      }
+      for (const path of ["directory", "deep/up", "back", "root", "root/etc"]) {
+        assert.strictEqual(yield* problemOf(files.list(`out/${path}`)), "outside_workspace", path)
+      }
+      assert.deepStrictEqual(readdirSync(outside), ["secret"])
+      assert.strictEqual(readFileSync(join(outside, "secret"), "utf8"), "secret")
+    })
+  )
+
+  it.effect("links without end are refused", () =>
+    Effect.gen(function* () {
+      const { at, files } = yield* inWorkspace
+      yield* Effect.promise(async () => {
+        await mkdir(at("loop"))
+        await symlink("self", at("loop/self"))
+        await symlink("b", at("loop/a"))
+        await symlink("a", at("loop/b"))
+      })
+      for (const path of ["loop/self", "loop/a", "loop/a/below"]) {
+        assert.strictEqual(yield* problemOf(files.read(path)), "invalid_path", path)
+        assert.strictEqual(yield* problemOf(files.write(path, "x")), "invalid_path", path)
+      }
+    })
+  )
+
+  it.effect("a link that is changed meanwhile leads nowhere else", () =>
+    Effect.gen(function* () {
+      const { executor, files, outside } = yield* inWorkspace
+      yield* files.write("swap/real/secret", "mine")
+      const swapping = yield* executor.spawn(
+        'cd swap; while :; do ln -s real new; mv -T new d; ln -s "$OUTSIDE" new; mv -T new d; done',
+        { env: { OUTSIDE: outside } }
+      )
+      yield* until(
+        "it swaps",
+        Effect.map(files.list("swap"), (entries) => entries.some(({ name }) => name === "d"))
+      )
+      const asked = { inside: 0, outside: 0 }
+      const count = <A>(result: Result.Result<A, SandboxError>) => {
+        if (Result.isSuccess(result)) return asked.inside++
+        assert.strictEqual(result.failure.reason._tag, "FileRefused")
+        assert.include(result.failure.message, "leads out of the workspace")
+        return asked.outside++
+      }
+      while (asked.inside < 300 || asked.outside < 300) {
+        const read = yield* Effect.result(files.read("swap/d/secret"))
+        if (Result.isSuccess(read)) assert.strictEqual(text(read.success), "mine")
+        count(read)
+        count(yield* Effect.result(files.write("swap/d/written", "mine")))
+      }
+      yield* swapping.signal("SIGKILL")
+      assert.deepStrictEqual(readdirSync(outside), ["secret"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("what is no plain file is never opened", () =>
+    Effect.gen(function* () {
+      const { at, executor, files } = yield* inWorkspace
+      yield* executor.exec("mkdir special; mkfifo special/fifo; ln -s fifo special/link")
+      const server = createServer()
+      yield* Effect.acquireRelease(
+        Effect.promise(() => new Promise<void>((resolve) => server.listen(at("special/socket"), resolve))),
+        () => Effect.promise(() => new Promise((resolve) => server.close(resolve)))
+      )
+      const word = sleepWord()
+      // It waits until somebody opens the FIFO for reading.
+      const writer = yield* executor.spawn(`sh -c 'echo x > special/fifo' ${word}`)
+      yield* until(
+        "the writer waits",
+        Effect.sync(() => alive(word).length > 0)
+      )
+      for (const path of ["special/fifo", "special/link", "special/socket"]) {
+        const [took, problem] = yield* Effect.timed(problemOf(files.read(path)))
+        assert.strictEqual(problem, "not_a_file", path)
+        assert.isBelow(Duration.toMillis(took), 2000)
+        assert.strictEqual(yield* problemOf(files.write(path, "x")), "not_a_file", path)
+        assert.strictEqual(yield* problemOf(files.list(path)), "not_a_directory", path)
+      }
+      assert.strictEqual(alive(word).length, 1, "it was opened")
+      yield* writer.signal("SIGKILL")
+      assert.deepStrictEqual(
+        (yield* files.list("special")).map(({ name, type }) => [name, type]),
+        [
+          ["fifo", "other"],
+          ["link", "symlink"],
+          ["socket", "other"]
+        ]
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect.skipIf(!isRoot)("a device is never opened either", () =>
+    Effect.gen(function* () {
+      const { executor, files } = yield* inWorkspace
+      const made = yield* executor.exec("mknod zero c 1 5")
+      assert.strictEqual(made.exitCode, 0, made.output.stderr.text)
+      assert.strictEqual(yield* problemOf(files.read("zero")), "not_a_file")
+      assert.strictEqual(yield* problemOf(files.write("zero", "x")), "not_a_file")
+    })
+  )
+
+  it.effect.skipIf(isRoot)("what this program's user may not touch is permission_denied", () =>
+    Effect.gen(function* () {
+      const { at, executor, files } = yield* inWorkspace
+      yield* files.write("closed/file", "x")
+      yield* Effect.promise(() => chmod(at("closed/file"), 0))
+      assert.strictEqual(yield* problemOf(files.read("closed/file")), "permission_denied")
+      yield* Effect.promise(() => chmod(at("closed"), 0))
+      assert.strictEqual(yield* problemOf(files.list("closed")), "permission_denied")
+      assert.strictEqual(yield* problemOf(files.write("closed/file", "y")), "permission_denied")
+      const refused = yield* reasonOf(executor.exec("true", { workingDirectory: at("closed") }))
+      assert.strictEqual(refused._tag, "CommandRefused")
+      yield* Effect.promise(() => chmod(at("closed"), 0o700))
+    })
+  )
+
+  it.effect("a file of ten gigabytes that takes no room is refused before it is read", () =>
+    Effect.gen(function* () {
+      const { at, files } = yield* inWorkspace
+      yield* files.write("sparse", "")
+      yield* Effect.promise(() => truncate(at("sparse"), 10 * 1024 ** 3))
+      const [took, problem] = yield* Effect.timed(problemOf(files.read("sparse")))
+      assert.strictEqual(problem, "too_large")
+      assert.isBelow(Duration.toMillis(took), 1000)
+    })
+  )
+
+  it.effect("a file that has grown since it was looked at is read to its end, or refused at the limit", () =>
+    Effect.gen(function* () {
+      const { at, files } = yield* inWorkspace
+      const content = "0123456789".repeat(100)
+      yield* files.write("grown", content)
+      const read = (size: number, bytesMax: number) =>
+        Effect.tryPromise(async () => {
+          const handle = await open(at("grown"))
+          try {
+            const stats = Object.assign(await handle.stat(), { size })
+            return text(
+              await HostFiles.readWhole({ handle, stats }, bytesMax, FilePath.tooLarge("grown", bytesMax))
+            )
+          } finally {
+            await handle.close()
+          }
+        })
+      for (const size of [0, 1, 999, 1000, 2000]) assert.strictEqual(yield* read(size, 1000), content)
+      for (const bytesMax of [0, 1, 999]) {
+        const { cause } = yield* Effect.flip(read(0, bytesMax))
+        assert.strictEqual((cause as FileRefused).problem, "too_large")
+      }
+    })
+  )
+
+  it.effect(
+    "a file whose writing is interrupted is the old one or the new one, and nothing lies beside it",
+    () =>
+      Effect.gen(function* () {
+        const executor = yield* HostExecutor.make({ workspace: yield* directory, limits })
+        const { files } = executor
+        const large = new Uint8Array(fileBytesMax)
+        yield* files.write("written", "old")
+        for (let index = 0; index < 20; index++)
+          yield* interruptedAfter(files.write("written", large), index / 2)
+        yield* until(
+          "nothing lies beside it",
+          Effect.map(files.list("."), (entries) => entries.length === 1)
+        )
+        const { byteLength } = yield* files.read("written")
+        assert.include([3, fileBytesMax], byteLength)
+      })
+  )
+
+  it.effect("a file keeps its permissions when it is written again, and what was beside it", () =>
+    Effect.gen(function* () {
+      const { at, executor, files } = yield* inWorkspace
+      yield* files.write("program", "#!/bin/sh\nexit 1\n")
+      yield* Effect.promise(() => chmod(at("program"), 0o751))
+      yield* files.write("program", "#!/bin/sh\nexit 7\n")
+      assert.strictEqual((yield* Effect.promise(() => stat(at("program")))).mode & 0o777, 0o751)
+      assert.strictEqual((yield* executor.exec([at("program")])).exitCode, 7)
+      yield* problemOf(files.write("program/below", "x"))
+      const names = (yield* files.list(".")).map(({ name }) => name)
+      assert.deepStrictEqual(
+        names.filter((name) => name.startsWith(".cogni-")),
+        []
+      )
+    })
+  )
+
+  it.effect("a name that is no UTF-8 is listed, and does not hide the others", () =>
+    Effect.gen(function* () {
+      const { at, files } = yield* inWorkspace
+      yield* Effect.promise(async () => {
+        await mkdir(at("names"))
+        await writeFile(Buffer.concat([Buffer.from(at("names/")), Buffer.from([0x61, 0xff])]), "12")
+        await writeFile(at("names/b"), "1")
+      })
+      assert.deepStrictEqual(
+        (yield* files.list("names")).map(({ bytes, name, type }) => [name, type, bytes]),
+        [
+          ["a\ufffd", "file", 2],
+          ["b", "file", 1]
+        ]
+      )
+    })
+  )
+
+  it.effect("a directory of more entries than can be listed is refused", () =>
+    Effect.gen(function* () {
+      const { executor, files } = yield* inWorkspace
+      yield* executor.exec(`mkdir many; cd many; seq ${entriesMax} | xargs touch`)
+      assert.strictEqual((yield* files.list("many")).length, entriesMax)
+      yield* files.write("many/more", "")
+      assert.strictEqual(yield* problemOf(files.list("many")), "too_large")
+    })
+  )
+
+  it.effect("a workspace that is gone is not found, and is there again when it is made again", () =>
+    Effect.gen(function* () {
+      const workspace = yield* directory
+      const executor = yield* HostExecutor.make({ workspace, limits })
+      yield* Effect.promise(() => rename(workspace, `${workspace}.away`))
+      assert.strictEqual(yield* problemOf(executor.files.list(".")), "not_found")
+      assert.strictEqual((yield* reasonOf(executor.exec("true")))._tag, "CommandRefused")
+      yield* Effect.promise(() => rename(`${workspace}.away`, workspace))
+      assert.deepStrictEqual(yield* executor.files.list("."), [])
+      assert.strictEqual((yield* executor.exec("true")).exitCode, 0)
+    })
+  )
+})

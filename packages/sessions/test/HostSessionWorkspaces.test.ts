@@ -1,0 +1,120 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { execFileSync } from "node:child_process"
+import { chown, lstat, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as HostSessionWorkspaces from "../src/HostSessionWorkspaces.ts"
+import * as SessionId from "../src/SessionId.ts"
+
+const directory = Effect.acquireRelease(
+  Effect.promise(() => mkdtemp(join(tmpdir(), "cogni-test-"))),
+  (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
+)
+
+const of = (root: string, id: string) =>
+  Effect.gen(function* () {
+    const source = yield* HostSessionWorkspaces.make({ directory: root }).of(yield* SessionId.decode(id))
+    return source.type === "directory" ? source.path : assert.fail("not a directory")
+  })
+
+describe("HostSessionWorkspaces", () => {
+  it.effect("a session has the same directory every time, nobody else's, for its owner only", () =>
+    Effect.gen(function* () {
+      const root = join(yield* directory, "made", "here")
+      const one = yield* of(root, "telegram:1:coder")
+      yield* Effect.promise(() => writeFile(join(one, "kept"), ""))
+      assert.strictEqual(yield* of(root, "telegram:1:coder"), one)
+      assert.notStrictEqual(yield* of(root, "telegram:1:coder "), one)
+      assert.deepStrictEqual(yield* Effect.promise(() => readdir(one)), ["kept"])
+      const { mode, uid } = yield* Effect.promise(() => lstat(one))
+      assert.deepStrictEqual(
+        [mode & 0o777, uid],
+        [0o700, process.getuid?.() === 0 ? 1000 : process.getuid?.()]
+      )
+    })
+  )
+
+  it.effect.each(["../../etc", "/etc/passwd", "a/b", "..", ".", "~", "$(id)", "C:\\x", "é".repeat(512)])(
+    "an id leads nowhere but below the root: %s",
+    (id) =>
+      Effect.gen(function* () {
+        const root = yield* directory
+        const path = yield* of(root, id)
+        assert.match(path.slice(root.length), /^\/[0-9a-f]{32}$/u)
+        assert.strictEqual((yield* Effect.promise(() => readdir(root))).length, 1)
+      })
+  )
+
+  it.effect("what stands in its place is not used, nor followed", () =>
+    Effect.gen(function* () {
+      const root = yield* directory
+      const elsewhere = yield* directory
+      const path = yield* of(root, "a")
+      yield* Effect.promise(() => rm(path, { recursive: true }))
+      yield* Effect.promise(() => symlink(elsewhere, path))
+      const error = yield* Effect.flip(of(root, "a"))
+      assert.include(error.message, "something else stands in its place")
+    })
+  )
+
+  it.effect(
+    "a tree that is deeper than any path, closed, and of names that are no text, is forgotten too",
+    () =>
+      Effect.gen(function* () {
+        const root = yield* directory
+        const elsewhere = yield* directory
+        yield* Effect.promise(() => writeFile(join(elsewhere, "kept"), ""))
+        const workspaces = HostSessionWorkspaces.make({ directory: root })
+        const id = yield* SessionId.decode("a")
+        const path = yield* of(root, "a")
+        // A shell's cd takes one step at a time, as an agent would.
+        const script = `n=$(printf 'a%.0s' $(seq 200)); i=0
+        while [ $i -lt 40 ]; do mkdir $n; cd -P ./$n; : > f; ln -s ${elsewhere} l; i=$((i + 1)); done
+        : > "$(printf '\\377')"; mkdir closed; chmod 0 closed`
+        yield* Effect.sync(() => execFileSync("bash", ["-c", script], { cwd: path }))
+        yield* workspaces.forget(id)
+        assert.deepStrictEqual(yield* Effect.promise(() => readdir(root)), [])
+        assert.deepStrictEqual(yield* Effect.promise(() => readdir(elsewhere)), ["kept"])
+      })
+  )
+
+  it.effect.skipIf(process.getuid?.() !== 0)(
+    "one that was made and not given away is given away the next time",
+    () =>
+      Effect.gen(function* () {
+        const root = yield* directory
+        const path = yield* of(root, "a")
+        yield* Effect.promise(() => chown(path, 0, 0))
+        assert.strictEqual(yield* of(root, "a"), path)
+        assert.strictEqual((yield* Effect.promise(() => lstat(path))).uid, 1000)
+      })
+  )
+
+  it.effect("whatever the process's mask is, a workspace is open to its owner, and to nobody else", () =>
+    Effect.gen(function* () {
+      const root = yield* directory
+      const above = join(root, "made")
+      const before = process.umask(0o777)
+      yield* Effect.addFinalizer(() => Effect.sync(() => process.umask(before)))
+      process.umask(0)
+      yield* of(above, "b")
+      assert.strictEqual((yield* Effect.promise(() => lstat(above))).mode & 0o777, 0o700)
+      process.umask(0o777)
+      const path = yield* of(above, "a")
+      assert.strictEqual((yield* Effect.promise(() => lstat(path))).mode & 0o777, 0o700)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("what is forgotten is gone, and forgetting nothing is nothing", () =>
+    Effect.gen(function* () {
+      const root = yield* directory
+      const workspaces = HostSessionWorkspaces.make({ directory: root })
+      const id = yield* SessionId.decode("a")
+      yield* workspaces.of(id)
+      yield* workspaces.forget(id)
+      yield* workspaces.forget(id)
+      assert.deepStrictEqual(yield* Effect.promise(() => readdir(root)), [])
+    })
+  )
+})

@@ -1,0 +1,16 @@
+/** A sandbox in memory keeps the same contract as a real one, and as the host. */
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import { CommandBehaviour, CommandSubject, ExecutorContract } from "@cogni/sandbox-sessions/testing"
+import { Effect, Layer } from "effect"
+
+const layer = Layer.effect(
+  CommandSubject.Executors,
+  Effect.map(SandboxRunner.SandboxRunner, (runner) =>
+    CommandSubject.Executors.of({
+      words: CommandBehaviour.memory,
+      open: (limits = {}) => runner.open({ image: "memory", limits })
+    })
+  )
+).pipe(Layer.provide(SandboxRunner.layerMemory({ program: CommandBehaviour.program })))
+
+ExecutorContract.suite("memory", layer)

@@ -1,0 +1,126 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Layer, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import * as MessageLines from "../src/MessageLines.ts"
+import { MessageError, MessageRouter, RouterStopping } from "../src/MessageRouter.ts"
+import type { Message } from "../src/Orchestrator.ts"
+
+const encoder = new TextEncoder()
+
+/** Answers what it hears, `slow` when it is let; refuses `no`. */
+const routerOf = (slow: Effect.Effect<void> = Effect.void) => {
+  const heard: Array<unknown> = []
+  const layer = Layer.succeed(MessageRouter, {
+    handle: (message: Message) =>
+      Effect.suspend(() => {
+        heard.push(message)
+        if (message?.text === "no")
+          return Effect.fail(new MessageError({ agent: "a", reason: new RouterStopping() }))
+        return Effect.as(message?.text === "slow" ? slow : Effect.void, {
+          text: `re: ${message?.text}`,
+          agent: "a",
+          key: "k",
+          rule: { _tag: "Default" as const },
+          executor: "sandbox" as const,
+          fallback: false,
+          messageId: message?.messageId
+        })
+      }),
+    sessions: Effect.succeed([])
+  })
+  return { heard, layer }
+}
+
+const serve = (pieces: ReadonlyArray<string>, router = routerOf()) => {
+  const told: Array<Record<string, unknown>> = []
+  return MessageLines.serve({
+    input: Stream.fromIterable(pieces.map((piece) => encoder.encode(piece))),
+    write: (line) =>
+      Effect.sync(() => {
+        assert.match(line, /^[^\n]*\n$/u)
+        told.push(JSON.parse(line))
+      })
+  }).pipe(Effect.as(told), Effect.provide(router.layer))
+}
+
+const line = (text: string, messageId = text) =>
+  `${JSON.stringify({ channel: "c", senderId: "s", text, messageId })}\n`
+
+describe("MessageLines", () => {
+  it.effect("a message is a line however it comes, and its reply another", () =>
+    Effect.gen(function* () {
+      const whole = `${line("é one")}\n  \n${line("two")}`
+      const told = yield* serve(Array.from(whole).flatMap((character) => [character]))
+      assert.deepStrictEqual(
+        told.map(({ messageId, ok, text }) => ({ messageId, ok, text })),
+        [
+          { messageId: "é one", ok: true, text: "re: é one" },
+          { messageId: "two", ok: true, text: "re: two" }
+        ]
+      )
+    })
+  )
+
+  it.effect("one that has no reply says why, whether to try again, and which it was", () =>
+    Effect.gen(function* () {
+      const [told] = yield* serve([line("no", "m-7")])
+      assert.deepStrictEqual(told, {
+        messageId: "m-7",
+        ok: false,
+        agent: "a",
+        error: {
+          reason: "RouterStopping",
+          message: "a: this process is shutting down. Ask again when it is back",
+          isRetryable: true
+        }
+      })
+    })
+  )
+
+  it.effect("what is no message goes to the router as it is, and is refused there", () =>
+    Effect.gen(function* () {
+      const router = routerOf()
+      const told = yield* serve(["{\n", "[1]\n", '"x"\n', `{"messageId":7,"text":"t"}\n`], router)
+      assert.deepStrictEqual(router.heard, [undefined, [1], "x", { messageId: 7, text: "t" }])
+      assert.strictEqual(told.length, 4)
+    })
+  )
+
+  it.effect("a slow one holds up nobody, and its reply comes when it is ready", () =>
+    Effect.gen(function* () {
+      const ready = yield* Deferred.make<void>()
+      const fiber = yield* Effect.forkChild(
+        serve([line("slow"), line("two")], routerOf(Deferred.await(ready)))
+      )
+      yield* TestClock.adjust("1 second")
+      assert.isUndefined(fiber.pollUnsafe(), "it did not wait for the last reply")
+      yield* Deferred.succeed(ready, undefined)
+      assert.deepStrictEqual(
+        (yield* Fiber.join(fiber)).map(({ messageId }) => messageId),
+        ["two", "slow"]
+      )
+    })
+  )
+
+  it.effect("a line without an end is refused before it is kept", () =>
+    Effect.gen(function* () {
+      const piece = "x".repeat(MessageLines.lineBytesMax / 2)
+      let given = 0
+      const error = yield* Effect.flip(
+        MessageLines.serve({
+          input: Stream.fromIterable(Array.from({ length: 100 })).pipe(
+            Stream.mapEffect(() =>
+              Effect.sync(() => {
+                given++
+                return encoder.encode(piece)
+              })
+            )
+          ),
+          write: () => Effect.void
+        }).pipe(Effect.provide(routerOf().layer))
+      )
+      assert.strictEqual(error._tag, "MessageLinesFailed")
+      assert.isAtMost(given, 4)
+    })
+  )
+})

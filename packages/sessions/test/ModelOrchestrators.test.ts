@@ -1,0 +1,235 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as ChatModel from "@cogni/sandbox-core/ChatModel"
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import * as FilePath from "@cogni/sandbox-core/FilePath"
+import { RuntimeUnavailable, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as Tool from "@cogni/sandbox-core/Tool"
+import { Effect, Layer, Result, Schema } from "effect"
+import * as AgentConfig from "../src/AgentConfig.ts"
+import * as ModelOrchestrators from "../src/ModelOrchestrators.ts"
+import { type OrchestratorInput, Orchestrators } from "../src/Orchestrator.ts"
+import * as ToolRegistry from "../src/ToolRegistry.ts"
+
+const identity = { billingAccountId: "account", attempt: 0 }
+
+const executorOf = (memory?: string): Executor => ({
+  workspace: "/workspace",
+  exec: () => Effect.die("nobody executes"),
+  spawn: () => Effect.die("nobody executes"),
+  files: {
+    read: (path) =>
+      memory === undefined
+        ? Effect.fail(new SandboxError({ reason: FilePath.notFound(path) }))
+        : Effect.succeed(new TextEncoder().encode(memory)),
+    write: () => Effect.die("nobody writes"),
+    list: () => Effect.die("nobody lists")
+  }
+})
+
+const calls: Array<{ readonly text: string; readonly context: Tool.ToolContext }> = []
+
+const shout = Tool.make({
+  name: "core__shout",
+  description: "Say it loud",
+  effect: "read_only",
+  input: Schema.Struct({ text: Schema.String }),
+  output: Schema.Struct({ loud: Schema.String }),
+  execute: ({ text }, context) =>
+    Effect.sync(() => {
+      calls.push({ text, context })
+      return { loud: text.toUpperCase() }
+    })
+})
+
+const registry = Result.getOrThrow(
+  Result.flatMap(ToolRegistry.make([shout]), (all) =>
+    all.restrict("minimal", { allow: ["core.shout"], deny: [] })
+  )
+)
+
+const inputOf = (input: Partial<OrchestratorInput> = {}): OrchestratorInput => {
+  const executor = input.executor ?? executorOf()
+  return {
+    agent: AgentConfig.make({ name: "coder", systemPrompt: "You code." }),
+    key: "telegram:1:coder",
+    executor,
+    bound: Effect.succeed({ ...executor, llmSocketPath: "/run/llm.sock" }),
+    tools: registry,
+    ...input
+  }
+}
+
+/** Says what these messages are answered, and what the model was asked. */
+const talk = (
+  texts: ReadonlyArray<string>,
+  options: {
+    readonly input?: Partial<OrchestratorInput>
+    readonly model?: Partial<ModelOrchestrators.ModelOrchestratorsOptions>
+    readonly answer?: (request: ChatModel.ChatRequest) => ChatModel.ScriptedAnswer
+  } = {}
+) => {
+  const asked: Array<{ readonly request: ChatModel.ChatRequest; readonly at: ChatModel.ChatEndpoint }> = []
+  const answer = options.answer ?? (({ messages }) => ChatModel.says(`re: ${messages.at(-1)?.content}`))
+  return Effect.gen(function* () {
+    const orchestrator = yield* Orchestrators.use((all) => all.make(inputOf(options.input)))
+    const replies = yield* Effect.forEach(texts, (text) =>
+      orchestrator.handle({ channel: "telegram", senderId: "1", text }).pipe(
+        Effect.map((reply) => reply.text),
+        Effect.catch((error) => Effect.succeed(error))
+      )
+    )
+    return { replies, asked }
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(
+      ModelOrchestrators.layer({ model: "small", identity, ...options.model }).pipe(
+        Layer.provide(
+          ChatModel.layerMemory((request, at) => {
+            asked.push({ request, at })
+            return answer(request)
+          })
+        )
+      )
+    )
+  )
+}
+
+const said = ({ request }: { readonly request: ChatModel.ChatRequest }) =>
+  request.messages.map(({ content, role }) => `${role}: ${content}`)
+
+describe("ModelOrchestrators", () => {
+  it.effect(
+    "a session is one conversation, under the agent's prompt and model, at its sandbox's socket",
+    () =>
+      Effect.gen(function* () {
+        const { asked, replies } = yield* talk(["one", "two"], { input: { model: "large" } })
+        assert.deepStrictEqual(replies, ["re: one", "re: two"])
+        assert.deepStrictEqual(said(asked[1]!), [
+          "system: You code.",
+          "user: one",
+          "assistant: re: one",
+          "user: two"
+        ])
+        assert.deepStrictEqual(
+          asked.map(({ at, request }) => [request.model, at]),
+          [
+            ["large", { socketPath: "/run/llm.sock" }],
+            ["large", { socketPath: "/run/llm.sock" }]
+          ]
+        )
+      })
+  )
+
+  it.effect("an agent without a prompt or a model of its own has the host's", () =>
+    Effect.gen(function* () {
+      const { asked } = yield* talk(["one"], {
+        input: { agent: AgentConfig.make({ name: "assistant" }) },
+        model: { systemPrompt: "Be kind.", endpoint: { baseUrl: "http://localhost:4000/v1" } }
+      })
+      assert.deepStrictEqual(said(asked[0]!), ["system: Be kind.", "user: one"])
+      assert.deepStrictEqual(
+        [asked[0]?.request.model, asked[0]?.at],
+        ["small", { baseUrl: "http://localhost:4000/v1" }]
+      )
+    })
+  )
+
+  it.effect("the tools that the agent has are offered, and called in the session's name", () =>
+    Effect.gen(function* () {
+      const { asked, replies } = yield* talk(["go"], {
+        answer: ({ messages }) =>
+          messages.at(-1)?.role === "tool"
+            ? ChatModel.says(messages.at(-1)!.content)
+            : ChatModel.calls({ id: "c1", name: "core__shout", arguments: '{"text":"hey"}' })
+      })
+      assert.deepStrictEqual(
+        asked[0]?.request.tools.map(({ name }) => name),
+        ["core__shout"]
+      )
+      assert.deepStrictEqual(replies, ['{"loud":"HEY"}'])
+      assert.deepStrictEqual(calls.at(-1)?.context.identity, { ...identity, sessionId: "telegram:1:coder" })
+    })
+  )
+
+  it.effect("what was said long ago goes first, and never half of it", () =>
+    Effect.gen(function* () {
+      const texts = Array.from({ length: 20 }, (_, index) => `${index}`.padEnd(100, "x"))
+      const { asked } = yield* talk(texts, { model: { historyBytesMax: 1000 } })
+      const last = asked.at(-1)!.request.messages
+      const history = last.slice(1, -1)
+      const bytes = history.reduce((sum, { content }) => sum + content.length, 0)
+      assert.isAtMost(bytes, 1000)
+      assert.isAbove(bytes, 600)
+      assert.deepStrictEqual(
+        history.map(({ role }) => role),
+        history.map((_, index) => (index % 2 === 0 ? "user" : "assistant"))
+      )
+    })
+  )
+
+  it.effect("a message without an answer is not in the conversation", () =>
+    Effect.gen(function* () {
+      let turn = 0
+      const { asked, replies } = yield* talk(["one", "two"], {
+        answer: () =>
+          turn++ === 0
+            ? ChatModel.failed("insufficient_quota", "the budget is spent")
+            : ChatModel.says("well")
+      })
+      const [failure] = replies
+      assert(typeof failure === "object" && failure._tag === "OrchestratorFailed")
+      assert.include(failure.message, "model_failed")
+      assert.isFalse(failure.isRetryable)
+      assert.deepStrictEqual(said(asked.at(-1)!), ["system: You code.", "user: two"])
+    })
+  )
+
+  it.effect("without a way to a model it says what is missing", () =>
+    Effect.gen(function* () {
+      const reason = new RuntimeUnavailable({ detail: "is not running", remedy: "Start it" })
+      for (const [bound, word, isRetryable] of [
+        [Effect.succeed(executorOf()), "caller host", false],
+        [Effect.fail(new SandboxError({ reason })), "is not running", true]
+      ] as const) {
+        const { asked, replies } = yield* talk(["one"], { input: { bound } })
+        const [failure] = replies
+        assert(typeof failure === "object")
+        assert.include(failure.message, word)
+        assert.strictEqual(failure.isRetryable, isRetryable)
+        assert.deepStrictEqual(asked, [])
+      }
+    })
+  )
+
+  it.effect("what the agent noted is told from the first message on, where that is asked for", () =>
+    Effect.gen(function* () {
+      const memory = JSON.stringify({ version: 1, summary: "a parser" })
+      const { asked } = yield* talk(["one", "two"], {
+        input: { executor: executorOf(memory) },
+        model: { readsMemory: true }
+      })
+      for (const one of asked) {
+        assert.include(
+          said(one)[0],
+          "You code.\n\nWhat you noted of this workspace before (.cogni/index.json)"
+        )
+        assert.include(said(one)[0], "a parser")
+      }
+      const without = yield* talk(["one"], { input: { executor: executorOf(memory) } })
+      assert.deepStrictEqual(said(without.asked[0]!), ["system: You code.", "user: one"])
+    })
+  )
+
+  it.effect.each(["{", '{"version":2}', undefined])(
+    "a memory that is none keeps nobody from answering: %s",
+    (memory) =>
+      Effect.gen(function* () {
+        const { asked, replies } = yield* talk(["one"], {
+          input: { executor: executorOf(memory) },
+          model: { readsMemory: true }
+        })
+        assert.deepStrictEqual(replies, ["re: one"])
+        assert.deepStrictEqual(said(asked[0]!), ["system: You code.", "user: one"])
+      })
+  )
+})

@@ -1,0 +1,164 @@
+/**
+ * A router over agents, sandboxes and a host that do nothing but say what was done with them.
+ */
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { ContainerFailed, RuntimeUnavailable, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
+import * as MessageRouter from "@cogni/sandbox-sessions/MessageRouter"
+import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
+import type { SessionRefused } from "@cogni/sandbox-sessions/SandboxManager"
+import * as ToolRegistry from "@cogni/sandbox-sessions/ToolRegistry"
+import { Context, Effect, Layer, Logger, Option, References, Result, Stream } from "effect"
+
+/** What an agent does with a message, by its text. */
+export type Script = (
+  message: Orchestrator.Message,
+  input: Orchestrator.OrchestratorInput
+) => Effect.Effect<string, Orchestrator.OrchestratorFailed>
+
+export interface World {
+  /** Of the configuration; what a reload reads. */
+  text: string
+  script: Script
+  /** What is wrong with sandboxes, if something is. */
+  trouble: SandboxError | SessionRefused | undefined
+  /** `make agent key`, `end key`, `sandbox key`, `release key`, `exec PLACE COMMAND`. */
+  readonly log: Array<string>
+  /** What was logged, as `LEVEL message`. */
+  readonly said: Array<string>
+  readonly inputs: Array<Orchestrator.OrchestratorInput>
+}
+
+export const runId = RunId.make("run-4f7k2m9q0x1z")
+
+export const engineGone = new SandboxError({
+  reason: new RuntimeUnavailable({ detail: "cannot be reached", remedy: "Start it" })
+})
+
+/** An executor that answers with where it is. */
+export const executorOf = (world: World, place: string, workspace: string): Executor => {
+  const note = (what: string) => Effect.sync(() => void world.log.push(`${what} ${place}`))
+  return {
+    workspace,
+    exec: (command) =>
+      Effect.as(note(`exec ${String(command)}`), {
+        exitCode: 0,
+        durationMs: 1,
+        output: {
+          stdout: { text: place, bytes: place.length, truncated: false },
+          stderr: { text: "", bytes: 0, truncated: false }
+        }
+      }),
+    spawn: (command) =>
+      Effect.as(note(`spawn ${String(command)}`), {
+        output: Stream.empty,
+        exit: Effect.succeed({ exitCode: 0 }),
+        signal: () => Effect.void
+      }),
+    files: {
+      read: (path) => Effect.as(note(`read ${path}`), new TextEncoder().encode(place)),
+      write: (path) => note(`write ${path}`),
+      list: (path) => Effect.as(note(`list ${path}`), [])
+    }
+  }
+}
+
+/** Runs the message's text as a command, and answers with where that was. */
+export const execute: Script = ({ text }, { executor }) =>
+  executor.exec(text).pipe(
+    Effect.map(({ output }) => output.stdout.text),
+    // As a tool does: the agent hears of it, and goes on.
+    Effect.catch((error) => Effect.succeed(`no: ${error.reason._tag}`))
+  )
+
+export const failed = (detail: string) =>
+  new Orchestrator.OrchestratorFailed({ detail, remedy: "Ask less", isRetryable: false })
+
+export const noSandbox = new SandboxError({
+  reason: new ContainerFailed({ operation: "create", detail: "no", remedy: "Look" })
+})
+
+const layerOf = (
+  world: World,
+  { host, ...options }: Partial<MessageRouter.RouterOptions> & { readonly host?: boolean | undefined }
+) => {
+  const orchestrators = Orchestrator.layerOrchestrators((input) =>
+    Effect.gen(function* () {
+      yield* Effect.acquireRelease(
+        Effect.sync(() => {
+          world.inputs.push(input)
+          world.log.push(`make ${input.key}`)
+        }),
+        () => Effect.sync(() => world.log.push(`end ${input.key}`))
+      )
+      return {
+        handle: (message) =>
+          Effect.map(
+            Effect.suspend(() => world.script(message, input)),
+            (text) => ({ text })
+          )
+      }
+    })
+  )
+  const executors = Orchestrator.layerExecutors({
+    sandboxFor: (key) =>
+      Effect.suspend(() =>
+        world.trouble === undefined
+          ? Effect.acquireRelease(
+              Effect.sync(() => {
+                world.log.push(`sandbox ${key}`)
+                return { ...executorOf(world, "sandbox", "/workspace"), runId }
+              }),
+              () => Effect.sync(() => world.log.push(`release ${key}`))
+            )
+          : Effect.fail(world.trouble)
+      ),
+    host: host === false ? Option.none() : Option.some(executorOf(world, "host", "/srv/agents"))
+  })
+  const store = ConfigurationStore.layer(
+    Effect.sync(() => world.text),
+    { file: "f.yaml" }
+  )
+  return MessageRouter.layer({
+    toolsFor: () => Effect.succeed(Result.getOrThrow(ToolRegistry.make())),
+    ...options
+  }).pipe(Layer.provideMerge(Layer.mergeAll(orchestrators, executors, store)))
+}
+
+/** A world with a router in it, until the test's scope closes; `log` begins empty. */
+export const make = Effect.fnUntraced(function* (
+  text: string,
+  options: Partial<MessageRouter.RouterOptions> & {
+    readonly host?: boolean | undefined
+    readonly script?: Script | undefined
+  } = {}
+) {
+  const { script = execute, ...rest } = options
+  const world: World = { text, script, trouble: undefined, log: [], said: [], inputs: [] }
+  const logger = Logger.make<unknown, void>(
+    ({ logLevel, message }) => void world.said.push(`${logLevel} ${String(message)}`)
+  )
+  const logged = Layer.merge(Logger.layer([logger]), Layer.succeed(References.MinimumLogLevel, "Info"))
+  const context = yield* Layer.build(Layer.provideMerge(layerOf(world, rest), logged))
+  const router = Context.get(context, MessageRouter.MessageRouter)
+  const store = Context.get(context, ConfigurationStore.ConfigurationStore)
+  return {
+    world,
+    sessions: router.sessions,
+    handle: (message: Orchestrator.Message) => Effect.provide(router.handle(message), context),
+    reload: (next: string) =>
+      Effect.provide(
+        Effect.suspend(() => {
+          world.text = next
+          return store.reload
+        }),
+        context
+      )
+  }
+})
+
+export const message = (
+  text = "ls",
+  { channel = "slack", senderId = "U1" }: { readonly channel?: string; readonly senderId?: string } = {}
+): Orchestrator.Message => ({ channel, senderId, text })

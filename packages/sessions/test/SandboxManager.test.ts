@@ -1,0 +1,399 @@
+import { assert, describe, it } from "@effect/vitest"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { Clock, Deferred, Duration, Effect, Exit, Fiber, Layer, Schema, Scope } from "effect"
+import { TestClock } from "effect/testing"
+import { type CreateOptions, DockerSandbox, type SessionSandbox } from "../src/DockerSandbox.ts"
+import * as SandboxManager from "../src/SandboxManager.ts"
+import * as SessionWorkspaces from "../src/SessionWorkspaces.ts"
+
+interface Made {
+  readonly sessionId: string
+  readonly sandbox: SessionSandbox
+  readonly kill: Effect.Effect<void>
+  isLeft: boolean
+}
+
+const dead = new SandboxError({
+  reason: new ContainerFailed({ operation: "exec", detail: "the sandbox has ended", remedy: "Open another" })
+})
+
+/** Sandboxes that only exist; making and ending one takes this long, and the ones named here cannot be made. */
+const sandboxesOf = (takes: Duration.Input, broken: ReadonlySet<string> = new Set()) => {
+  const made: Array<Made> = []
+  let most = 0
+  const left = () => made.filter(({ isLeft }) => isLeft)
+  const create = Effect.fnUntraced(function* ({ sessionId }: CreateOptions) {
+    yield* Effect.sleep(takes)
+    if (broken.has(sessionId)) return yield* dead
+    const over = yield* Deferred.make<never, SandboxError>()
+    const one: Made = {
+      sessionId,
+      sandbox: {
+        sessionId,
+        runId: `run-${made.length}` as RunId,
+        ended: Deferred.await(over)
+      } as SessionSandbox,
+      kill: Effect.asVoid(Deferred.fail(over, dead)),
+      isLeft: true
+    }
+    made.push(one)
+    most = Math.max(most, left().length)
+    yield* Effect.addFinalizer(() =>
+      Effect.andThen(
+        Effect.sleep(takes),
+        Effect.sync(() => {
+          one.isLeft = false
+        })
+      )
+    )
+    return one.sandbox
+  })
+  const layer = Layer.succeed(DockerSandbox, { create })
+  return { made, left, most: () => most, layer }
+}
+
+const managed = (
+  sandboxes: ReturnType<typeof sandboxesOf>,
+  options: Omit<SandboxManager.ManagerOptions, "settings"> = {}
+) =>
+  SandboxManager.layer({ settings: { image: "memory" }, ...options }).pipe(
+    Layer.provide([sandboxes.layer, SessionWorkspaces.layerTemporary])
+  )
+
+const { SandboxManager: Manager } = SandboxManager
+const ask = (sessionId: string) => Manager.use((manager) => manager.getOrCreate(sessionId))
+const askOnce = (sessionId: string) => Effect.scoped(ask(sessionId))
+const list = Manager.use((manager) => manager.list)
+
+/** Time goes on until a fiber has ended, and no longer. */
+const during = <A, E>(fiber: Fiber.Fiber<A, E>, seconds = 600) =>
+  Effect.gen(function* () {
+    for (let second = 0; second < seconds && fiber.pollUnsafe() === undefined; second++) {
+      yield* TestClock.adjust("1 second")
+    }
+    return yield* Fiber.join(fiber)
+  })
+
+const play = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.flatMap(Effect.forkChild(effect), during)
+
+describe("SandboxManager", () => {
+  it.effect.prop(
+    "however many ask for a session at once, it gets one container; and the end leaves none",
+    [
+      Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 4 }))).check(
+        Schema.isMaxLength(40)
+      ),
+      Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 3 }))
+    ],
+    ([asked, takes]) => {
+      const sandboxes = sandboxesOf(Duration.seconds(takes))
+      return play(
+        Effect.gen(function* () {
+          const found = yield* Effect.forEach(asked, (id) => ask(`s${id}`), { concurrency: "unbounded" })
+          const ids = new Set(asked)
+          assert.strictEqual(sandboxes.made.length, ids.size)
+          for (const [index, id] of asked.entries()) {
+            assert.strictEqual(found[index]?.sessionId, `s${id}`)
+            assert.strictEqual(found[index], found[asked.indexOf(id)])
+          }
+        }).pipe(Effect.scoped, Effect.provide(managed(sandboxes)))
+      ).pipe(Effect.tap(() => Effect.sync(() => assert.deepStrictEqual(sandboxes.left(), []))))
+    },
+    { arbitrary: { runs: 100, seed: 61 } }
+  )
+
+  it.effect.prop(
+    "never more than there may be, whoever asks, lets go, ends or kills; and the end leaves none",
+    [
+      Schema.Array(
+        Schema.Struct({
+          session: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 6 })),
+          holdSeconds: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 9 })),
+          ending: Schema.Literals(["let go", "destroy", "kill", "interrupt"])
+        })
+      ).check(Schema.isMaxLength(40)),
+      Schema.Literals(["refuse", "evict_idle"])
+    ],
+    ([steps, whenFull]) => {
+      const sandboxes = sandboxesOf("1 second", new Set(["s6"]))
+      return play(
+        Effect.gen(function* () {
+          const manager = yield* Manager
+          yield* Effect.forEach(
+            steps.entries(),
+            ([index, { ending, holdSeconds, session }]) => {
+              const sessionId = `s${session}`
+              const use = Effect.scoped(
+                Effect.gen(function* () {
+                  const sandbox = yield* manager.getOrCreate(sessionId)
+                  assert.strictEqual(sandbox.sessionId, sessionId)
+                  yield* Effect.sleep(Duration.seconds(holdSeconds))
+                  if (ending === "destroy") yield* manager.destroy(sessionId)
+                  if (ending === "kill") yield* sandboxes.made.find((one) => one.sandbox === sandbox)!.kill
+                })
+              )
+              const bounded =
+                ending === "interrupt" ? Effect.timeoutOption(use, Duration.seconds(holdSeconds / 2)) : use
+              return Effect.delay(Effect.exit(bounded), Duration.seconds(index / 3))
+            },
+            { concurrency: "unbounded", discard: true }
+          )
+          assert.isAtMost(sandboxes.most(), 3)
+          // Whatever was done to it, a session that is asked for again is had.
+          yield* manager.destroyAll
+          assert.strictEqual((yield* askOnce("s1")).sessionId, "s1")
+        }).pipe(Effect.provide(managed(sandboxes, { sessionsMax: 3, idleSeconds: 4, whenFull })))
+      ).pipe(Effect.tap(() => Effect.sync(() => assert.deepStrictEqual(sandboxes.left(), []))))
+    },
+    { arbitrary: { runs: 150, seed: 62 } }
+  )
+
+  it.effect("a session that nobody uses keeps its container for a while, and then not", () => {
+    const sandboxes = sandboxesOf(0)
+    return Effect.gen(function* () {
+      yield* askOnce("a")
+      yield* TestClock.adjust("50 seconds")
+      yield* askOnce("a")
+      yield* TestClock.adjust("59 seconds")
+      assert.deepStrictEqual(
+        (yield* list).map(({ idleSeconds, sessionId, users }) => ({
+          sessionId: String(sessionId),
+          users,
+          idleSeconds
+        })),
+        [{ sessionId: "a", users: 0, idleSeconds: 59 }]
+      )
+      yield* TestClock.adjust("2 seconds")
+      assert.deepStrictEqual(yield* list, [])
+      assert.deepStrictEqual(sandboxes.left(), [])
+      yield* askOnce("a")
+      assert.strictEqual(sandboxes.made.length, 2)
+    }).pipe(Effect.provide(managed(sandboxes, { idleSeconds: 60 })))
+  })
+
+  it.effect("a session in use is never idle, however long that takes", () => {
+    const sandboxes = sandboxesOf(0)
+    return Effect.gen(function* () {
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          yield* ask("a")
+          yield* askOnce("a")
+          yield* TestClock.adjust("1 hour")
+          assert.strictEqual((yield* list)[0]?.users, 1)
+        })
+      )
+      assert.strictEqual(sandboxes.left().length, 1)
+    }).pipe(Effect.provide(managed(sandboxes, { idleSeconds: 60 })))
+  })
+
+  it.effect("200 sessions asked for at once on a limit of 20: 20 are had, 180 hear why not", () => {
+    const sandboxes = sandboxesOf("1 second")
+    const ids = Array.from({ length: 200 }, (_, index) => `session ${index}`)
+    return play(
+      Effect.gen(function* () {
+        const exits = yield* Effect.forEach(ids, (id) => Effect.exit(ask(id)), { concurrency: "unbounded" })
+        assert.strictEqual(exits.filter(Exit.isSuccess).length, 20)
+        const error = yield* Effect.flip(ask("one more"))
+        assert.strictEqual(error._tag === "SessionRefused" && error.reason, "full")
+        assert.include(error.message, "20 sessions already")
+        assert.include(error.message, "sessions_max")
+      }).pipe(Effect.scoped, Effect.provide(managed(sandboxes, { sessionsMax: 20 })))
+    )
+  })
+
+  it.effect("when it is full, the session that was idle longest makes room; one in use never does", () => {
+    const sandboxes = sandboxesOf(0)
+    return Effect.gen(function* () {
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          yield* ask("used")
+          yield* askOnce("older")
+          yield* TestClock.adjust("1 second")
+          yield* askOnce("newer")
+          yield* askOnce("another")
+          assert.deepStrictEqual(
+            sandboxes.left().map(({ sessionId }) => sessionId),
+            ["used", "newer", "another"]
+          )
+        })
+      )
+      const all = yield* Effect.forEach(["used", "newer", "another"], ask)
+      assert.strictEqual(all.length, 3)
+      const error = yield* Effect.flip(ask("too many"))
+      assert.include(error.message, "all of them are in use")
+    }).pipe(Effect.scoped, Effect.provide(managed(sandboxes, { sessionsMax: 3, whenFull: "evict_idle" })))
+  })
+
+  it.effect("one that ended, or was killed from outside, is replaced by a fresh one", () => {
+    const sandboxes = sandboxesOf(0)
+    return Effect.gen(function* () {
+      const first = yield* askOnce("a")
+      yield* sandboxes.made[0]!.kill
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual([yield* list, sandboxes.left()], [[], []])
+      assert.notStrictEqual(yield* askOnce("a"), first)
+    }).pipe(Effect.provide(managed(sandboxes)))
+  })
+
+  it.effect("one that cannot be made says why to all who asked, and is tried again for the next", () => {
+    const broken = new Set(["a"])
+    const sandboxes = sandboxesOf("1 second", broken)
+    return play(
+      Effect.gen(function* () {
+        const errors = yield* Effect.forEach([1, 2, 3], () => Effect.flip(ask("a")), {
+          concurrency: "unbounded"
+        })
+        assert.deepStrictEqual(errors, [dead, dead, dead])
+        assert.deepStrictEqual(yield* list, [])
+        broken.clear()
+        assert.strictEqual((yield* ask("a")).sessionId, "a")
+      }).pipe(Effect.scoped, Effect.provide(managed(sandboxes)))
+    )
+  })
+
+  it.effect("the first that asks may go away: the others get the container it had begun", () => {
+    const sandboxes = sandboxesOf("10 seconds")
+    return play(
+      Effect.gen(function* () {
+        const first = yield* Effect.forkChild(askOnce("a"))
+        yield* Effect.sleep("2 seconds")
+        const second = yield* Effect.forkChild(askOnce("a"))
+        yield* Effect.sleep("2 seconds")
+        yield* Fiber.interrupt(first)
+        const sandbox = yield* Fiber.join(second)
+        assert.strictEqual(sandbox, sandboxes.made[0]?.sandbox)
+        assert.strictEqual(sandboxes.made.length, 1)
+        assert.isBelow(yield* Clock.currentTimeMillis, 12_000, "it was begun anew")
+      }).pipe(Effect.provide(managed(sandboxes)))
+    )
+  })
+
+  it.effect(
+    "destroy settles when nothing is left, and a session that is asked for meanwhile waits for that",
+    () => {
+      const sandboxes = sandboxesOf("5 seconds")
+      return play(
+        Effect.gen(function* () {
+          const manager = yield* Manager
+          yield* askOnce("a")
+          const leaving = yield* Effect.forkChild(manager.destroy("a"))
+          yield* Effect.yieldNow
+          const again = yield* Effect.forkChild(askOnce("a"))
+          yield* Fiber.join(leaving)
+          assert.deepStrictEqual(sandboxes.left(), [])
+          yield* Fiber.join(again)
+          assert.strictEqual(sandboxes.most(), 1)
+          yield* manager.destroy("nobody")
+        }).pipe(Effect.provide(managed(sandboxes)))
+      )
+    }
+  )
+
+  it.effect.each([
+    { what: "at once", takes: "10 seconds", waits: undefined },
+    { what: "while its sandbox is made", takes: "10 seconds", waits: "5 seconds" }
+  ] as const)(
+    "one that is destroyed $what says so to all who wait: they were not interrupted",
+    ({ takes, waits }) => {
+      const sandboxes = sandboxesOf(takes)
+      return Effect.gen(function* () {
+        const { destroy } = yield* Manager
+        const asked = yield* Effect.forEach([1, 2], () =>
+          Effect.forkChild(Effect.flip(askOnce("a")), { startImmediately: true })
+        )
+        if (waits !== undefined) yield* TestClock.adjust(waits)
+        yield* during(yield* Effect.forkChild(destroy("a"), { startImmediately: true }))
+        for (const one of asked) {
+          const error = yield* during(one)
+          assert.include(error.message, "was ended while its sandbox was being made")
+        }
+        assert.deepStrictEqual(sandboxes.left(), [])
+        assert.strictEqual((yield* play(askOnce("a"))).runId, "run-0")
+        yield* play(destroy("a"))
+      }).pipe(Effect.provide(managed(sandboxes)))
+    }
+  )
+
+  it.effect(
+    "however often a session is used, one waits for its idleness, and nobody when it has ended",
+    () => {
+      const sandboxes = sandboxesOf(0)
+      let asked = 0
+      const options = Effect.sync(() => {
+        asked++
+        return { settings: { image: "memory" }, idleSeconds: 900 }
+      })
+      const layer = SandboxManager.layer(options).pipe(
+        Layer.provide([sandboxes.layer, SessionWorkspaces.layerTemporary])
+      )
+      return Effect.gen(function* () {
+        const { destroy } = yield* Manager
+        for (let use = 0; use < 100; use++) yield* askOnce("a")
+        yield* TestClock.adjust("899 seconds")
+        assert.strictEqual(sandboxes.left().length, 1)
+        asked = 0
+        yield* TestClock.adjust("1 second")
+        assert.strictEqual(sandboxes.left().length, 0)
+        assert.isAtMost(asked, 1, "looked at by one")
+        yield* askOnce("a")
+        yield* destroy("a")
+        yield* askOnce("a")
+        asked = 0
+        yield* TestClock.adjust("450 seconds")
+        yield* askOnce("a")
+        asked = 0
+        yield* TestClock.adjust("450 seconds")
+        assert.isAtMost(asked, 1)
+        assert.strictEqual(sandboxes.left().length, 1, "used since")
+        yield* TestClock.adjust("450 seconds")
+        assert.strictEqual(sandboxes.left().length, 0)
+      }).pipe(Effect.provide(layer))
+    }
+  )
+
+  it.effect("who waits for another to end, to have its place, can go away", () => {
+    const sandboxes = sandboxesOf("10 seconds")
+    return Effect.gen(function* () {
+      yield* play(askOnce("a"))
+      const waiting = yield* Effect.forkChild(askOnce("b"), { startImmediately: true })
+      yield* TestClock.adjust("5 seconds")
+      yield* Fiber.interrupt(waiting)
+      assert.deepStrictEqual(yield* list, [], "and what was begun for it goes on")
+      yield* TestClock.adjust("5 seconds")
+      assert.deepStrictEqual(sandboxes.left(), [])
+    }).pipe(Effect.provide(managed(sandboxes, { sessionsMax: 1, whenFull: "evict_idle" })))
+  })
+
+  it.effect("after its end it refuses, and says that it is shutting down", () => {
+    const sandboxes = sandboxesOf(0)
+    return Effect.gen(function* () {
+      const scope = yield* Scope.make()
+      const manager = yield* Effect.provideService(
+        Effect.provide(
+          SandboxManager.make({ settings: { image: "memory" } }),
+          Layer.merge(sandboxes.layer, SessionWorkspaces.layerTemporary)
+        ),
+        Scope.Scope,
+        scope
+      )
+      yield* Effect.scoped(manager.getOrCreate("a"))
+      yield* Scope.close(scope, Exit.void)
+      const error = yield* Effect.flip(Effect.scoped(manager.getOrCreate("a")))
+      assert.strictEqual(error._tag === "SessionRefused" && error.reason, "closing")
+    })
+  })
+
+  it.effect.each([
+    { what: "an empty one", id: "" },
+    { what: "a line break", id: "a\nb" },
+    { what: "a NUL", id: "a\0b" },
+    { what: "half a character", id: "\ud800" },
+    { what: "a long one", id: "x".repeat(513) }
+  ])("an id that is none is refused: $what", ({ id }) =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(askOnce(id))
+      assert.strictEqual(error._tag === "SessionRefused" && error.reason, "invalid_id")
+    }).pipe(Effect.provide(managed(sandboxesOf(0))))
+  )
+})

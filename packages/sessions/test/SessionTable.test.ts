@@ -1,0 +1,473 @@
+/**
+ * Sessions of a table under any coming and going: one holding for a key, one message of it at a time, never more of
+ * them than there may be, and nothing that is not closed.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Schema, Scope } from "effect"
+import { TestClock } from "effect/testing"
+import * as SessionTable from "../src/internal/SessionTable.ts"
+
+/** What a test sees of all that was held. */
+interface Watch {
+  readonly log: Array<string>
+  readonly open: Map<string, number>
+  openMax: number
+}
+
+const watch = (): Watch => ({ log: [], open: new Map(), openMax: 0 })
+
+const hold = (seen: Watch, key: string, closeSeconds = 0) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      seen.log.push(`+${key}`)
+      seen.open.set(key, (seen.open.get(key) ?? 0) + 1)
+      seen.openMax = Math.max(
+        seen.openMax,
+        [...seen.open.values()].reduce((sum, one) => sum + one, 0)
+      )
+      return key
+    }),
+    () =>
+      Effect.andThen(
+        closeSeconds === 0 ? Effect.void : Effect.sleep(`${closeSeconds} seconds`),
+        Effect.sync(() => {
+          seen.log.push(`-${key}`)
+          seen.open.set(key, seen.open.get(key)! - 1)
+        })
+      )
+  )
+
+const bounds = (sessionsMax: number, whenFull: "refuse" | "evict_idle" = "refuse"): SessionTable.Bounds => ({
+  sessionsMax,
+  whenFull
+})
+
+const options: SessionTable.TableOptions = { closeSecondsMax: 5, messagesPerSessionMax: 4 }
+
+const makeTable = (given: Partial<SessionTable.TableOptions> = {}) =>
+  SessionTable.make<string>({ ...options, ...given })
+
+interface Ask {
+  readonly seen: Watch
+  readonly key: string
+  readonly bounds: SessionTable.Bounds
+  readonly fingerprint?: string
+  readonly closeSeconds?: number
+  readonly secondsMax?: number
+  readonly body?: Effect.Effect<unknown, string>
+}
+
+const use = (table: SessionTable.SessionTable<string>, ask: Ask): Effect.Effect<string, string> =>
+  table.use<string, string>(
+    {
+      key: ask.key,
+      bounds: ask.bounds,
+      fingerprint: ask.fingerprint ?? "",
+      make: hold(ask.seen, ask.key, ask.closeSeconds),
+      with: (value) => Effect.as(ask.body ?? Effect.void, value),
+      within: { secondsMax: ask.secondsMax ?? 3600, late: () => "late" }
+    },
+    (refusal) => refusal
+  )
+
+describe("a session", () => {
+  it.effect("is made once, and kept while messages come", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      for (let at = 0; at < 3; at += 1) {
+        assert.strictEqual(yield* use(table, { seen, key: "a", bounds: bounds(1) }), "a")
+      }
+      assert.deepStrictEqual(seen.log, ["+a"])
+    })
+  )
+
+  it.effect("is closed when it has been idle for long enough, and not before", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      yield* use(table, { seen, key: "a", bounds: bounds(2) })
+      yield* TestClock.adjust("5 seconds")
+      yield* use(table, { seen, key: "a", bounds: bounds(2) })
+      yield* TestClock.adjust("9 seconds")
+      yield* table.closeIdle(10)
+      assert.deepStrictEqual(seen.log, ["+a"])
+      assert.deepStrictEqual(yield* table.list, [{ key: "a", messages: 0, idleSeconds: 9 }])
+      yield* TestClock.adjust("1 second")
+      yield* table.closeIdle(10)
+      yield* Effect.yieldNow
+      assert.deepStrictEqual(seen.log, ["+a", "-a"])
+      assert.deepStrictEqual(yield* table.list, [])
+      yield* use(table, { seen, key: "a", bounds: bounds(2) })
+      assert.deepStrictEqual(seen.log, ["+a", "-a", "+a"])
+    })
+  )
+
+  it.effect("that answers is not idle, however long it takes", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      const gate = yield* Deferred.make<void>()
+      const answer = yield* Effect.forkChild(
+        use(table, { seen, key: "a", bounds: bounds(1), body: Deferred.await(gate) })
+      )
+      yield* TestClock.adjust("30 minutes")
+      yield* table.closeIdle(1)
+      assert.deepStrictEqual(seen.log, ["+a"])
+      yield* Deferred.succeed(gate, undefined)
+      yield* Fiber.join(answer)
+      yield* table.closeIdle(1)
+      assert.deepStrictEqual(seen.log, ["+a"])
+    })
+  )
+
+  it.effect("of another fingerprint is made anew, after what was there has been closed", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      yield* use(table, { seen, key: "a", bounds: bounds(1), fingerprint: "1", closeSeconds: 2 })
+      const next = yield* Effect.forkChild(
+        use(table, { seen, key: "a", bounds: bounds(1), fingerprint: "2" })
+      )
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(seen.log, ["+a"])
+      yield* TestClock.adjust("1 second")
+      yield* Fiber.join(next)
+      assert.deepStrictEqual(seen.log, ["+a", "-a", "+a"])
+    })
+  )
+
+  it.effect("that cannot be made is none, and what was made of it is closed", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      const failing = table.use<string, string>(
+        {
+          key: "a",
+          bounds: bounds(1),
+          fingerprint: "",
+          make: Effect.andThen(hold(seen, "a"), Effect.fail("no")),
+          with: Effect.succeed,
+          within: { secondsMax: 1, late: () => "late" }
+        },
+        String
+      )
+      assert.strictEqual(yield* Effect.flip(failing), "no")
+      assert.deepStrictEqual(seen.log, ["+a", "-a"])
+      assert.deepStrictEqual(yield* table.list, [])
+      assert.strictEqual(yield* use(table, { seen, key: "b", bounds: bounds(1) }), "b")
+    })
+  )
+
+  it.effect("outlives a message that fails, is late, or is interrupted", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      const ask = { seen, key: "a", bounds: bounds(1) }
+      assert.strictEqual(yield* Effect.flip(use(table, { ...ask, body: Effect.fail("no") })), "no")
+      const late = yield* Effect.forkChild(
+        Effect.flip(use(table, { ...ask, secondsMax: 3, body: Effect.never }))
+      )
+      yield* TestClock.adjust("3 seconds")
+      assert.strictEqual(yield* Fiber.join(late), "late")
+      const gone = yield* Effect.forkChild(use(table, { ...ask, body: Effect.never }))
+      yield* Effect.yieldNow
+      yield* Fiber.interrupt(gone)
+      assert.strictEqual(yield* use(table, ask), "a")
+      assert.deepStrictEqual(seen.log, ["+a"])
+    })
+  )
+})
+
+describe("messages of one session", () => {
+  it.effect("are answered one after the other, as they came, and no more of them wait than may", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable({ messagesPerSessionMax: 4 })
+      const said: Array<string> = []
+      const ask = (name: string) =>
+        use(table, {
+          seen,
+          key: "a",
+          bounds: bounds(1),
+          body: Effect.sync(() => said.push(`<${name}`)).pipe(
+            Effect.andThen(Effect.sleep("1 second")),
+            Effect.andThen(Effect.sync(() => said.push(`${name}>`)))
+          )
+        })
+      const fibers = yield* Effect.forEach(["1", "2", "3", "4"], (name) =>
+        Effect.forkChild(ask(name), { startImmediately: true })
+      )
+      assert.strictEqual(yield* Effect.flip(ask("5")), "busy")
+      yield* TestClock.adjust("4 seconds")
+      yield* Effect.forEach(fibers, (fiber) => Fiber.join(fiber))
+      assert.strictEqual(said.join(""), "<11><22><33><44>")
+    })
+  )
+
+  it.effect("that leave while they wait are not missed", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      const gate = yield* Deferred.make<void>()
+      const ask = { seen, key: "a", bounds: bounds(1) }
+      const first = yield* Effect.forkChild(use(table, { ...ask, body: Deferred.await(gate) }), {
+        startImmediately: true
+      })
+      const second = yield* Effect.forkChild(use(table, ask), { startImmediately: true })
+      const third = yield* Effect.forkChild(use(table, ask), { startImmediately: true })
+      yield* Fiber.interrupt(second)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Fiber.join(first)
+      yield* Fiber.join(third)
+      assert.deepStrictEqual(seen.log, ["+a"])
+    })
+  )
+})
+
+describe("a full table", () => {
+  it.effect("refuses, or takes the room of the one that has been idle longest, once that is closed", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const scope = yield* Scope.make()
+      const table = yield* makeTable().pipe(Scope.provide(scope))
+      for (const key of ["a", "b"]) {
+        yield* use(table, { seen, key, bounds: bounds(2), closeSeconds: 2 })
+        yield* TestClock.adjust("1 second")
+      }
+      yield* use(table, { seen, key: "a", bounds: bounds(2) })
+      assert.strictEqual(yield* Effect.flip(use(table, { seen, key: "c", bounds: bounds(2) })), "full")
+      const third = yield* Effect.forkChild(use(table, { seen, key: "c", bounds: bounds(2, "evict_idle") }))
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(seen.log, ["+a", "+b"])
+      yield* TestClock.adjust("1 second")
+      yield* Fiber.join(third)
+      assert.deepStrictEqual(seen.log, ["+a", "+b", "-b", "+c"])
+      assert.strictEqual(seen.openMax, 2)
+      const end = yield* Effect.forkChild(Scope.close(scope, Exit.void))
+      yield* TestClock.adjust("2 seconds")
+      yield* Fiber.join(end)
+    })
+  )
+
+  it.effect("has no room where all are in use", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      yield* Effect.forkChild(use(table, { seen, key: "a", bounds: bounds(1), body: Effect.never }), {
+        startImmediately: true
+      })
+      assert.strictEqual(
+        yield* Effect.flip(use(table, { seen, key: "b", bounds: bounds(1, "evict_idle") })),
+        "full"
+      )
+    })
+  )
+
+  it.effect("gives the room of one that leaves to one other only", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      yield* use(table, { seen, key: "a", bounds: bounds(1), closeSeconds: 3 })
+      yield* TestClock.adjust("1 second")
+      yield* table.closeIdle(1)
+      const ask = (key: string) => use(table, { seen, key, bounds: bounds(1) })
+      const [second, third] = yield* Effect.forEach(["b", "c"], (key) =>
+        Effect.forkChild(Effect.result(ask(key)), { startImmediately: true })
+      )
+      yield* TestClock.adjust("3 seconds")
+      assert.strictEqual((yield* Fiber.join(second!))._tag, "Success")
+      assert.strictEqual((yield* Fiber.join(third!))._tag, "Failure")
+      assert.strictEqual(seen.openMax, 1)
+    })
+  )
+
+  it.effect("gives it to another where the one that was to have it has left", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      yield* use(table, { seen, key: "a", bounds: bounds(1), closeSeconds: 3 })
+      const ask = (key: string) => use(table, { seen, key, bounds: bounds(1, "evict_idle") })
+      const second = yield* Effect.forkChild(ask("b"), { startImmediately: true })
+      yield* Fiber.interrupt(second)
+      const third = yield* Effect.forkChild(ask("c"), { startImmediately: true })
+      assert.strictEqual(yield* Effect.flip(ask("d")), "full")
+      yield* TestClock.adjust("3 seconds")
+      assert.strictEqual(yield* Fiber.join(third), "c")
+      assert.strictEqual(seen.openMax, 1)
+    })
+  )
+
+  it.effect("waits no longer for one that does not close than there is time", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable({ closeSecondsMax: 5 })
+      yield* use(table, { seen, key: "a", bounds: bounds(1), closeSeconds: 3600 })
+      const next = yield* Effect.forkChild(use(table, { seen, key: "b", bounds: bounds(1, "evict_idle") }))
+      yield* TestClock.adjust("5 seconds")
+      assert.strictEqual(yield* Fiber.join(next), "b")
+    })
+  )
+})
+
+describe("the end of a table", () => {
+  it.effect("closes all there is, ends what is under way, and takes nothing more", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const scope = yield* Scope.make()
+      const table = yield* makeTable().pipe(Scope.provide(scope))
+      const ask = { seen, bounds: bounds(5) }
+      yield* use(table, { ...ask, key: "idle" })
+      const running = yield* Effect.forkChild(use(table, { ...ask, key: "a", body: Effect.never }), {
+        startImmediately: true
+      })
+      const waiting = yield* Effect.forkChild(use(table, { ...ask, key: "a" }), { startImmediately: true })
+      yield* Scope.close(scope, Exit.void)
+      assert.strictEqual(yield* Effect.flip(Fiber.join(running)), "stopping")
+      assert.strictEqual(yield* Effect.flip(Fiber.join(waiting)), "stopping")
+      assert.strictEqual(yield* Effect.flip(use(table, { ...ask, key: "b" })), "stopping")
+      assert.sameMembers(seen.log, ["+idle", "+a", "-idle", "-a"])
+    })
+  )
+
+  it.effect("closes what was made too late, too", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const scope = yield* Scope.make()
+      const table = yield* makeTable({ closeSecondsMax: 5 }).pipe(Scope.provide(scope))
+      const slow = yield* Effect.forkChild(
+        Effect.exit(
+          table.use<string, string>(
+            {
+              key: "a",
+              bounds: bounds(1),
+              fingerprint: "",
+              make: Effect.andThen(Effect.uninterruptible(Effect.sleep("1 minute")), hold(seen, "a")).pipe(
+                Effect.uninterruptible
+              ),
+              with: Effect.succeed,
+              within: { secondsMax: 3600, late: () => "late" }
+            },
+            String
+          )
+        ),
+        { startImmediately: true }
+      )
+      const end = yield* Effect.forkChild(Scope.close(scope, Exit.void))
+      yield* TestClock.adjust("10 seconds")
+      yield* Fiber.join(end)
+      assert.deepStrictEqual(seen.log, [])
+      yield* TestClock.adjust("1 minute")
+      assert.isTrue(Exit.isFailure(yield* Fiber.join(slow)))
+      assert.deepStrictEqual(seen.log, ["+a", "-a"])
+    })
+  )
+
+  it.effect("is bounded, whatever hangs", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const scope = yield* Scope.make()
+      const table = yield* makeTable({ closeSecondsMax: 5 }).pipe(Scope.provide(scope))
+      for (const key of ["a", "b", "c"])
+        yield* use(table, { seen, key, bounds: bounds(9), closeSeconds: 3600 })
+      // Nobody waits for this one, the test neither.
+      yield* Effect.forkDetach(
+        use(table, { seen, key: "d", bounds: bounds(9), body: Effect.uninterruptible(Effect.never) }),
+        { startImmediately: true }
+      )
+      const end = yield* Effect.forkChild(Scope.close(scope, Exit.void))
+      yield* TestClock.adjust("10 seconds")
+      yield* Fiber.join(end)
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// property
+// -----------------------------------------------------------------------------
+
+const Step = Schema.Struct({
+  key: Schema.Literals(["a", "b", "c", "d", "e"]),
+  /** Seconds before it comes, seconds it takes, and whether whoever sent it stays. */
+  after: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 3 })),
+  takes: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 4 })),
+  leavesAfter: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 12 })),
+  fingerprint: Schema.Literals(["1", "2"]),
+  fails: Schema.Boolean
+})
+
+const Run = Schema.Struct({
+  steps: Schema.Array(Step).check(Schema.isMaxLength(25)),
+  sessionsMax: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 4 })),
+  closeSeconds: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 3 })),
+  whenFull: Schema.Literals(["refuse", "evict_idle"])
+})
+
+it.effect.prop(
+  "whoever comes and goes, a key has one holding and one message at a time, there are never too many, and none is left",
+  [Run],
+  ([{ closeSeconds, sessionsMax, steps, whenFull }]) =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const running = new Map<string, number>()
+      const scope = yield* Scope.make()
+      const table = yield* makeTable({ messagesPerSessionMax: 9 }).pipe(Scope.provide(scope))
+      const sweeping = yield* table
+        .closeIdle(4)
+        .pipe(Effect.andThen(Effect.sleep("1 second")), Effect.forever, Effect.forkChild)
+      const fibers: Array<Fiber.Fiber<unknown, unknown>> = []
+      for (const { after, fails, fingerprint, key, leavesAfter, takes } of steps) {
+        yield* TestClock.adjust(`${after} seconds`)
+        const body = Effect.acquireUseRelease(
+          Effect.sync(() => {
+            running.set(key, (running.get(key) ?? 0) + 1)
+            assert.strictEqual(running.get(key), 1)
+            assert.strictEqual(seen.open.get(key), 1)
+          }),
+          () => Effect.andThen(Effect.sleep(`${takes} seconds`), fails ? Effect.fail("no") : Effect.void),
+          () => Effect.sync(() => running.set(key, running.get(key)! - 1))
+        )
+        const ask: Ask = { seen, key, fingerprint, closeSeconds, body, bounds: bounds(sessionsMax, whenFull) }
+        const asked = use(table, ask).pipe(Effect.timeoutOption(`${leavesAfter} seconds`), Effect.exit)
+        fibers.push(yield* Effect.forkChild(asked, { startImmediately: true }))
+        for (const count of seen.open.values()) assert.isAtMost(count, 1)
+      }
+      yield* TestClock.adjust("5 minutes")
+      for (const fiber of fibers) {
+        const exit = (yield* Fiber.join(fiber)) as Exit.Exit<unknown, string>
+        // A failed assertion inside would be a defect.
+        assert.isFalse(Exit.hasDies(exit), String(exit))
+      }
+      assert.isAtMost(seen.openMax, sessionsMax)
+      assert.deepStrictEqual(yield* table.list, [])
+      yield* Fiber.interrupt(sweeping)
+      yield* Scope.close(scope, Exit.void)
+      assert.isTrue([...seen.open.values()].every((count) => count === 0))
+      assert.lengthOf(
+        seen.log.filter((line) => line.startsWith("+")),
+        seen.log.length / 2
+      )
+    }),
+  { timeout: 60_000, arbitrary: { runs: 400, seed: "session-table" } }
+)
+
+it.effect.prop(
+  "however many come first at once, one is made",
+  [
+    Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 40 })),
+    Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 5 }))
+  ],
+  ([messages, keys]) =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable({ messagesPerSessionMax: 100 })
+      const asked = yield* Effect.forEach(
+        Array.from({ length: messages }, (_, at) => `k${at % keys}`),
+        (key) => use(table, { seen, key, bounds: bounds(5) }),
+        { concurrency: "unbounded" }
+      )
+      assert.lengthOf(asked, messages)
+      assert.lengthOf(seen.log, Math.min(messages, keys))
+    }),
+  { arbitrary: { runs: 100, seed: "first-messages" } }
+)

@@ -1,0 +1,35 @@
+/** The tools of a session keep one contract, over memory and over the host; over Docker, in `test/integration`. */
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import * as HostExecutor from "@cogni/sandbox-sessions/HostExecutor"
+import { ToolContract } from "@cogni/sandbox-sessions/testing"
+import { Effect, Layer } from "effect"
+import { mkdtempSync, realpathSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+ToolContract.suite(
+  "memory",
+  Layer.effect(
+    ToolContract.TestExecutor,
+    Effect.flatMap(SandboxRunner.SandboxRunner, (runner) => runner.open({ image: "memory/tools" }))
+  ).pipe(Layer.provide(SandboxRunner.layerMemory({ program: ToolContract.program })))
+)
+
+ToolContract.suite(
+  "host",
+  Layer.effect(
+    ToolContract.TestExecutor,
+    Effect.acquireRelease(
+      Effect.sync(() => realpathSync(mkdtempSync(join(tmpdir(), "cogni-test-")))),
+      (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+    ).pipe(
+      Effect.flatMap((workspace) =>
+        HostExecutor.make({
+          workspace,
+          limits: { outputBytesMax: 64 * 1024 ** 2, outputRetainedBytesMax: 4 * 1024 ** 2 }
+        })
+      )
+    )
+  ),
+  ToolContract.shellFixture
+)

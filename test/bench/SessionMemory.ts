@@ -1,0 +1,84 @@
+/**
+ * What an idle session takes of the machine: in its container, in this process, and on the engine's side.
+ *
+ * Read from the kernel of this machine, so the engine must be a local one, and its processes ours to look at (root).
+ */
+import { execFile } from "node:child_process"
+import { readdirSync, readFileSync } from "node:fs"
+import { promisify } from "node:util"
+
+/** Bytes. */
+export interface Memory {
+  /** Of all processes of the container, each page shared with others in part. */
+  readonly proportional: number
+  /** Of the container's control group: what is backed by no file. */
+  readonly anonymous: number
+  /** Of the container's control group: all of it less the page cache. */
+  readonly withoutCache: number
+  /** Resident, of the process of the engine that stays with the container. */
+  readonly shim: number
+}
+
+const read = (path: string): string => readFileSync(path, "latin1")
+
+const kilobytes = (text: string, name: string): number =>
+  Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "mu").exec(text)?.[1] ?? Number.NaN) * 1024
+
+const figure = (text: string, name: string): number | undefined => {
+  const found = new RegExp(`^${name} (\\d+)$`, "mu").exec(text)?.[1]
+  return found === undefined ? undefined : Number(found)
+}
+
+/** Where the memory of a process's control group is told, in both versions of them. */
+const groupOf = (processId: number) => {
+  const lines = read(`/proc/${processId}/cgroup`).trim().split("\n")
+  const legacy = lines.find((line) => /^\d+:memory:/u.test(line))
+  const path = (legacy ?? lines.find((line) => line.startsWith("0::")) ?? "").replace(/^\d+:[^:]*:/u, "")
+  return legacy === undefined ? `/sys/fs/cgroup${path}` : `/sys/fs/cgroup/memory${path}`
+}
+
+const ofGroup = (path: string): Pick<Memory, "anonymous" | "withoutCache"> => {
+  const stat = read(`${path}/memory.stat`)
+  const legacy = figure(stat, "total_rss")
+  if (legacy !== undefined) {
+    const used = Number(read(`${path}/memory.usage_in_bytes`))
+    return { anonymous: legacy, withoutCache: used - (figure(stat, "total_cache") ?? 0) }
+  }
+  const used = Number(read(`${path}/memory.current`))
+  return { anonymous: figure(stat, "anon") ?? Number.NaN, withoutCache: used - (figure(stat, "file") ?? 0) }
+}
+
+/** Processes whose command line says so. */
+const processesWith = (word: string): ReadonlyArray<number> =>
+  readdirSync("/proc")
+    .filter((name) => /^\d+$/u.test(name))
+    .filter((id) => {
+      try {
+        return read(`/proc/${id}/cmdline`).includes(word)
+      } catch {
+        return false
+      }
+    })
+    .map(Number)
+
+/** Of a running container. */
+export const ofContainer = async (name: string): Promise<Memory> => {
+  const format = "{{.Id}} {{.State.Pid}}"
+  const { stdout } = await promisify(execFile)("docker", ["inspect", "--format", format, name])
+  const [id, first] = stdout.trim().split(" ") as [string, string]
+  const group = groupOf(Number(first))
+  const inside = read(`${group}/cgroup.procs`).trim().split("\n").map(Number)
+  const shim = processesWith(id).filter((one) => read(`/proc/${one}/comm`).startsWith("containerd-shim"))
+  return {
+    proportional: inside.reduce((sum, one) => sum + kilobytes(read(`/proc/${one}/smaps_rollup`), "Pss"), 0),
+    ...ofGroup(group),
+    shim: shim.reduce((sum, one) => sum + kilobytes(read(`/proc/${one}/status`), "VmRSS"), 0)
+  }
+}
+
+/** Of this process, resident, when what nobody holds has been collected. */
+export const ofThisProcess = (): number => {
+  globalThis.gc?.()
+  globalThis.gc?.()
+  return process.memoryUsage.rss()
+}

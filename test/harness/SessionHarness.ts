@@ -1,0 +1,98 @@
+/**
+ * Sessions over real Docker: a manager of their sandboxes, with workspaces that go with them or stay in a directory, in
+ * a state directory that ends with the test and a look for what was left behind.
+ */
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import * as DockerSandbox from "@cogni/sandbox-sessions/DockerSandbox"
+import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/HostSessionWorkspaces"
+import * as SandboxManager from "@cogni/sandbox-sessions/SandboxManager"
+import * as SessionWorkspaces from "@cogni/sandbox-sessions/SessionWorkspaces"
+import { Duration, Effect, Layer, Schedule, type Scope } from "effect"
+import { join } from "node:path"
+import { docker } from "./Docker.ts"
+import * as Images from "./Images.ts"
+import * as RunHarness from "./RunHarness.ts"
+
+const MiB = 1024 ** 2
+
+/** Enough for a shell and some programs, little enough for many at once. */
+export const settings: DockerSandbox.SandboxSettings = {
+  image: Images.runtime,
+  limits: { memoryBytesMax: 128 * MiB, processesMax: 64, runtimeSecondsMax: 300, stopGraceSecondsMax: 1 }
+}
+
+export type Limits = NonNullable<DockerSandbox.SandboxSettings["limits"]>
+
+/** The same, held otherwise. */
+export const settingsWith = (limits: Limits): DockerSandbox.SandboxSettings => ({
+  ...settings,
+  limits: { ...settings.limits, ...limits }
+})
+
+/** Where the workspaces of sessions lie that keep them. */
+export const workspacesOf = (directory: string) => join(directory, "sessions")
+
+type Options = Partial<SandboxManager.ManagerOptions> & { readonly keeps?: boolean }
+
+/** A manager of its own, over what `RunHarness.layer` brings; it ends with the scope. */
+export const manager = ({ keeps = false, ...options }: Options = {}): Effect.Effect<
+  SandboxManager.SandboxManager["Service"],
+  never,
+  RunHarness.Directory | SandboxRunner | Scope.Scope
+> =>
+  Effect.gen(function* () {
+    const directory = yield* RunHarness.Directory
+    const workspaces = keeps
+      ? HostSessionWorkspaces.layer({ directory: workspacesOf(directory) })
+      : SessionWorkspaces.layerTemporary
+    return yield* SandboxManager.make({ settings, ...options }).pipe(
+      Effect.provide(Layer.merge(DockerSandbox.layer, workspaces))
+    )
+  })
+
+/** What a shell line prints; its exit code, when it is not 0, and stderr behind it. */
+export const said = (
+  sandbox: Pick<DockerSandbox.SessionSandbox, "exec">,
+  line: string,
+  options?: Parameters<DockerSandbox.SessionSandbox["exec"]>[1]
+): Effect.Effect<string, SandboxError> =>
+  Effect.map(sandbox.exec(line, options), ({ exitCode, output }) =>
+    [output.stdout.text.trim(), exitCode === 0 ? "" : `(${exitCode}) ${output.stderr.text}`.trim()]
+      .filter((part) => part !== "")
+      .join(" ")
+  )
+
+/** The name of a session's container on the engine. */
+export const containerOf = (runId: RunId) => `cogni-${runId}-agent`
+
+/** Ids of the engine's containers of these runs, running or not. */
+export const containers = (...runIds: ReadonlyArray<RunId>) =>
+  Effect.map(docker("ps", "--all", "--no-trunc", "--format", "{{.Names}}"), (names) =>
+    names.split("\n").filter((name) => runIds.some((runId) => name.startsWith(`cogni-${runId}-`)))
+  )
+
+/** Ask again and again, for so long at most, until it holds. */
+export const eventually = <E, R>(what: string, holds: Effect.Effect<boolean, E, R>, seconds = 10) =>
+  holds.pipe(
+    Effect.repeat({ schedule: Schedule.spaced("20 millis"), until: Boolean }),
+    Effect.timeoutOrElse({
+      duration: Duration.seconds(seconds),
+      orElse: () => Effect.die(new Error(`${what}: not within ${seconds} s`))
+    }),
+    Effect.asVoid
+  )
+
+/** How long something takes, and what came of it; a wait that is longer than this is a hang. */
+export const within = <A, E, R>(seconds: number, effect: Effect.Effect<A, E, R>) =>
+  Effect.suspend(() => {
+    const before = performance.now()
+    return effect.pipe(
+      Effect.timeoutOrElse({
+        duration: Duration.seconds(seconds),
+        orElse: () => Effect.die(new Error(`still waiting after ${seconds} s`))
+      }),
+      Effect.map((value) => ({ value, millis: performance.now() - before }))
+    )
+  })

@@ -1,0 +1,160 @@
+/**
+ * Tasks over real Docker: the provider, the AI SDK behind the run's own socket, the real gateway, a script for a model.
+ */
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as Forge from "@cogni/sandbox-git-relay/Forge"
+import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
+import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
+import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import type { GraphFinal, GraphRun } from "@cogni/sandbox-graph-provider/GraphProvider"
+import * as GrantStore from "@cogni/sandbox-graph-provider/GrantStore"
+import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
+import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/TaskGraphProvider"
+import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
+import { Effect, Layer, Redacted, Stream } from "effect"
+import { execFileSync } from "node:child_process"
+import { chownSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
+import * as GraphHarness from "./GraphHarness.ts"
+import * as Images from "./Images.ts"
+import * as RunHarness from "./RunHarness.ts"
+
+export const key = "sk-planted-52c9e1-for-tasks"
+
+/** An id names one run for ever. */
+let runs = 0
+export const nextRunId = () => RunId.make(`run-tasks${String(++runs).padStart(7, "0")}`)
+
+const git = (directory: string, args: ReadonlyArray<string>): string =>
+  execFileSync(
+    "git",
+    ["-c", "safe.directory=*", "-c", "user.name=t", "-c", "user.email=t@example.org", ...args],
+    {
+      cwd: directory,
+      encoding: "utf8",
+      stdio: "pipe",
+      env: { PATH: "/usr/local/bin:/usr/bin:/bin", HOME: directory, GIT_CONFIG_NOSYSTEM: "1" }
+    }
+  )
+
+const files = (directory: string): ReadonlyArray<string> =>
+  readdirSync(directory, { recursive: true, withFileTypes: true }).map((entry) =>
+    join(entry.parentPath, entry.name)
+  )
+
+export interface Project {
+  /** What both were cloned from. */
+  readonly origin: string
+  /** A clone for the run, an ordinary user's whose id no image knows. */
+  readonly workspace: string
+  /** Another clone of the same commit, for whoever applies the patch. */
+  readonly fresh: string
+  readonly git: typeof git
+}
+
+/** A repository with one commit, cloned twice. */
+export const project = (content: Readonly<Record<string, string>>) =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-task-"))),
+      (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+    ),
+    (home): Project => {
+      const [origin, workspace, fresh] = ["origin", "workspace", "fresh"].map((name) => join(home, name))
+      mkdirSync(origin!)
+      for (const [file, text] of Object.entries(content)) {
+        mkdirSync(dirname(join(origin!, file)), { recursive: true })
+        writeFileSync(join(origin!, file), text)
+      }
+      git(origin!, ["init", "-q", "-b", "main"])
+      git(origin!, ["add", "."])
+      git(origin!, ["commit", "-qm", "Begin"])
+      for (const clone of [workspace!, fresh!]) git(home, ["clone", "-q", origin!, clone])
+      if (process.getuid?.() === 0)
+        for (const path of [workspace!, ...files(workspace!)]) chownSync(path, 4711, 4711)
+      return { origin: origin!, workspace: workspace!, fresh: fresh!, git }
+    }
+  )
+
+/** An executor of graphs that has the task, and all that {@link RunHarness} gives. */
+export const layer = <E = never, R = never>(
+  upstreamUrl: string,
+  options: Omit<TaskGraphProvider.TaskGraphOptions, "enabled" | "imageOf"> = {},
+  repositories: Layer.Layer<Repositories.Repositories, E, R> = Repositories.layerNoop as Layer.Layer<
+    Repositories.Repositories,
+    E,
+    R
+  >
+) =>
+  Layer.effect(
+    AggregatingGraphExecutor.GraphExecutor,
+    Effect.map(TaskGraphProvider.TaskGraphProvider, (task) => AggregatingGraphExecutor.make([task]))
+  ).pipe(
+    Layer.provide(TaskGraphProvider.layer({ ...options, enabled: true, imageOf: Images.ofAgent })),
+    Layer.provide(Layer.merge(AiSdkChatModel.layer(), repositories)),
+    Layer.provideMerge(GrantStore.layerMemory),
+    Layer.provideMerge(
+      RunHarness.layer(
+        GatewayLlmProxy.layer({ url: upstreamUrl, key: Redacted.make(key), image: Images.gateway })
+      )
+    )
+  )
+
+/** Repositories of this host, over the relay. */
+export const repositories = RelayRepositories.layer({ hostOrigins: true }).pipe(
+  Layer.provide(
+    Layer.unwrap(
+      Effect.map(RunHarness.Directory, (directory) =>
+        HostGitRelay.layer({ directory: join(directory, "relays"), image: Images.runtime, owners: HostOwner })
+      )
+    )
+  ),
+  Layer.provide(Forge.layer({ forges: {} })),
+  Layer.provide(GitCredentials.layerTokens([]))
+)
+
+export interface Told {
+  readonly events: ReadonlyArray<AiEvent>
+  readonly final: GraphFinal
+}
+
+/** One run to its end; `meanwhile` sees it under way. */
+export const told = Effect.fnUntraced(function* <E = never, R = never>(
+  over: Parameters<typeof GraphHarness.request>[0],
+  runId: RunId,
+  grant: Partial<Pick<ExecutionGrant, "allowSandbox" | "scopes">> = {},
+  meanwhile: (run: GraphRun, event: AiEvent) => Effect.Effect<void, E, R> = () => Effect.void
+) {
+  const store = yield* GrantStore.GrantStore
+  const { grant: granted } = yield* store.issue({
+    userId: "user-tasks",
+    billingAccountId: GraphHarness.account,
+    scopes: ["graph:execute:*"],
+    allowSandbox: true,
+    expiresAt: null,
+    ...grant
+  })
+  const executor = yield* AggregatingGraphExecutor.GraphExecutor
+  return yield* Effect.scoped(
+    Effect.gen(function* () {
+      const run = yield* executor.run(GraphHarness.request(over), {
+        runId,
+        attempt: 0,
+        ingressRequestId: "in-tasks",
+        grantId: granted.id
+      })
+      const events: Array<AiEvent> = []
+      yield* Stream.runForEach(run.events, (event) => {
+        events.push(event)
+        return meanwhile(run, event)
+      })
+      return { events, final: yield* run.final } satisfies Told
+    })
+  )
+})

@@ -1,0 +1,483 @@
+/**
+ * Bad input to sessions, on real Docker: commands, files, names, numbers and floods that nobody would send, each with
+ * its own clear error in bounded time, and with a session that goes on where it can.
+ */
+import { assert, layer } from "@effect/vitest"
+import { stdinBytesMax } from "@cogni/sandbox-core/Executor"
+import type { FileProblem, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { argumentBytesMax, argumentsBytesMax } from "@cogni/sandbox-core/SandboxSpec"
+import type { SessionSandbox } from "@cogni/sandbox-sessions/DockerSandbox"
+import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/HostSessionWorkspaces"
+import * as ProcessTable from "@cogni/sandbox-sessions/ProcessTable"
+import * as SessionId from "@cogni/sandbox-sessions/SessionId"
+import { Duration, Effect, Exit, Ref, Scope, Stream } from "effect"
+import { existsSync, readdirSync } from "node:fs"
+import { join } from "node:path"
+import * as LeakCheck from "../harness/LeakCheck.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+import * as SessionHarness from "../harness/SessionHarness.ts"
+
+const { said } = SessionHarness
+
+const MiB = 1024 ** 2
+
+const options = { excludeTestServices: true, timeout: 120_000 } as const
+
+/** A session of its own, held otherwise. */
+const session = (limits: SessionHarness.Limits = {}) =>
+  Effect.flatMap(SessionHarness.manager({ settings: SessionHarness.settingsWith(limits) }), (manager) =>
+    manager.getOrCreate("chat")
+  )
+
+/** What was asked for fails with this reason, in words that say what to do, and the session goes on. */
+const refused = Effect.fnUntraced(function* <A>(
+  sandbox: SessionSandbox,
+  asked: Effect.Effect<A, SandboxError>,
+  tag: Reason["_tag"],
+  fix: RegExp
+) {
+  const { value } = yield* SessionHarness.within(20, Effect.flip(asked))
+  assert.strictEqual(value.reason._tag, tag, value.message)
+  assert.match(value.message, fix)
+  assert.strictEqual(yield* said(sandbox, "echo alive"), "alive")
+})
+
+const problemOf = <A>(asked: Effect.Effect<A, SandboxError>): Effect.Effect<FileProblem> =>
+  Effect.flatMap(SessionHarness.within(20, Effect.orDie(Effect.flip(asked))), ({ value }) =>
+    value.reason._tag === "FileRefused" ? Effect.succeed(value.reason.problem) : Effect.die(value)
+  )
+
+const percentile = (millis: ReadonlyArray<number>, share: number) =>
+  millis.toSorted((one, other) => one - other)[Math.ceil(millis.length * share) - 1]!
+
+// -----------------------------------------------------------------------------
+// commands
+// -----------------------------------------------------------------------------
+
+layer(RunHarness.layer(), options)("a command", (it) => {
+  it.effect("in a directory that is none, or none of the workspace", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session()
+      yield* sandbox.exec("mkdir -p deep/er; ln -s deep/er link; ln -s /nowhere gone; touch file")
+      const here = (workingDirectory: string) => said(sandbox, "pwd -P", { workingDirectory })
+      // It is only where the command begins; what a command may see is held elsewhere.
+      assert.strictEqual(yield* here("/workspace/deep/../../tmp"), "/tmp")
+      assert.strictEqual(yield* here("/workspace/link"), "/workspace/deep/er")
+      for (const path of ["deep", "../tmp", "", "/tmp/a\nb", "/tmp/a\0b", `/${"a".repeat(5000)}`]) {
+        yield* refused(sandbox, here(path), "InvalidSpec", /workingDirectory: Expected an absolute path/u)
+      }
+      for (const path of ["/absent", "/workspace/gone", "/workspace/file", `/${"a".repeat(4094)}`]) {
+        yield* refused(sandbox, here(path), "CommandRefused", /See that the working directory exists/u)
+      }
+    })
+  )
+
+  it.effect("of more than the kernel takes", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session()
+      yield* refused(sandbox, sandbox.exec(`true ${"a".repeat(MiB)}`), "InvalidSpec", /send it on stdin/u)
+      yield* refused(
+        sandbox,
+        sandbox.exec(["true", "a".repeat(200_000)]),
+        "InvalidSpec",
+        /argv\.1.*131071 bytes/u
+      )
+      const count = (argument: string, times: number) =>
+        Effect.map(
+          sandbox.exec(["sh", "-c", "echo $#", "sh", ...Array.from({ length: times }, () => argument)]),
+          ({ output }) => Number(output.stdout.text)
+        )
+      assert.strictEqual(yield* count("a".repeat(2000), 100), 100)
+      assert.strictEqual(yield* count("a".repeat(argumentBytesMax), 11), 11)
+      for (const [argument, times] of [
+        ["a".repeat(100_000), 16] as const,
+        ["a".repeat(100_000), 60] as const
+      ]) {
+        assert.isAbove(argument.length * times, argumentsBytesMax)
+        yield* refused(sandbox, count(argument, times), "CommandRefused", /1572864 bytes together.*stdin/su)
+      }
+      const script = `: ${"a".repeat(MiB)}\necho through\n`
+      const { output } = yield* sandbox.exec(["sh"], { stdin: script })
+      assert.strictEqual(output.stdout.text, "through\n")
+    })
+  )
+
+  it.effect("with an environment that is none", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session()
+      const names = [
+        "A=B",
+        "",
+        "1A",
+        "A B",
+        "A\0",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "COGNI_HOLD",
+        "a".repeat(129)
+      ]
+      for (const name of names) {
+        yield* refused(sandbox, said(sandbox, "env", { env: { [name]: "x" } }), "InvalidSpec", /env/u)
+      }
+      yield* refused(sandbox, said(sandbox, "env", { env: { A: "a\0b" } }), "InvalidSpec", /without NUL/u)
+      yield* refused(sandbox, sandbox.exec(["echo", "a\0b"]), "InvalidSpec", /without NUL/u)
+      const odd = { A: "=a=b\n'\"$(id) \u{1f600}", _: "", PATH: "/nowhere", IFS: "x" }
+      const { output } = yield* sandbox.exec(["/usr/bin/env", "-0"], { env: odd })
+      assert.includeMembers(output.stdout.text.split("\0"), [`A=${odd.A}`, "PATH=/nowhere", "IFS=x"])
+    })
+  )
+
+  it.effect("with all the standard input there may be, and with one byte more", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session()
+      const most = new Uint8Array(stdinBytesMax)
+      for (let at = 0; at < most.length; at += 4099) most[at] = at % 251
+      assert.strictEqual(yield* said(sandbox, "cat | wc -c", { stdin: most }), `${stdinBytesMax}`)
+      // Nobody reads it, and nobody waits for that.
+      assert.strictEqual(yield* said(sandbox, "exec <&-; echo over", { stdin: most }), "over")
+      const more = sandbox.exec("cat", { stdin: new Uint8Array(stdinBytesMax + 1) })
+      yield* refused(sandbox, more, "InvalidSpec", /put more into a file/u)
+    })
+  )
+
+  it.effect("that is one too many", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session({ processesMax: 256, memoryBytesMax: 256 * MiB })
+      const scopes = yield* Effect.forEach(
+        Array.from({ length: 64 }),
+        () => Effect.tap(Scope.make(), (scope) => Scope.provide(sandbox.spawn("sleep 300"), scope)),
+        { concurrency: "unbounded" }
+      )
+      const error = yield* Effect.flip(sandbox.exec("true"))
+      assert.strictEqual(error.reason._tag, "CommandRefused")
+      assert.match(error.message, /64 commands run.*Wait for one/su)
+      // A file is a command of ours, and says so.
+      assert.strictEqual((yield* Effect.flip(sandbox.files.list("."))).reason._tag, "ContainerFailed")
+      const { millis } = yield* SessionHarness.within(
+        30,
+        Effect.forEach(scopes, (scope) => Scope.close(scope, Exit.void), { concurrency: "unbounded" })
+      )
+      assert.isBelow(millis, 15_000)
+      assert.strictEqual(yield* said(sandbox, "cat /proc/[0-9]*/comm | grep -c sleep"), "0 (1)")
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// files
+// -----------------------------------------------------------------------------
+
+const odd = `
+mkfifo fifo; mkdir -p dir; echo inside > dir/in; ln -s dir/in good
+ln -s /etc/passwd out; ln -s ../etc/passwd up; ln -s / root; ln -s loop loop; ln -s gone dangling; ln -s /dev/zero zero
+(socat UNIX-LISTEN:socket /dev/null &)
+echo closed > closed; chmod 0 closed
+until [ -S socket ]; do sleep 0.01; done
+`
+
+layer(RunHarness.layer(), options)("a file", (it) => {
+  it.effect("that is none, or lies elsewhere, is neither read nor written nor waited for", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session()
+      yield* sandbox.exec(odd)
+      const { files } = sandbox
+      assert.strictEqual(new TextDecoder().decode(yield* files.read("good")), "inside\n")
+      const expected: ReadonlyArray<readonly [string, FileProblem, FileProblem]> = [
+        ["fifo", "not_a_file", "not_a_file"],
+        ["socket", "not_a_file", "not_a_file"],
+        ["dir", "not_a_file", "not_a_file"],
+        [".", "not_a_file", "not_a_file"],
+        ["out", "outside_workspace", "outside_workspace"],
+        ["up", "outside_workspace", "outside_workspace"],
+        ["zero", "outside_workspace", "outside_workspace"],
+        ["root/etc/passwd", "outside_workspace", "outside_workspace"],
+        ["root/tmp/new", "not_found", "outside_workspace"],
+        ["/dev/zero", "outside_workspace", "outside_workspace"],
+        ["/proc/self/environ", "outside_workspace", "outside_workspace"],
+        ["../etc/passwd", "outside_workspace", "outside_workspace"],
+        ["dir/../../etc/passwd", "outside_workspace", "outside_workspace"],
+        ["loop", "unreadable", "unreadable"],
+        ["fifo/in", "not_a_directory", "not_a_directory"],
+        ["a\0b", "invalid_path", "invalid_path"],
+        ["a".repeat(256), "invalid_path", "invalid_path"],
+        ["a/".repeat(2500), "invalid_path", "invalid_path"]
+      ]
+      for (const [path, read, written] of expected) {
+        assert.strictEqual(yield* problemOf(files.read(path)), read, `read ${path.slice(0, 50)}`)
+        assert.strictEqual(yield* problemOf(files.write(path, "new")), written, `write ${path.slice(0, 50)}`)
+      }
+      assert.strictEqual(yield* problemOf(files.read("closed")), "permission_denied")
+      assert.strictEqual(yield* problemOf(files.read("dangling")), "not_found")
+      assert.strictEqual(yield* problemOf(files.list("root")), "outside_workspace")
+      assert.strictEqual(yield* problemOf(files.list("fifo")), "not_a_directory")
+      assert.strictEqual(yield* said(sandbox, "ls -A /tmp; ls -A | grep -c '^\\.cogni-'"), "0 (1)")
+    })
+  )
+
+  it.effect("of 10 GB that has no blocks, or that grows while it is read, is too large and no more", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session({ workspaceBytesMax: 20 * 1024 * MiB, memoryBytesMax: 64 * MiB })
+      yield* sandbox.exec("truncate -s 10G sparse")
+      assert.strictEqual(yield* problemOf(sandbox.files.read("sparse")), "too_large")
+      yield* sandbox.exec("truncate -s 5M some")
+      assert.strictEqual(yield* problemOf(sandbox.files.read("some", { bytesMax: MiB })), "too_large")
+      yield* sandbox.spawn("while :; do head -c 1000000; done < /dev/zero > growing")
+      const { millis } = yield* SessionHarness.within(30, Effect.exit(sandbox.files.read("growing")))
+      assert.isBelow(millis, 20_000)
+      assert.strictEqual(yield* said(sandbox, "echo alive"), "alive")
+    })
+  )
+
+  it.effect("with any name that a directory can hold is listed; one that has too many is not", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session()
+      const names = [
+        "a\nb",
+        "q\"'`$(id)\\",
+        " ",
+        "-rf",
+        "\u{1f600}",
+        "a\tb",
+        "\u001b[31m",
+        "a".repeat(255),
+        ".hidden"
+      ]
+      for (const name of names) yield* sandbox.files.write(`odd/${name}`, name)
+      // In no encoding: it is listed, in the only way there is to say it, and cannot be asked for by that.
+      yield* sandbox.exec(["perl", "-e", 'open my $f, ">", "odd/\\xff\\xfe" or die'])
+      const listed = yield* sandbox.files.list("odd")
+      assert.sameMembers(
+        listed.map(({ name }) => name),
+        [...names, "\ufffd\ufffd"]
+      )
+      for (const name of names) {
+        assert.strictEqual(new TextDecoder().decode(yield* sandbox.files.read(`odd/${name}`)), name)
+      }
+      assert.strictEqual(yield* problemOf(sandbox.files.read("odd/\ufffd\ufffd")), "not_found")
+
+      yield* sandbox.exec("mkdir many; cd many; seq 10000 | xargs touch")
+      assert.strictEqual((yield* sandbox.files.list("many")).length, 10_000)
+      yield* sandbox.exec("cd many; seq 10001 20000 | xargs touch")
+      assert.strictEqual(yield* problemOf(sandbox.files.list("many")), "too_large")
+      assert.strictEqual(yield* said(sandbox, "ls many | wc -l"), "20000")
+    })
+  )
+
+  it.effect(
+    "that is more than the disk may hold ends the session as DiskFull, and the next is a fresh one",
+    () =>
+      Effect.gen(function* () {
+        const settings = SessionHarness.settingsWith({ workspaceBytesMax: 4 * MiB })
+        const manager = yield* SessionHarness.manager({ settings })
+        const sandbox = yield* manager.getOrCreate("chat")
+        const full = "head -c 3000000 /dev/zero > one; head -c 3000000 /dev/zero > two; sleep 60"
+        const { value } = yield* SessionHarness.within(30, Effect.flip(sandbox.exec(full)))
+        assert.strictEqual(value.reason._tag, "DiskFull", value.message)
+        assert.strictEqual((yield* Effect.flip(sandbox.files.write("x", "x"))).reason._tag, "DiskFull")
+        const next = yield* manager.getOrCreate("chat")
+        assert.notStrictEqual(next.runId, sandbox.runId)
+        assert.deepStrictEqual(yield* next.files.list("."), [])
+      })
+  )
+
+  // The kernel ends the program that writes it (SIGXFSZ), which leaves what it had by then, and says nothing.
+  it.effect.fails("that is more than one may be is refused, and nothing of it is left", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session({ workspaceBytesMax: 4 * MiB })
+      assert.strictEqual(yield* problemOf(sandbox.files.write("big", new Uint8Array(8 * MiB))), "no_space")
+      assert.strictEqual(yield* said(sandbox, "ls -A"), "")
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// floods
+// -----------------------------------------------------------------------------
+
+/** Of this process, while something happens. */
+const memoryGrowth = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    const before = process.memoryUsage.rss()
+    const most = yield* Ref.make(before)
+    const watch = Effect.suspend(() =>
+      Ref.update(most, (bytes) => Math.max(bytes, process.memoryUsage.rss()))
+    )
+    const value = yield* Effect.raceFirst(
+      effect,
+      Effect.andThen(watch, Effect.sleep("20 millis")).pipe(Effect.forever)
+    )
+    return { value, bytes: (yield* Ref.get(most)) - before }
+  })
+
+layer(RunHarness.layer(), { ...options, timeout: 300_000 })("a flood", (it) => {
+  it.effect("of a gigabyte is counted and not kept; one over its limit is ended at the limit", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session({ outputBytesMax: 2 * 1024 * MiB })
+      const asked = sandbox.exec("yes | head -c 1000000000", { outputRetainedBytesMax: 64 * 1024 })
+      const { bytes, value } = yield* memoryGrowth(SessionHarness.within(240, asked))
+      assert.strictEqual(value.value.output.stdout.bytes, 1_000_000_000)
+      assert.strictEqual(value.value.output.stdout.text.length, 64 * 1024)
+      assert.isBelow(bytes, 256 * MiB)
+      yield* Effect.logInfo(`1 GB in ${Math.round(value.millis)} ms, memory +${Math.round(bytes / MiB)} MiB`)
+
+      const limited = yield* session({ outputBytesMax: 8 * MiB })
+      const error = yield* SessionHarness.within(30, Effect.flip(limited.exec("yes; echo never")))
+      assert.strictEqual(error.value.reason._tag, "OutputLimitExceeded")
+      assert.strictEqual(yield* said(limited, "cat /proc/[0-9]*/comm | grep -c yes"), "0 (1)")
+    })
+  )
+
+  it.effect("of background processes leaves the other commands fast", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session({ cpusMax: 2 })
+      const table = yield* ProcessTable.make(sandbox)
+      yield* table.start({ command: "yes" })
+      const unread = yield* sandbox.spawn("yes")
+      const read = yield* sandbox.spawn("yes | head -c 4000000000")
+      yield* Effect.forkChild(Stream.runDrain(read.output))
+      const millis: Array<number> = []
+      for (let round = 0; round < 100; round++) {
+        const before = performance.now()
+        assert.strictEqual((yield* sandbox.exec(["true"], { timeoutSecondsMax: 30 })).exitCode, 0)
+        millis.push(performance.now() - before)
+      }
+      const [p50, p99] = [percentile(millis, 0.5), percentile(millis, 0.99)]
+      yield* Effect.logInfo(`beside floods: p50 ${p50.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms`)
+      assert.isBelow(p50, 200)
+      assert.isBelow(p99, 2000)
+      yield* unread.signal("SIGKILL")
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// sessions
+// -----------------------------------------------------------------------------
+
+layer(RunHarness.layer(), { ...options, timeout: 180_000 })("sessions", (it) => {
+  it.effect("with ids that would be paths stay in their directory", () =>
+    Effect.gen(function* () {
+      const parent = yield* RunHarness.Directory
+      const root = SessionHarness.workspacesOf(parent)
+      const before = readdirSync(parent)
+      const manager = yield* SessionHarness.manager({ keeps: true })
+      for (const id of ["", "a\0b", "a\nb", "\u007f", "a".repeat(513), "\ud800"]) {
+        const error = yield* Effect.flip(manager.getOrCreate(id))
+        assert(error._tag === "SessionRefused", error.message)
+        assert.strictEqual(error.reason, "invalid_id")
+      }
+      assert.isFalse(existsSync(root))
+
+      const ids = [
+        "../up",
+        "..",
+        ".",
+        "/etc",
+        "a/b/../../../c",
+        "-rf",
+        "$(id)",
+        "%2e%2e",
+        "\u{1f600}".repeat(256)
+      ]
+      const workspaces = HostSessionWorkspaces.make({ directory: root })
+      const decoded = yield* Effect.forEach(ids, (id) => SessionId.decode(id))
+      const sources = yield* Effect.forEach(decoded, (id) => workspaces.of(id))
+      assert.strictEqual(new Set(sources.map((source) => JSON.stringify(source))).size, ids.length)
+      const one = yield* manager.getOrCreate("../up")
+      yield* one.exec("echo mine > mine")
+      assert.strictEqual(readdirSync(root).length, ids.length)
+      assert(readdirSync(root).every((name) => /^[0-9a-f]{32}$/u.test(name)))
+      assert.sameMembers(readdirSync(parent), [...new Set([...before, "runs", "sessions"])])
+      yield* manager.destroy("../up")
+      yield* Effect.forEach(decoded, (id) => workspaces.forget(id))
+      assert.deepStrictEqual(readdirSync(root), [])
+      assert(existsSync(join(parent, "runs")))
+    })
+  )
+
+  it.effect("of whom 200 come at once are 20, and the others are told so", () =>
+    Effect.gen(function* () {
+      const settings = SessionHarness.settingsWith({ memoryBytesMax: 32 * MiB, processesMax: 16 })
+      const manager = yield* SessionHarness.manager({ settings })
+      const most = yield* Ref.make(0)
+      const watch = Effect.flatMap(LeakCheck.leftovers, (found) =>
+        Ref.update(most, (count) =>
+          Math.max(count, found.filter((name) => name.startsWith("container ")).length)
+        )
+      )
+      yield* Effect.forkScoped(Effect.andThen(watch, Effect.sleep("20 millis")).pipe(Effect.forever))
+      const ids = Array.from({ length: 200 }, (_, index) => `chat-${index}`)
+      const asked = yield* Effect.forEach(ids, (id) => Effect.result(manager.getOrCreate(id)), {
+        concurrency: "unbounded"
+      })
+      const opened = asked.flatMap((one) => (one._tag === "Success" ? [one.success] : []))
+      const others = asked.flatMap((one) => (one._tag === "Failure" ? [one.failure] : []))
+      assert.strictEqual(opened.length, 20)
+      assert.deepStrictEqual(
+        [...new Set(others.map((error) => (error._tag === "SessionRefused" ? error.reason : error.message)))],
+        ["full"]
+      )
+      assert.match(others[0]!.message, /there are 20 sessions already.*raise sessions_max/su)
+      assert.deepStrictEqual(
+        yield* Effect.forEach(opened, (sandbox) => said(sandbox, "echo $0"), { concurrency: "unbounded" }),
+        opened.map(() => "/bin/sh")
+      )
+      yield* watch
+      assert.strictEqual(yield* Ref.get(most), 20)
+      yield* manager.destroyAll
+      assert.deepStrictEqual(yield* LeakCheck.leftovers, [])
+    })
+  )
+
+  it.effect("that take the place of idle ones are never more than there may be", () =>
+    Effect.gen(function* () {
+      const manager = yield* SessionHarness.manager({ sessionsMax: 2, whenFull: "evict_idle" })
+      const most = yield* Ref.make(0)
+      const watch = Effect.flatMap(LeakCheck.leftovers, (found) =>
+        Ref.update(most, (count) =>
+          Math.max(count, found.filter((name) => name.startsWith("container ")).length)
+        )
+      )
+      yield* Effect.forkScoped(Effect.andThen(watch, Effect.sleep("10 millis")).pipe(Effect.forever))
+      for (let round = 0; round < 6; round++) {
+        yield* Effect.scoped(
+          Effect.flatMap(manager.getOrCreate(`chat-${round}`), (sandbox) => sandbox.exec("true"))
+        )
+      }
+      assert.strictEqual(yield* Ref.get(most), 2)
+      assert.sameMembers(
+        (yield* manager.list).map(({ sessionId }) => String(sessionId)),
+        ["chat-4", "chat-5"]
+      )
+    })
+  )
+
+  it.effect("whose supervisor has been stopped from inside time out, and are destroyed all the same", () =>
+    Effect.gen(function* () {
+      const manager = yield* SessionHarness.manager()
+      const sandbox = yield* manager.getOrCreate("chat")
+      const stop =
+        'for p in /proc/[0-9]*; do [ "$(cat $p/comm)" != cogni-superviso ] || kill -STOP ${p#/proc/}; done; sleep 60'
+      const reasonOf = <A>(asked: Effect.Effect<A, SandboxError>) =>
+        Effect.map(SessionHarness.within(60, Effect.flip(asked)), ({ millis, value }) => {
+          assert.isBelow(millis, 40_000)
+          return value.reason._tag
+        })
+      yield* sandbox.spawn(stop)
+      yield* Effect.sleep("500 millis")
+      assert.strictEqual(yield* reasonOf(said(sandbox, "true", { timeoutSecondsMax: 1 })), "CommandTimedOut")
+      // More than fits into the pipes to it: what nobody reads is given up too.
+      const [command, write] = yield* Effect.all(
+        [
+          reasonOf(said(sandbox, "cat", { timeoutSecondsMax: 1, stdin: new Uint8Array(4 * MiB) })),
+          reasonOf(sandbox.files.write("file", new Uint8Array(4 * MiB)))
+        ],
+        { concurrency: "unbounded" }
+      )
+      assert.deepStrictEqual([command, write], ["ContainerFailed", "ContainerFailed"])
+      const { millis } = yield* SessionHarness.within(30, manager.destroy("chat"))
+      assert.isBelow(millis, Duration.toMillis("15 seconds"))
+      assert.strictEqual(yield* said(yield* manager.getOrCreate("chat"), "echo alive"), "alive")
+    })
+  )
+})

@@ -1,0 +1,301 @@
+/**
+ * Sessions in trouble, on real Docker: a container that is killed from outside, an engine that goes away and comes
+ * back, a host process that is killed, a caller that gives up. Each is told as what it is in bounded time, leaves
+ * nothing, and takes no persistent workspace with it.
+ *
+ * The engine and the host process that are hurt here are private ones.
+ */
+import { assert, describe, it, layer } from "@effect/vitest"
+import { label } from "@cogni/sandbox-core/ResourceLabels"
+import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
+import type { SessionSandbox } from "@cogni/sandbox-sessions/DockerSandbox"
+import { Duration, Effect, Fiber, Layer, Redacted } from "effect"
+import { docker } from "../harness/Docker.ts"
+import * as Images from "../harness/Images.ts"
+import * as LeakCheck from "../harness/LeakCheck.ts"
+import * as PrivateEngine from "../harness/PrivateEngine.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+import * as SessionHarness from "../harness/SessionHarness.ts"
+import * as SessionProcess from "../harness/SessionProcess.ts"
+
+const { containerOf, said, within } = SessionHarness
+
+const options = { excludeTestServices: true, timeout: 60_000 } as const
+
+/** Fails, in time, with one of these. */
+const fails = Effect.fnUntraced(function* <A>(
+  asked: Effect.Effect<A, { readonly _tag: string; readonly message: string }>,
+  tags: ReadonlyArray<Reason["_tag"]>,
+  secondsMax = 15
+) {
+  const { value } = yield* within(secondsMax, Effect.flip(asked))
+  assert.strictEqual(value._tag, "SandboxError", value.message)
+  const { reason } = value as SandboxError
+  assert.include(tags, reason._tag, value.message)
+  return reason
+})
+
+const sleeping = (sandbox: SessionSandbox) => said(sandbox, "cat /proc/[0-9]*/comm | grep -cx sleep; true")
+
+// -----------------------------------------------------------------------------
+// the container
+// -----------------------------------------------------------------------------
+
+layer(RunHarness.layer(), options)("a session's container", (it) => {
+  for (const [name, hurt] of [
+    ["killed", (container: string) => docker("kill", container)],
+    ["removed", (container: string) => docker("rm", "--force", container)],
+    ["stopped", (container: string) => docker("stop", "--time", "1", container)]
+  ] as const) {
+    it.effect(`that is ${name} from outside ends its commands, and the next one is fresh`, () =>
+      Effect.gen(function* () {
+        const manager = yield* SessionHarness.manager({ keeps: true })
+        const first = yield* manager.getOrCreate("chat")
+        yield* first.exec("echo kept > file; echo lost > /tmp/file")
+        const waiting = yield* Effect.forkChild(Effect.flip(first.exec("echo begun; sleep 300")))
+        yield* Effect.sleep("200 millis")
+        yield* hurt(containerOf(first.runId))
+        const reason = yield* fails(Effect.flip(Fiber.join(waiting)), [
+          "ContainerFailed",
+          "RuntimeUnavailable"
+        ])
+        assert.match(reason.message, /killed by somebody else/u)
+        // Between two commands, by whoever asks next and still has the old one.
+        yield* fails(first.exec("true"), ["ContainerFailed", "RuntimeUnavailable"])
+        yield* fails(first.files.read("file"), ["ContainerFailed", "RuntimeUnavailable"])
+        assert.isFalse(yield* first.isRunning)
+        const { value: second } = yield* within(15, manager.getOrCreate("chat"))
+        assert.notStrictEqual(second.runId, first.runId)
+        assert.strictEqual(yield* said(second, "cat file; ls /tmp"), "kept")
+        assert.deepStrictEqual(yield* SessionHarness.containers(first.runId), [])
+      })
+    )
+  }
+
+  it.effect("that is paused makes commands wait, for no longer than they may; then it goes on", () =>
+    Effect.gen(function* () {
+      const manager = yield* SessionHarness.manager()
+      const sandbox = yield* manager.getOrCreate("chat")
+      yield* docker("pause", containerOf(sandbox.runId))
+      yield* fails(sandbox.exec("sleep 301", { timeoutSecondsMax: 1 }), ["CommandTimedOut"], 30)
+      yield* docker("unpause", containerOf(sandbox.runId))
+      // What was given up while nobody could be killed has been killed since.
+      yield* SessionHarness.eventually(
+        "nothing sleeps",
+        Effect.map(sleeping(sandbox), (count) => count === "0")
+      )
+      assert.strictEqual(yield* said(sandbox, "echo alive"), "alive")
+      yield* docker("pause", containerOf(sandbox.runId))
+      const { millis } = yield* within(30, manager.destroy("chat"))
+      assert.isBelow(millis, 20_000)
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// the caller
+// -----------------------------------------------------------------------------
+
+layer(RunHarness.layer(), options)("a caller that gives up", (it) => {
+  it.effect("a command: it is killed inside, with its children, and the next one does not see it", () =>
+    Effect.gen(function* () {
+      const manager = yield* SessionHarness.manager()
+      const sandbox = yield* manager.getOrCreate("chat")
+      for (const waitMillis of [0, 1, 5, 50, 200]) {
+        const fiber = yield* Effect.forkChild(sandbox.exec("setsid sleep 301 & sleep 302"), {
+          startImmediately: true
+        })
+        yield* Effect.sleep(Duration.millis(waitMillis))
+        const { millis } = yield* within(15, Fiber.interrupt(fiber))
+        assert.isBelow(millis, 5000)
+        assert.strictEqual(yield* sleeping(sandbox), "0")
+      }
+    })
+  )
+
+  it.effect("the making of a session: nothing of it is left, however far it had come", () =>
+    Effect.gen(function* () {
+      for (const waitMillis of [0, 2, 10, 25, 50, 100, 150, 200, 300]) {
+        const { millis } = yield* within(
+          40,
+          Effect.scoped(
+            Effect.gen(function* () {
+              const manager = yield* SessionHarness.manager()
+              const fiber = yield* Effect.forkChild(Effect.scoped(manager.getOrCreate("chat")), {
+                startImmediately: true
+              })
+              yield* Effect.sleep(Duration.millis(waitMillis))
+              yield* Fiber.interrupt(fiber)
+            })
+          )
+        )
+        assert.isBelow(millis, 15_000)
+        assert.deepStrictEqual(yield* LeakCheck.leftovers, [], `after ${waitMillis} ms`)
+        assert.deepStrictEqual(LeakCheck.directories(yield* RunHarness.Directory), [])
+      }
+      // Without the manager's end: it becomes idle, and goes for that.
+      const manager = yield* SessionHarness.manager({ idleSeconds: 1 })
+      const fiber = yield* Effect.forkChild(Effect.scoped(manager.getOrCreate("chat")), {
+        startImmediately: true
+      })
+      yield* Effect.sleep("20 millis")
+      yield* Fiber.interrupt(fiber)
+      yield* SessionHarness.eventually(
+        "nothing is left",
+        Effect.map(LeakCheck.leftovers, ({ length }) => length === 0)
+      )
+    })
+  )
+})
+
+const proxy = Layer.unwrap(
+  Effect.map(DemoUpstream.acquire(), ({ url }) =>
+    GatewayLlmProxy.layer({ url: url!, key: Redacted.make("no-key-of-anybody") })
+  )
+)
+
+layer(RunHarness.layer(proxy), options)("a session with a model inside", (it) => {
+  it.effect("keeps its way to it when a command is ended, or ends its keeper", () =>
+    Effect.gen(function* () {
+      const manager = yield* SessionHarness.manager({
+        settings: {
+          ...SessionHarness.settings,
+          llm: { model: "demo", identity: { billingAccountId: "account" } }
+        }
+      })
+      const sandbox = yield* manager.getOrCreate("chat")
+      const ask =
+        "printf 'GET /health HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' | " +
+        "socat -t 5 - TCP4:127.0.0.1:8080,shut-none | head -n 1 | cut -d ' ' -f 2"
+      assert.strictEqual(yield* said(sandbox, ask), "200")
+      yield* fails(sandbox.exec("sleep 301", { timeoutSecondsMax: 1 }), ["CommandTimedOut"])
+      assert.strictEqual(yield* said(sandbox, ask), "200")
+      yield* sandbox.exec("kill -9 $PPID; sleep 302")
+      assert.strictEqual(yield* said(sandbox, ask), "200")
+      assert.strictEqual(yield* sleeping(sandbox), "0")
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// the engine, and the host process
+// -----------------------------------------------------------------------------
+
+const labelledAt = (host: string) =>
+  DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
+    Effect.map((found) => found.map(({ kind, name }) => `${kind} ${name}`)),
+    Effect.provide(DockerApi.layer({ host }))
+  )
+
+const reapAt = (host: string) =>
+  DockerReaper.DockerReaper.use((reaper) => reaper.reap).pipe(Effect.provide(DockerReaper.layer({ host })))
+
+const runningAt = (host: string) =>
+  Effect.map(docker("--host", host, "ps", "--format", "{{.Names}}"), (names) =>
+    names.split("\n").filter((name) => name !== "")
+  )
+
+const unavailable = ["RuntimeUnavailable", "ContainerFailed"] as const
+
+/** An engine of the test's own that has the runtime image, and a directory for what is kept. */
+const place = Effect.gen(function* () {
+  const engine = yield* PrivateEngine.acquire(Images.runtime)
+  yield* engine.load(Images.runtime)
+  return { engine, host: engine.host, directory: yield* RunHarness.Directory }
+})
+
+describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine under sessions", () => {
+  it.live(
+    "it is stopped, or killed, and started again: told in time, and the session goes on with its workspace",
+    () =>
+      Effect.gen(function* () {
+        const { directory, engine, host } = yield* place
+        yield* Effect.gen(function* () {
+          const manager = yield* SessionHarness.manager({ keeps: true })
+          const visit = Effect.fnUntraced(function* (end: Effect.Effect<void>, word: string) {
+            const sandbox = yield* manager.getOrCreate("chat")
+            yield* sandbox.exec(`echo ${word} >> file`)
+            const waiting = yield* Effect.forkChild(Effect.flip(sandbox.exec("sleep 300")))
+            yield* Effect.sleep("200 millis")
+            yield* end
+            yield* fails(Effect.flip(Fiber.join(waiting)), unavailable, 30)
+            yield* fails(sandbox.exec("true"), unavailable, 30)
+            // A session that is asked for now is told why there is none.
+            const refused = yield* fails(
+              Effect.scoped(manager.getOrCreate("other")),
+              ["RuntimeUnavailable"],
+              60
+            )
+            assert.match(refused.message, /start it/iu)
+            yield* engine.restart
+            const { value: next } = yield* within(90, manager.getOrCreate("chat"))
+            return yield* said(next, "cat file | xargs")
+          }, Effect.scoped)
+          assert.strictEqual(yield* visit(engine.terminate, "stopped"), "stopped")
+          assert.strictEqual(yield* visit(engine.kill, "killed"), "stopped killed")
+        }).pipe(Effect.scoped, Effect.provide(SessionProcess.layer({ directory, host }), { local: true }))
+        assert.deepStrictEqual(yield* labelledAt(host), [])
+        assert.deepStrictEqual(LeakCheck.directories(directory), [])
+      }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped),
+    240_000
+  )
+})
+
+describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process with sessions that is killed", () => {
+  it.live(
+    "its containers end by themselves, what they leave is removed, and another goes on with the workspaces",
+    () =>
+      Effect.gen(function* () {
+        const { directory, host } = yield* place
+        const sessionIds = ["one", "two"]
+        const killed = yield* SessionProcess.start({
+          directory,
+          host,
+          sessionIds,
+          command: "echo kept > file; echo lost > /tmp/file; setsid sleep 300 & sleep 301 &"
+        })
+        assert.sameMembers(yield* runningAt(host), killed.runIds.map(containerOf))
+        yield* killed.kill
+        const { millis } = yield* within(
+          10,
+          SessionHarness.eventually(
+            "no container runs",
+            Effect.map(runningAt(host), ({ length }) => length === 0)
+          )
+        )
+        assert.isBelow(millis, 5000)
+        yield* Effect.logInfo(`the containers of a killed process ended within ${Math.round(millis)} ms`)
+        const report = yield* reapAt(host)
+        assert.deepStrictEqual(report.failed, [])
+        assert.sameMembers([...report.removed], killed.runIds.map(containerOf))
+        assert.sameMembers(yield* FileRunStore.make({ directory }).reap, [...killed.runIds])
+        assert.deepStrictEqual(yield* labelledAt(host), [])
+        assert.deepStrictEqual(LeakCheck.directories(directory), [])
+
+        const again = yield* SessionProcess.start({
+          directory,
+          host,
+          sessionIds,
+          command: 'test "$(cat file)" = kept && test -z "$(ls /tmp)" && echo went on > file'
+        })
+        yield* again.kill
+        yield* reapAt(host)
+        yield* FileRunStore.make({ directory }).reap
+        yield* Effect.gen(function* () {
+          const manager = yield* SessionHarness.manager({ keeps: true })
+          const sandboxes = yield* Effect.forEach(sessionIds, manager.getOrCreate)
+          assert.deepStrictEqual(
+            yield* Effect.forEach(sandboxes, (sandbox) => said(sandbox, "cat file; ls")),
+            ["went on\nfile", "went on\nfile"]
+          )
+        }).pipe(Effect.scoped, Effect.provide(SessionProcess.layer({ directory, host }), { local: true }))
+        assert.deepStrictEqual(yield* labelledAt(host), [])
+      }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped),
+    180_000
+  )
+})

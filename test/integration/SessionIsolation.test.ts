@@ -1,0 +1,459 @@
+/**
+ * Sessions beside each other, on real Docker: what each of them has is said from inside both, so that none sees, names,
+ * signals or reaches anything of another; what is left of a command, and of a session, when it is over; and what a
+ * command can do to the sandbox it runs in.
+ */
+import { assert, layer } from "@effect/vitest"
+import type { Reason } from "@cogni/sandbox-core/SandboxError"
+import type { SessionSandbox } from "@cogni/sandbox-sessions/DockerSandbox"
+import * as ProcessTable from "@cogni/sandbox-sessions/ProcessTable"
+import { Duration, Effect, Fiber } from "effect"
+import { readdirSync, statSync } from "node:fs"
+import { join } from "node:path"
+import * as LeakCheck from "../harness/LeakCheck.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+import * as SessionHarness from "../harness/SessionHarness.ts"
+
+const { said } = SessionHarness
+
+const names = ["alice", "bob"] as const
+
+interface One {
+  readonly own: string
+  readonly other: string
+  readonly sandbox: SessionSandbox
+}
+
+/** Two sessions at once, and each with the name of the other. */
+const two = Effect.fnUntraced(function* (options?: Parameters<typeof SessionHarness.manager>[0]) {
+  const manager = yield* SessionHarness.manager(options)
+  const [alice, bob] = yield* Effect.all(names.map(manager.getOrCreate), { concurrency: "unbounded" })
+  return [
+    { own: "alice", other: "bob", sandbox: alice! },
+    { own: "bob", other: "alice", sandbox: bob! }
+  ] as const
+})
+
+/** In both at the same time, and again in both when both are done: the second is what is looked at. */
+const inBoth = <A, E, R>(pair: ReadonlyArray<One>, act: (one: One) => Effect.Effect<A, E, R>) =>
+  Effect.forEach(pair, act, { concurrency: "unbounded" })
+
+/** Perl is in the image's base, and calls the kernel without a program for each call. */
+const perl = (program: string) => ["perl", "-e", program] as const
+
+const reasonOf = <A>(asked: Effect.Effect<A, { readonly reason: Reason; readonly message: string }>) =>
+  Effect.map(Effect.flip(asked), ({ reason }) => reason._tag)
+
+/** Pid of the first process of this name; the shell that looks is none of them. */
+const pidOf = (name: string) =>
+  `for p in /proc/[0-9]*; do [ "$(cat $p/comm 2>/dev/null)" != '${name}' ] || { echo \${p#/proc/}; break; }; done`
+
+const supervisor = "cogni-superviso"
+
+const options = { excludeTestServices: true, timeout: 60_000 } as const
+
+// -----------------------------------------------------------------------------
+// beside each other
+// -----------------------------------------------------------------------------
+
+layer(RunHarness.layer(), options)("two sessions at once", (it) => {
+  it.effect("have files of their own: workspace, home, /tmp, shared memory", () =>
+    Effect.gen(function* () {
+      const pair = yield* two()
+      const places = "/workspace /tmp /home/agent /dev/shm"
+      yield* inBoth(pair, ({ own, sandbox }) =>
+        said(sandbox, `for d in ${places}; do echo ${own} > $d/mark-${own}; echo ${own} > $d/same; done`)
+      )
+      yield* inBoth(pair, ({ own, sandbox }) =>
+        Effect.gen(function* () {
+          const found = yield* said(
+            sandbox,
+            "find / -xdev -name 'mark-*' 2>/dev/null; ls -d /*/mark-* /*/*/mark-*"
+          )
+          const marks = new Set(found.split("\n").map((path) => path.replace(/.*\//u, "")))
+          assert.deepStrictEqual([...marks], [`mark-${own}`])
+          assert.strictEqual(
+            yield* said(sandbox, `for d in ${places}; do cat $d/same; done | sort | uniq -c | xargs`),
+            `4 ${own}`
+          )
+          assert.deepStrictEqual(
+            (yield* sandbox.files.list(".")).map(({ name }) => name),
+            [`mark-${own}`, "same"]
+          )
+        })
+      )
+    })
+  )
+
+  it.effect("have processes of their own: none is seen or signalled from the other", () =>
+    Effect.gen(function* () {
+      const pair = yield* two()
+      const started = yield* inBoth(pair, ({ own, sandbox }) =>
+        said(sandbox, `exec -a sleep-of-${own} sleep 300 & echo $!`.replace(/^/u, "bash -c '").concat("'"))
+      )
+      assert(started.every((pid) => Number(pid) > 1))
+      yield* inBoth(pair, ({ other, own, sandbox }) =>
+        Effect.gen(function* () {
+          const all = yield* said(sandbox, "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'")
+          assert.include(all, `sleep-of-${own}`)
+          assert.notInclude(all, `sleep-of-${other}`)
+          // One supervisor, its own; and no way to the engine or to where the streams of the others lie.
+          assert.strictEqual(yield* said(sandbox, `cat /proc/[0-9]*/comm | grep -c ${supervisor}`), "1")
+          assert.strictEqual(
+            yield* said(
+              sandbox,
+              "find / -xdev \\( -name 'docker*.sock' -o -name 'containerd*' \\) 2>/dev/null; true"
+            ),
+            ""
+          )
+        })
+      )
+      // Every number there is, and then whatever can be had. Those of the other have the same numbers.
+      const [alice, bob] = pair
+      const attempts = "for p in $(seq 2 2000); do kill -9 $p 2>/dev/null; done; kill -9 -1; sleep 5"
+      yield* Effect.exit(said(alice.sandbox, attempts))
+      yield* Effect.exit(Effect.map(sleeping(alice.sandbox), (left) => assert.deepStrictEqual(left, [])))
+      assert.strictEqual(yield* said(bob.sandbox, `kill -0 ${started[1]} && echo alive`), "alive")
+      assert.isTrue(yield* bob.sandbox.isRunning)
+    })
+  )
+
+  it.effect("have an environment of their own, and each command has", () =>
+    Effect.gen(function* () {
+      const pair = yield* two()
+      yield* inBoth(pair, ({ own, sandbox }) =>
+        Effect.gen(function* () {
+          const running = yield* sandbox.spawn("sleep 300", { env: { PLANTED: `secret-of-${own}` } })
+          assert.strictEqual(
+            yield* said(sandbox, 'echo "$PLANTED"; export STAYS=no; cd /tmp; umask 077; ulimit -n 20', {
+              env: { PLANTED: `short-of-${own}` }
+            }),
+            `short-of-${own}`
+          )
+          assert.strictEqual(
+            yield* said(sandbox, 'echo "[$PLANTED$STAYS] $PWD $(umask)"'),
+            "[] /workspace 0022"
+          )
+          assert.isAbove(Number(yield* said(sandbox, "ulimit -n")), 20)
+          return running
+        })
+      )
+      yield* inBoth(pair, ({ other, own, sandbox }) =>
+        Effect.gen(function* () {
+          const all = yield* said(sandbox, "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; true")
+          assert.include(all, `secret-of-${own}`)
+          assert.notInclude(all, `-of-${other}`)
+        })
+      )
+    })
+  )
+
+  it.effect("have namespaces of their own: names, IPC, abstract sockets", () =>
+    Effect.gen(function* () {
+      const pair = yield* two()
+      const spaces = yield* inBoth(pair, ({ sandbox }) =>
+        said(sandbox, "hostname; for n in pid net ipc mnt uts cgroup; do readlink /proc/self/ns/$n; done")
+      )
+      const [one, other] = spaces.map((text) => text.split("\n"))
+      assert.strictEqual(one!.length, 7)
+      for (const [index, name] of one!.entries()) assert.notStrictEqual(name, other![index])
+
+      // Each makes the same keys, and finds in each what is its own.
+      const make = "shmget(4242, 64, 01600) // die; msgget(4242, 01600) // die; semget(4242, 1, 01600) // die"
+      const listen = (own: string) => `socat ABSTRACT-LISTEN:cogni,fork SYSTEM:'echo ${own}'`
+      const [alice, bob] = pair
+      yield* alice.sandbox.exec(perl(make))
+      yield* alice.sandbox.spawn(listen("alice"))
+      const look = perl(
+        'print join " ", map { defined $_ ? "has" : "none" } shmget(4242, 0, 0600), msgget(4242, 0600), semget(4242, 0, 0600)'
+      )
+      const connect = "socat -u ABSTRACT-CONNECT:cogni,retry=20,interval=0.05 - 2>/dev/null || echo refused"
+      const asked = (sandbox: SessionSandbox) =>
+        Effect.all([
+          Effect.map(sandbox.exec(look), ({ output }) => output.stdout.text),
+          said(sandbox, connect)
+        ])
+      assert.deepStrictEqual(yield* asked(alice.sandbox), ["has has has", "alice"])
+      assert.deepStrictEqual(yield* asked(bob.sandbox), ["none none none", "refused"])
+      yield* bob.sandbox.exec(perl(make))
+      yield* bob.sandbox.spawn(listen("bob"))
+      assert.deepStrictEqual(yield* asked(bob.sandbox), ["has has has", "bob"])
+    })
+  )
+
+  it.effect("have a loopback of their own: a port of one is nobody's in the other", () =>
+    Effect.gen(function* () {
+      const pair = yield* two()
+      const [alice, bob] = pair
+      const listen = (own: string) =>
+        `socat TCP4-LISTEN:9000,bind=127.0.0.1,fork,reuseaddr SYSTEM:'echo ${own}'`
+      const connect = "socat -u TCP4:127.0.0.1:9000,retry=20,interval=0.05 - 2>/dev/null || echo refused"
+      yield* alice.sandbox.spawn(listen("alice"))
+      assert.strictEqual(yield* said(alice.sandbox, connect), "alice")
+      assert.strictEqual(yield* said(bob.sandbox, connect), "refused")
+      yield* bob.sandbox.spawn(listen("bob"))
+      assert.deepStrictEqual(yield* inBoth(pair, ({ sandbox }) => said(sandbox, connect)), ["alice", "bob"])
+      assert.deepStrictEqual(
+        yield* inBoth(pair, ({ sandbox }) => said(sandbox, "ls /sys/class/net | xargs")),
+        ["lo", "lo"]
+      )
+    })
+  )
+
+  it.effect("have background processes of their own: listed, read and signalled in theirs only", () =>
+    Effect.gen(function* () {
+      const pair = yield* two()
+      const tables = yield* inBoth(pair, ({ own, sandbox }) =>
+        Effect.gen(function* () {
+          const table = yield* ProcessTable.make(sandbox)
+          const { processId } = yield* table.start({ command: `echo log-of-${own}; sleep 300`, name: own })
+          return { table, processId }
+        })
+      )
+      const [alice, bob] = tables as [(typeof tables)[0], (typeof tables)[0]]
+      // The same id in both: it names a process of the table that is asked.
+      assert.strictEqual(alice!.processId, bob!.processId)
+      for (const [index, { processId, table }] of tables.entries()) {
+        assert.deepStrictEqual(
+          (yield* table.list).map(({ name }) => name),
+          [names[index]]
+        )
+        const text = Effect.map(table.log(processId, { textBytesMax: 1000 }), (log) => log.text.trim())
+        yield* SessionHarness.eventually("it has said something", Effect.map(text, Boolean))
+        assert.strictEqual(yield* text, `log-of-${names[index]}`)
+      }
+      assert.isTrue(yield* alice!.table.signal(alice!.processId, "SIGKILL"))
+      assert.strictEqual((yield* alice!.table.wait(alice!.processId, 5)).end?.exitCode, 137)
+      assert.isUndefined((yield* bob!.table.list)[0]?.end)
+      assert.include(yield* said(pair[1].sandbox, "cat /proc/[0-9]*/comm"), "sleep")
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// one after the other
+// -----------------------------------------------------------------------------
+
+layer(RunHarness.layer(), options)("a session that comes back", (it) => {
+  it.effect("has its workspace and no other's, and nothing else of before", () =>
+    Effect.gen(function* () {
+      const manager = yield* SessionHarness.manager({ keeps: true, idleSeconds: 1 })
+      const visit = (id: string, line: string) =>
+        Effect.scoped(
+          Effect.flatMap(manager.getOrCreate(id), (sandbox) =>
+            Effect.map(said(sandbox, line), (text) => ({ text, runId: sandbox.runId }))
+          )
+        )
+      const leave = "echo $NAME > kept; echo $NAME | tee /tmp/left > ~/left; sleep 300 &"
+      const before = yield* Effect.forEach(names, (id) => visit(id, leave.replaceAll("$NAME", id)), {
+        concurrency: "unbounded"
+      })
+      yield* SessionHarness.eventually(
+        "the sessions end of idleness",
+        Effect.map(
+          SessionHarness.containers(...before.map(({ runId }) => runId)),
+          ({ length }) => length === 0
+        )
+      )
+      assert.deepStrictEqual(yield* manager.list, [])
+      const look = "cat kept; ls -A . /tmp ~; cat /proc/[0-9]*/comm | grep -c sleep"
+      const after = yield* Effect.forEach(names, (id) => visit(id, look), { concurrency: "unbounded" })
+      for (const [index, { runId, text }] of after.entries()) {
+        assert.notStrictEqual(runId, before[index]!.runId)
+        assert.strictEqual(text, `${names[index]}\n.:\nkept\n\n/home/agent:\n\n/tmp:\n0 (1)`)
+      }
+      const root = SessionHarness.workspacesOf(yield* RunHarness.Directory)
+      assert.deepStrictEqual(
+        readdirSync(root).map((entry) => statSync(join(root, entry)).mode & 0o777),
+        [0o700, 0o700]
+      )
+    })
+  )
+
+  it.effect("leaves nothing on the engine and of its run when it is destroyed", () =>
+    Effect.gen(function* () {
+      const manager = yield* SessionHarness.manager()
+      const sandbox = yield* manager.getOrCreate("alice")
+      const waiting = yield* Effect.forkChild(reasonOf(said(sandbox, "sleep 300")))
+      assert.strictEqual((yield* SessionHarness.containers(sandbox.runId)).length, 1)
+      const { millis } = yield* SessionHarness.within(15, manager.destroy("alice"))
+      assert.isBelow(millis, 10_000)
+      assert.deepStrictEqual(yield* SessionHarness.containers(sandbox.runId), [])
+      assert.deepStrictEqual(yield* LeakCheck.leftovers, [])
+      assert.deepStrictEqual(LeakCheck.directories(yield* RunHarness.Directory), [])
+      assert.strictEqual((yield* SessionHarness.within(5, Fiber.join(waiting))).value, "ContainerFailed")
+    })
+  )
+})
+
+// -----------------------------------------------------------------------------
+// a command against its own sandbox
+// -----------------------------------------------------------------------------
+
+/** What a command can have of a process: each says `denied`, or what it got. */
+const attempts = `
+my ($pid) = @ARGV;
+sub told { my ($what, $done) = @_; print "$what ", $done ? "HAD" : $!{EACCES} || $!{EPERM} ? "denied" : "$!", "\\n" }
+use Errno; use Fcntl;
+told("fd", opendir my $d, "/proc/$pid/fd");
+for my $number (0, 1, 2) { told("fd $number", sysopen my $f, "/proc/$pid/fd/$number", O_RDWR | O_NONBLOCK) }
+for my $name (qw(mem environ maps auxv exe cwd root)) {
+  my $path = "/proc/$pid/$name";
+  told($name, $name =~ /exe|cwd|root/ ? defined readlink $path : open my $f, "<", $path);
+}
+told("ptrace", syscall(101, 16, $pid + 0, 0, 0) == 0);
+told("process_vm_readv", syscall(310, $pid + 0, pack("QQ", 0, 0), 1, pack("QQ", 0, 0), 1, 0) == 0);
+told("pidfd_getfd", do { my $p = syscall(434, $pid + 0, 0); $p >= 0 && syscall(438, $p, 0, 0) >= 0 });
+`
+
+const attemptsAt = (sandbox: SessionSandbox, pid: string) =>
+  Effect.map(sandbox.exec(["perl", "-e", attempts, pid]), ({ output }) =>
+    output.stdout.text
+      .trim()
+      .split("\n")
+      .filter((line) => !line.endsWith(" denied"))
+  )
+
+layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
+  it.effect("it can neither read nor write the supervisor, nor the keeper of a command", () =>
+    Effect.gen(function* () {
+      const pair = yield* two()
+      yield* inBoth(pair, ({ sandbox }) =>
+        Effect.gen(function* () {
+          const keeper = yield* said(sandbox, "echo $PPID; sleep 300 >/dev/null 2>&1 &")
+          const pids = [yield* said(sandbox, pidOf(supervisor)), keeper]
+          for (const pid of pids) {
+            assert.match(pid, /^\d+$/u)
+            assert.deepStrictEqual(yield* attemptsAt(sandbox, pid), [])
+          }
+          // A process of the command's own kind it can have all of: the attempts are real ones.
+          const own = yield* said(sandbox, "sleep 300 >/dev/null 2>&1 & echo $!")
+          assert.includeMembers(yield* attemptsAt(sandbox, own), ["fd 1 HAD", "environ HAD", "ptrace HAD"])
+        })
+      )
+    })
+  )
+
+  // The engine's init is the first process, holds the same pipes, and lets anybody of its user have them.
+  it.effect.fails("nor through the first process, which has the supervisor's pipes too", () =>
+    Effect.gen(function* () {
+      const [{ sandbox }] = yield* two()
+      assert.deepStrictEqual(yield* attemptsAt(sandbox, "1"), [])
+    })
+  )
+
+  it.effect("one that kills its keeper is over with all its children; the session lives on", () =>
+    Effect.gen(function* () {
+      const [{ sandbox }] = yield* two()
+      const running = yield* sandbox.spawn("sleep 301")
+      const killed = yield* sandbox.exec(
+        "setsid sleep 302 & sleep 303 & kill -9 $PPID; sleep 5; echo survived"
+      )
+      assert.deepStrictEqual(
+        [killed.exitCode, killed.signal, killed.output.stdout.text],
+        [137, "SIGKILL", ""]
+      )
+      assert.deepStrictEqual(yield* sleeping(sandbox), ["301"])
+      yield* running.signal("SIGTERM")
+      assert.strictEqual((yield* running.exit).signal, "SIGTERM")
+    })
+  )
+
+  it.effect("one that is out of time is over with all its children, those too that want to stay", () =>
+    Effect.gen(function* () {
+      const [{ sandbox }] = yield* two()
+      const stubborn = "(trap '' TERM; exec sleep 301) & (trap '' TERM; exec setsid sleep 302) & sleep 303"
+      assert.strictEqual(yield* reasonOf(sandbox.exec(stubborn, { timeoutSecondsMax: 1 })), "CommandTimedOut")
+      assert.deepStrictEqual(yield* sleeping(sandbox), [])
+      // What one leaves that ends by itself is left on purpose.
+      yield* sandbox.exec("sleep 304 &")
+      assert.deepStrictEqual(yield* sleeping(sandbox), ["304"])
+    })
+  )
+
+  it.effect("one that is ended as soon as it was begun is over, however far it had come", () =>
+    Effect.gen(function* () {
+      const [{ sandbox }] = yield* two()
+      for (let round = 0; round < 90; round++) {
+        const { millis } = yield* SessionHarness.within(
+          20,
+          Effect.scoped(
+            Effect.andThen(
+              sandbox.spawn("setsid sleep 301 & exec sleep 302"),
+              Effect.sleep(Duration.millis(round % 10))
+            )
+          )
+        )
+        assert.isBelow(millis, 5000)
+      }
+      assert.deepStrictEqual(yield* sleeping(sandbox), [])
+    })
+  )
+
+  it.effect("one that kills whatever it can ends the session, which says so; the next is a fresh one", () =>
+    Effect.gen(function* () {
+      const manager = yield* SessionHarness.manager()
+      const first = yield* manager.getOrCreate("alice")
+      const ended = SessionHarness.within(10, reasonOf(said(first, "kill -9 -1; sleep 30")))
+      assert.strictEqual((yield* ended).value, "ContainerFailed")
+      assert.strictEqual(yield* reasonOf(said(first, "true")), "ContainerFailed")
+      const { value: next } = yield* SessionHarness.within(20, manager.getOrCreate("alice"))
+      assert.notStrictEqual(next.runId, first.runId)
+      assert.strictEqual(yield* said(next, "echo alive"), "alive")
+    })
+  )
+
+  it.effect("one that takes too much memory is OomKilled; the session lives on", () =>
+    Effect.gen(function* () {
+      const [{ sandbox }] = yield* two()
+      const kept = yield* sandbox.spawn("sleep 301")
+      yield* sandbox.exec("echo kept > /tmp/file")
+      // Before the supervisor, whichever is the larger.
+      assert.strictEqual(yield* said(sandbox, "cat /proc/self/oom_score_adj"), "500")
+      for (let round = 0; round < 3; round++) {
+        const error = yield* Effect.flip(
+          sandbox.exec(perl('print "begun\\n"; $| = 1; $x = "x" x 400_000_000'))
+        )
+        assert.strictEqual(error.reason._tag, "OomKilled")
+        assert.strictEqual(yield* said(sandbox, "cat /tmp/file"), "kept")
+      }
+      assert.deepStrictEqual(yield* sleeping(sandbox), ["301"])
+      yield* kept.signal("SIGKILL")
+    })
+  )
+
+  it.effect("one that forks without end is ended in time; the session lives on, or says why not", () =>
+    Effect.gen(function* () {
+      const manager = yield* SessionHarness.manager()
+      const sandbox = yield* manager.getOrCreate("alice")
+      const bombs = [perl("fork while 1"), perl("while (1) { fork; setpgrp; $SIG{TERM} = 'IGNORE' }")]
+      for (const bomb of bombs) {
+        const { millis, value } = yield* SessionHarness.within(
+          30,
+          reasonOf(sandbox.exec(bomb, { timeoutSecondsMax: 2 }))
+        )
+        assert.strictEqual(value, "CommandTimedOut")
+        assert.isBelow(millis, 20_000)
+        assert.strictEqual(yield* said(sandbox, "cat /proc/[0-9]*/comm | grep -c perl"), "0 (1)")
+      }
+      // One that has been left behind on purpose keeps the session from its processes, and is no hang.
+      yield* Effect.ignore(sandbox.exec("perl -e 'fork while 1' >/dev/null 2>&1 & sleep 0.2"))
+      const { value } = yield* SessionHarness.within(10, reasonOf(said(sandbox, "echo alive")))
+      assert.include(["CommandRefused", "PidsExhausted"], value)
+      const { millis } = yield* SessionHarness.within(30, manager.destroy("alice"))
+      assert.isBelow(millis, 20_000)
+      assert.strictEqual(yield* said(yield* manager.getOrCreate("alice"), "echo alive"), "alive")
+    })
+  )
+})
+
+/** What the sleeping processes of a sandbox were given. */
+const sleeping = (sandbox: SessionSandbox) =>
+  Effect.map(
+    said(sandbox, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null"),
+    (all) =>
+      all
+        .split("\n")
+        .flatMap((line) => /^sleep (\d+)/u.exec(line)?.[1] ?? [])
+        .toSorted()
+  )

@@ -1,0 +1,18 @@
+/** The tools of a session over a sealed sandbox keep the contract that they keep over the host and in memory. */
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import { ToolContract } from "@cogni/sandbox-sessions/testing"
+import { Effect, Layer } from "effect"
+import * as Images from "../harness/Images.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+
+ToolContract.suite(
+  "docker",
+  Layer.effect(
+    ToolContract.TestExecutor,
+    Effect.flatMap(SandboxRunner.SandboxRunner, (runner) =>
+      // Room for a hole of ten gigabytes: no file may be longer than what may be added.
+      runner.open({ image: Images.runtime, limits: { workspaceBytesMax: 16 * 1024 ** 3 } })
+    )
+  ).pipe(Layer.provide(RunHarness.layer())),
+  ToolContract.shellFixture
+)

@@ -1,0 +1,56 @@
+/** The program that takes the commands of an open sandbox, where it runs: what it must not lose, keep or wait for. */
+import { assert, layer } from "@effect/vitest"
+import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import { Effect } from "effect"
+import * as Images from "../harness/Images.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+
+const opened = SandboxRunner.use((runner) => runner.open({ image: Images.runtime }))
+
+layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("the supervisor", (it) => {
+  it.effect("a signal that comes with the start of its command is not lost", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* opened
+      for (let round = 0; round < 20; round++) {
+        const { exit, signal } = yield* sandbox.spawn(["sleep", "30"])
+        yield* signal("SIGTERM")
+        const ended = yield* Effect.timeout(exit, "5 seconds")
+        assert.deepStrictEqual(ended, { exitCode: 143, signal: "SIGTERM" })
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a command ends with its process, whatever its children write", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* opened
+      const { durationMs, exitCode, output } = yield* sandbox.exec(
+        "echo first; for i in 1 2 3 4 5 6 7 8; do (sleep 0.2; exec yes) & done; sleep 0.3; exit 3",
+        { timeoutSecondsMax: 20 }
+      )
+      assert.strictEqual(exitCode, 3)
+      assert.match(output.stdout.text, /^first\n/u)
+      assert.isBelow(durationMs, 10_000)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("300 commands, one after the other and 50 at a time, leave no process and no memory taken", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* opened
+      const count = Effect.map(
+        sandbox.exec("ls -d /proc/[0-9]* | wc -l; grep VmRSS /proc/1/status"),
+        ({ output }) => [...output.stdout.text.matchAll(/\d+/gu)].map(Number)
+      )
+      yield* sandbox.exec("true")
+      const [processes = 0, kib = 0] = yield* count
+      yield* Effect.forEach(
+        Array.from({ length: 300 }),
+        (_, index) => sandbox.exec(["sh", "-c", "(true & true) & exit 0"]).pipe(Effect.as(index)),
+        { concurrency: 50, discard: true }
+      )
+      yield* Effect.sleep("500 millis")
+      const [processesAfter, kibAfter = 0] = yield* count
+      assert.isAtMost(processesAfter ?? 0, processes)
+      assert.isBelow(kibAfter - kib, 4096)
+    }).pipe(Effect.scoped)
+  )
+})

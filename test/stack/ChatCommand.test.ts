@@ -1,0 +1,109 @@
+/** `cogni-sandbox chat` as a process of its own: lines of JSON in and out, over a real engine and the real gateway. */
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+import * as CliProcess from "../harness/CliProcess.ts"
+import * as Images from "../harness/Images.ts"
+import * as ScriptedModel from "../harness/ScriptedModel.ts"
+
+const key = "sk-planted-0123456789abcdef"
+
+const configuration = `
+sandbox:
+  enabled: true
+  image: ${Images.runtime}
+  memory_limit: 256m
+  persistent_workspaces: true
+agent_configs:
+  coder:
+    system_prompt: You code.
+    tool_profile: coding
+routing:
+  default_agent: coder
+`
+
+/** Runs what it is told, and answers what came of it. */
+const shell: Parameters<typeof ScriptedModel.acquire>[0] = ({ results, text }) =>
+  results.length === 0
+    ? { call: [{ name: "shell__exec", args: { command: text } }] }
+    : { say: String(JSON.parse(results.at(-1)!).stdout).trim() }
+
+const messages = (...all: ReadonlyArray<readonly [sender: string, id: string, text: string]>) =>
+  all
+    .map(
+      ([senderId, messageId, text]) => `${JSON.stringify({ channel: "irc", senderId, messageId, text })}\n`
+    )
+    .join("")
+
+const repliesOf = (stdout: Buffer) =>
+  stdout
+    .toString()
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line): Record<string, unknown> => JSON.parse(line))
+    .toSorted((one, other) => (String(one["messageId"]) < String(other["messageId"]) ? -1 : 1))
+
+layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cogni-sandbox chat", (it) => {
+  it.effect("answers each message in its session's sandbox, and finds its files again the next day", () =>
+    Effect.gen(function* () {
+      const { run, stateDirectory } = yield* CliProcess.CliProcess
+      const model = yield* ScriptedModel.acquire(shell)
+      const file = join(stateDirectory, "cogni.yaml")
+      writeFileSync(file, configuration)
+      const chat = (stdin: string) =>
+        run(["chat", file, "--model", "m"], {
+          stdin,
+          env: { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: key }
+        })
+
+      const first = yield* chat(
+        `${messages(["a", "1", "echo kept > note; env | grep -c -e BASE_URL -e SOCKET; ls -A /llm-sock"], ["b", "2", "cat note 2>&1"])}no message\n`
+      )
+      assert.strictEqual(first.code, 0, first.stderr)
+      const [one, two, refused] = repliesOf(first.stdout)
+      assert.deepStrictEqual(
+        [one?.["ok"], one?.["agent"], one?.["key"], one?.["executor"], one?.["fallback"]],
+        [true, "coder", "irc:a:coder", "sandbox", false]
+      )
+      assert.match(String(one?.["runId"]), /^run-/u)
+      assert.strictEqual(one?.["text"], "0", "something of the model is inside")
+      assert.include(String(two?.["text"]), "note: No such file")
+      assert.strictEqual(refused?.["ok"], false)
+      assert.include(JSON.stringify(refused), "MessageInvalid")
+
+      const second = yield* chat(messages(["a", "3", "cat note"]))
+      assert.strictEqual(repliesOf(second.stdout)[0]?.["text"], "kept", second.stderr)
+
+      assert.deepStrictEqual(model.problems, [])
+      for (const { headers } of model.received) {
+        assert.strictEqual(headers.authorization, `Bearer ${key}`)
+        assert.isDefined(headers["x-litellm-end-user-id"])
+      }
+      for (const { stderr, stdout } of [first, second])
+        assert.notInclude(`${stdout.toString()}${stderr}`, key)
+    })
+  )
+
+  it.effect("a configuration that is none is refused with its lines, and nothing is begun", () =>
+    Effect.gen(function* () {
+      const { run, stateDirectory } = yield* CliProcess.CliProcess
+      const file = join(stateDirectory, "wrong.yaml")
+      writeFileSync(file, configuration.replace("default_agent: coder", "default_agent: nobody"))
+      const { code, stderr } = yield* run(["chat", file, "--model", "m"], {
+        env: { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: key }
+      })
+      assert.strictEqual(code, 65)
+      assert.include(stderr, "wrong.yaml:12:18 routing.default_agent")
+    })
+  )
+
+  it.effect("without a model it says how one is named", () =>
+    Effect.gen(function* () {
+      const { run, stateDirectory } = yield* CliProcess.CliProcess
+      const { code, stderr } = yield* run(["chat", join(stateDirectory, "none.yaml")])
+      assert.strictEqual(code, 78)
+      assert.include(stderr, "COGNI_LLM_URL")
+    })
+  )
+})

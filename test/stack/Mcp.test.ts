@@ -1,0 +1,161 @@
+/**
+ * `cogni-sandbox mcp` as an MCP client starts it: the protocol's own client, the real command, a real sandbox.
+ */
+import { Client } from "@modelcontextprotocol/sdk/client/index.js"
+import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js"
+import { assert, layer } from "@effect/vitest"
+import { Deferred, Effect, Schedule } from "effect"
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import * as CliProcess from "../harness/CliProcess.ts"
+import * as Images from "../harness/Images.ts"
+
+const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
+
+/** Of the host, for any user of a sandbox. */
+const directory = Effect.acquireRelease(
+  Effect.sync(() => {
+    const path = realpathSync(mkdtempSync(join(tmpdir(), "cogni-test-mcp-")))
+    chmodSync(path, 0o777)
+    return path
+  }),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+/** A client of a server of its own, which must speak nothing but the protocol on its standard output. */
+const connect = Effect.fnUntraced(function* (...argv: ReadonlyArray<string>) {
+  const { stateDirectory } = yield* CliProcess.CliProcess
+  const transport = new StdioClientTransport({
+    command: process.execPath,
+    args: ["--disable-warning=ExperimentalWarning", program, "mcp", ...argv],
+    env: { COGNI_STATE_DIR: stateDirectory, COGNI_RUNTIME_IMAGE: Images.runtime },
+    stderr: "pipe"
+  })
+  const said = { stderr: "", errors: [] as Array<string> }
+  const closed = yield* Deferred.make<void>()
+  transport.stderr?.on("data", (piece: Buffer) => (said.stderr += piece.toString("utf8")))
+  const client = new Client({ name: "test", version: "1" })
+  Object.assign(client, {
+    onerror: (error: Error) => said.errors.push(String(error)),
+    onclose: () => Deferred.doneUnsafe(closed, Effect.void)
+  })
+  yield* Effect.acquireRelease(
+    Effect.promise(() => client.connect(transport)),
+    () => Effect.promise(() => client.close())
+  )
+  const call = (name: string, given: Record<string, unknown>) =>
+    Effect.map(
+      Effect.promise(() => client.callTool({ name, arguments: given })),
+      ({ content, isError, structuredContent }) => ({
+        failed: isError === true,
+        text: (content as [{ readonly text: string }])[0].text,
+        result: structuredContent as Record<string, unknown> | undefined
+      })
+    )
+  return { call, client, closed: Deferred.await(closed), pid: transport.pid!, said }
+})
+
+/** What is left of its sandbox once the command is gone. */
+const nothingLeft = Effect.gen(function* () {
+  const { leftovers } = yield* CliProcess.CliProcess
+  const left = yield* leftovers.pipe(
+    Effect.repeat({
+      until: (found) => found.length === 0,
+      times: 100,
+      schedule: Schedule.spaced("100 millis")
+    })
+  )
+  assert.deepStrictEqual(left, [], "left behind")
+})
+
+layer(CliProcess.layer, { excludeTestServices: true, timeout: 90_000 })("cogni-sandbox mcp", (it) => {
+  it.effect("gives a client tools that act in a sandbox, on a directory of its machine", () =>
+    Effect.gen(function* () {
+      const workspace = yield* directory
+      mkdirSync(join(workspace, "src"))
+      writeFileSync(join(workspace, "src", "a.txt"), "from the host\n")
+      const { call, client, said } = yield* connect("--workspace", workspace)
+      const { tools } = yield* Effect.promise(() => client.listTools())
+      assert.includeMembers(
+        tools.map(({ name }) => name),
+        ["shell__exec", "process__start", "file__read"]
+      )
+      assert.strictEqual(said.stderr, "", "a sandbox was opened for nothing")
+      const { result, text } = yield* call("shell__exec", {
+        command: "cat a.txt; pwd; id -u; ls /sys/class/net; exit 3",
+        cwd: join(workspace, "src")
+      })
+      assert.containSubset(
+        result,
+        { exit_code: 3, cwd: join(workspace, "src"), truncated: false },
+        `${text} ${said.stderr}`
+      )
+      assert.match(String(result?.stdout), /^from the host\n\/workspace\/src\n\d+\nlo\n$/u)
+      assert.containSubset(
+        (yield* call("file__write", { path: "out/b.txt", content: "from inside\n" })).result,
+        {
+          bytes: 12
+        }
+      )
+      assert.strictEqual(readFileSync(join(workspace, "out", "b.txt"), "utf8"), "from inside\n")
+      const outside = yield* call("file__read", { path: "/etc/passwd" })
+      assert.isTrue(outside.failed)
+      assert.match(outside.text, /^validation: /u)
+      assert.match(said.stderr, /^· run-[0-9a-z]+: the sandbox is open\n$/u)
+      assert.deepStrictEqual(said.errors, [])
+      yield* Effect.promise(() => client.close())
+      yield* nothingLeft
+    })
+  )
+
+  it.effect("keeps processes between calls, and ends them with the client", () =>
+    Effect.gen(function* () {
+      const { call, client } = yield* connect()
+      const started = yield* call("process__start", { command: "while :; do date; sleep 0.2; done" })
+      const process_id = String(started.result?.process_id)
+      assert.containSubset((yield* call("shell__exec", { command: "sleep 1" })).result, { exit_code: 0 })
+      const logs = yield* call("process__logs", { process_id })
+      assert.isAtLeast(String(logs.result?.text).split("\n").length, 3)
+      yield* Effect.promise(() => client.close())
+      yield* nothingLeft
+    })
+  )
+
+  it.effect.each(["SIGINT", "SIGTERM", "SIGHUP"] as const)("%s under a call ends the sandbox", (signal) =>
+    Effect.gen(function* () {
+      const { call, closed, pid, said } = yield* connect()
+      yield* call("shell__exec", { command: "true" })
+      const waiting = call("shell__exec", { command: "sleep 60" })
+      yield* Effect.forkScoped(Effect.exit(waiting))
+      yield* Effect.sleep("300 millis")
+      process.kill(pid, signal)
+      yield* closed
+      assert.match(said.stderr, new RegExp(`ended by ${signal}`, "u"))
+      yield* nothingLeft
+    })
+  )
+
+  it.effect("a client that only closes its end under a call ends the sandbox", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const message = (id: number, method: string, params: unknown) =>
+        `${JSON.stringify({ jsonrpc: "2.0", id, method, params })}\n`
+      // Its standard input ends with what is written here.
+      const ended = yield* cli.run(["mcp"], {
+        stdin:
+          message(0, "initialize", {
+            protocolVersion: "2025-06-18",
+            capabilities: {},
+            clientInfo: { name: "test", version: "1" }
+          }) + message(1, "tools/call", { name: "shell__exec", arguments: { command: "sleep 60" } })
+      })
+      assert.strictEqual(ended.code, 0, ended.stderr)
+      for (const line of ended.stdout.toString("utf8").trimEnd().split("\n").filter(Boolean)) {
+        assert.strictEqual((JSON.parse(line) as { jsonrpc: string }).jsonrpc, "2.0")
+      }
+      yield* nothingLeft
+    })
+  )
+})

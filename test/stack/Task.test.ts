@@ -1,0 +1,405 @@
+/**
+ * `sandbox:task`, doing a real task: a test of a small project fails, and the task makes it pass.
+ *
+ * The loop, the AI SDK, the gateway and the container are the real ones; the model is a script, so that what it asks
+ * for is known before it does. What comes back is a patch, which is applied to another clone and tested there.
+ */
+import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
+import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as EventGrammar from "@cogni/sandbox-graph-provider/EventGrammar"
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer, Result } from "effect"
+import { execFileSync, spawnSync } from "node:child_process"
+import { readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import * as CliProcess from "../harness/CliProcess.ts"
+import * as GraphHarness from "../harness/GraphHarness.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+import * as ScriptedModel from "../harness/ScriptedModel.ts"
+import type { Script } from "../harness/scripted/Script.ts"
+import * as TaskHarness from "../harness/TaskHarness.ts"
+
+// -----------------------------------------------------------------------------
+// the project
+// -----------------------------------------------------------------------------
+
+const project = {
+  "package.json": '{ "name": "sums", "type": "module", "scripts": { "test": "node --test" } }\n',
+  "src/sum.js": "export const sum = (numbers) => numbers.reduce((all, one) => all - one, 0)\n",
+  "test/sum.test.js": [
+    'import assert from "node:assert/strict"',
+    'import { test } from "node:test"',
+    'import { sum } from "../src/sum.js"',
+    "",
+    'test("adds up", () => assert.equal(sum([1, 2, 3]), 6))',
+    ""
+  ].join("\n")
+}
+
+/** Whether its tests pass on this machine. */
+const passes = (directory: string): boolean =>
+  spawnSync(process.execPath, ["--test"], { cwd: directory, env: { PATH: "/usr/local/bin:/usr/bin:/bin" } })
+    .status === 0
+
+const exec = (command: string) => ({ name: "exec", args: { command } })
+
+/** Everything that somebody who looks for a key, or for the way to the model, would look at. */
+const look = [
+  "env",
+  "tr '\\0' '\\n' </proc/1/environ",
+  "cat /proc/mounts",
+  "find / -xdev -type s 2>/dev/null",
+  "ls -lA /llm-sock /cogni",
+  "grep -rl 'sk-planted' / --exclude-dir=proc --exclude-dir=sys 2>/dev/null",
+  "node -e 'fetch(`http://localhost:8080/v1/models`).then(() => console.log(`reached`), () => console.log(`sealed`))'"
+].join("; ")
+
+/** Runs the test, reads, writes what it has read with one sign changed, runs the test again, and tells what it saw. */
+const mends: Script = ({ index, results }) => {
+  const last = results.at(-1) ?? ""
+  switch (index) {
+    case 0:
+      return { call: [exec("npm test --silent 2>&1 || node --test")] }
+    case 1:
+      return { call: [{ name: "read", args: { path: "src/sum.js" } }, exec(look)] }
+    case 2:
+      return {
+        call: [
+          {
+            name: "write",
+            args: { path: "src/sum.js", content: `${results[1]!.replace("all - one", "all + one")}\n` }
+          }
+        ]
+      }
+    case 3:
+      return { call: [{ name: "exec", args: { command: ["node", "--test"] } }] }
+    default:
+      return { say: /exit code 0/u.test(last) ? "It adds up now." : `It does not: ${last}` }
+  }
+}
+
+/** Goes on for ever. */
+const wanders: Script = ({ index }) => ({ call: [exec(`echo step ${index} | tee -a notes.txt`)] })
+
+// -----------------------------------------------------------------------------
+// judging
+// -----------------------------------------------------------------------------
+
+const isWhole = ({ events }: TaskHarness.Told) => {
+  const state = events.reduce<Result.Result<EventGrammar.Grammar, string>>(
+    (before, event) => Result.flatMap(before, (now) => EventGrammar.next(now, event)),
+    Result.succeed(EventGrammar.initial)
+  )
+  assert.isTrue(Result.isSuccess(state) && state.success.phase === "done", JSON.stringify(state))
+}
+
+const resultsOf = ({ events }: TaskHarness.Told): ReadonlyArray<string> =>
+  events.flatMap((event) => (event.type === "tool_call_result" ? [String(event.result)] : []))
+
+/** The calls are the host's: its key, the grant's account, and every one of them on the run's record. */
+const judgeCalls = (upstream: ScriptedModel.ScriptedModel, runId: string, llm: LlmTraffic | undefined) => {
+  assert.deepStrictEqual(upstream.problems, [])
+  for (const { body, headers } of upstream.received) {
+    assert.strictEqual(headers["authorization"], `Bearer ${TaskHarness.key}`)
+    assert.strictEqual(headers["x-litellm-customer-id"], GraphHarness.account)
+    assert.include(String(headers["x-litellm-spend-logs-metadata"]), runId)
+    assert.strictEqual(body["model"], "scripted")
+  }
+  assert.strictEqual(llm?.callsTotal, upstream.received.length)
+  assert.isTrue(llm?.calls.every(({ outcome, status }) => outcome === "completed" && status === 200))
+  const figures = upstream.received.flatMap((call) => call.figures ?? [])
+  assert.strictEqual(
+    llm?.usage?.outputTokens,
+    figures.reduce((sum, { outputTokens }) => sum + outputTokens, 0)
+  )
+}
+
+const docker = (...args: ReadonlyArray<string>): string =>
+  execFileSync("docker", args, { encoding: "utf8" }).trim()
+
+/** Ids of the containers that a run has now. */
+const containersOf = (runId: string): ReadonlyArray<string> =>
+  docker("ps", "-aq", "--filter", `label=${ResourceLabels.label.run}=${runId}`).split("\n").filter(Boolean)
+
+const workspaceOf = (path: string) => ({ workspaceOf: () => ({ type: "directory", path }) as const })
+
+const messages = [{ role: "user", content: "The test fails. Make it pass." }] as const
+
+// -----------------------------------------------------------------------------
+// tests
+// -----------------------------------------------------------------------------
+
+layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
+  excludeTestServices: true,
+  timeout: "2 minutes"
+})("sandbox:task", (it) => {
+  it.effect("makes a failing test pass, with nothing of the model inside, and gives it back as a patch", () =>
+    Effect.gen(function* () {
+      const { fresh, git, workspace } = yield* TaskHarness.project(project)
+      const upstream = yield* ScriptedModel.acquire(mends)
+      const runId = TaskHarness.nextRunId()
+      yield* Effect.gen(function* () {
+        const inspected: Array<string> = []
+        const told = yield* TaskHarness.told({ graphId: "sandbox:task", messages }, runId, {}, (_, event) =>
+          Effect.sync(() => {
+            if (event.type === "tool_call_start") inspected.push(docker("inspect", ...containersOf(runId)))
+          })
+        )
+        isWhole(told)
+        assert.isTrue(told.final.ok, JSON.stringify(told.final))
+        assert.strictEqual(told.final.content, "It adds up now.")
+        const [failing, source, seen, written, passing] = resultsOf(told)
+        assert.match(failing ?? "", /^exit code 1[^]*fail 1/u)
+        assert.strictEqual(`${source}\n`, project["src/sum.js"])
+        assert.match(written ?? "", /^wrote \d+ bytes$/u)
+        assert.match(passing ?? "", /^exit code 0[^]*pass 1/u)
+
+        // The key was never there, nor any way to the model.
+        assert.match(seen ?? "", /sealed/u)
+        assert.notMatch(seen ?? "", /sk-planted|llm\.sock|COGNI_SOCKET|OPENAI|ANTHROPIC|reached/u)
+        assert.notMatch(seen ?? "", / \/llm-sock /u)
+        assert.isAbove(inspected.length, 4)
+        for (const told of inspected) {
+          assert.include(told, workspace)
+          assert.notMatch(told, /sk-planted|llm-sock|llm\.sock|COGNI_SOCKET|OPENAI|ANTHROPIC/u)
+        }
+
+        const { patch } = told.final
+        assert.containSubset(patch, { files: 1 })
+        assert.isFalse(passes(fresh))
+        const file = join(fresh, "..", "task.patch")
+        writeFileSync(file, patch?.text ?? "")
+        git(fresh, ["apply", "--check", file])
+        git(fresh, ["apply", file])
+        assert.strictEqual(git(fresh, ["status", "--porcelain"]).trim(), "M src/sum.js")
+        assert.isTrue(passes(fresh))
+        // The workspace's own repository was not touched by whoever made the patch.
+        assert.strictEqual(git(workspace, ["status", "--porcelain"]).trim(), "M src/sum.js")
+
+        const record = yield* RunStore.use((store) => store.get(runId))
+        assert.strictEqual(record?.spec.llm?.identity.billingAccountId, GraphHarness.account)
+        judgeCalls(upstream, runId, record?.llm)
+        assert.notInclude(JSON.stringify([record, told]), TaskHarness.key)
+        const facts = told.events.flatMap((event) => (event.type === "usage_report" ? [event.fact] : []))
+        assert.lengthOf(facts, upstream.received.length)
+        assert.isTrue(facts.every(({ billingAccountId }) => billingAccountId === GraphHarness.account))
+      }).pipe(Effect.provide(TaskHarness.layer(upstream.url, workspaceOf(workspace))))
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("works in a clone of a repository, and what changed becomes a branch of it", () =>
+    Effect.gen(function* () {
+      const { fresh, git, origin } = yield* TaskHarness.project(project)
+      const upstream = yield* ScriptedModel.acquire(mends)
+      const runId = TaskHarness.nextRunId()
+      yield* Effect.gen(function* () {
+        const asked = { graphId: "sandbox:task", messages, repository: { url: origin } }
+        const told = yield* TaskHarness.told(asked, runId)
+        isWhole(told)
+        const branch = `sandbox/${runId}`
+        assert.containSubset(told.final, {
+          ok: true,
+          branch,
+          content: `It adds up now.\n\nBranch: ${branch}`,
+          patch: { files: 1 }
+        })
+        git(fresh, ["fetch", "-q", origin, branch])
+        assert.isFalse(passes(fresh))
+        git(fresh, ["checkout", "-q", "FETCH_HEAD"])
+        assert.isTrue(passes(fresh))
+        assert.strictEqual(git(fresh, ["diff", "--stat", "HEAD^"]).trim().split("\n").length, 2)
+        const record = yield* RunStore.use((store) => store.get(runId))
+        assert.containSubset(record?.annotations, {
+          relay: { status: "pushed", branch },
+          graph: { graphId: "sandbox:task", ok: true, patch: { files: 1 } }
+        })
+        // The commits state with which calls they were made.
+        assert.containSubset(record?.annotations, {
+          relay: { statement: { predicate: { auditHead: record?.llm?.auditHead } } }
+        })
+        judgeCalls(upstream, runId, record?.llm)
+      }).pipe(Effect.provide(TaskHarness.layer(upstream.url, {}, TaskHarness.repositories)))
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("ends when its steps are used up, or its budget is, and what it did comes back", () =>
+    Effect.gen(function* () {
+      const upstream = yield* ScriptedModel.acquire(wanders)
+      const run = (
+        limits: Parameters<typeof TaskHarness.layer>[1],
+        over: Partial<Parameters<typeof TaskHarness.told>[0]>
+      ) =>
+        TaskHarness.told({ graphId: "sandbox:task", messages, ...over }, TaskHarness.nextRunId()).pipe(
+          Effect.provide(TaskHarness.layer(upstream.url, limits))
+        )
+      const steps = yield* run({ limits: { stepsMax: 3 } }, {})
+      isWhole(steps)
+      assert.containSubset(steps.final, { ok: false, error: "internal", reason: "StepsExhausted" })
+      assert.include(steps.final.patch?.text, "+step 1")
+      assert.lengthOf(upstream.received, 3)
+
+      const refused = yield* run({}, { budget: { callsMax: 2, onExhausted: "refuse" } })
+      isWhole(refused)
+      assert.containSubset(refused.final, {
+        ok: false,
+        error: "insufficient_credits",
+        reason: "BudgetExceeded",
+        patch: { files: 1 }
+      })
+      assert.lengthOf(upstream.received, 5)
+
+      const stopped = yield* run({}, { budget: { callsMax: 2, onExhausted: "stop" } })
+      isWhole(stopped)
+      assert.containSubset(stopped.final, {
+        ok: false,
+        error: "insufficient_credits",
+        reason: "BudgetExceeded"
+      })
+      assert.lengthOf(upstream.received, 7)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a model that calls what is not there is told so, and goes on", () =>
+    Effect.gen(function* () {
+      const upstream = yield* ScriptedModel.acquire(({ index, results }) =>
+        index === 0
+          ? {
+              call: [
+                { name: "host_shell", args: { command: "touch /tmp/escaped" } },
+                { name: "exec", args: { command: "true", on_host: true } },
+                { name: "read", args: { path: "../../etc/passwd" } },
+                { name: "read", args: { path: "/etc/passwd" } },
+                { name: "write", args: { path: "/etc/passwd", content: "x" } },
+                { name: "exec", args: { command: "sleep 60", timeout_seconds: 1 } },
+                { name: "exec", args: { command: "seq 1 100000" } }
+              ]
+            }
+          : { say: `${results.length} answers` }
+      )
+      const told = yield* TaskHarness.told(
+        { graphId: "sandbox:task", messages },
+        TaskHarness.nextRunId()
+      ).pipe(Effect.provide(TaskHarness.layer(upstream.url)))
+      isWhole(told)
+      assert.strictEqual(told.final.content, "7 answers")
+      const [unknown, excess, ...rest] = resultsOf(told)
+      assert.match(unknown ?? "", /no tool host_shell\. There are: exec, read, write/u)
+      assert.match(excess ?? "", /arguments are refused: on_host/u)
+      const [above, outside, written, slow, long] = rest
+      for (const refused of [above, outside, written]) assert.match(refused ?? "", /outside|leads out/u)
+      assert.match(slow ?? "", /still running after 1 s/u)
+      assert.match(long ?? "", /\n1\n2\n3\n[^]*left out[^]*\n100000\n$/u)
+      assert.isAtMost(long?.length ?? 0, 32 * 1024)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a sandbox that is killed in the middle ends it, with the sandbox's own word", () =>
+    Effect.gen(function* () {
+      const upstream = yield* ScriptedModel.acquire(({ index }) =>
+        index === 0 ? { call: [exec("echo half >half.txt; sleep 60")] } : { say: "Never." }
+      )
+      const runId = TaskHarness.nextRunId()
+      const kill = Effect.sync(() => {
+        const ids = containersOf(runId)
+        assert.lengthOf(ids, 1)
+        docker("kill", ids[0]!)
+      })
+      const told = yield* TaskHarness.told({ graphId: "sandbox:task", messages }, runId, {}, (_, event) =>
+        event.type === "tool_call_start" ? Effect.delay(kill, "1 second") : Effect.void
+      ).pipe(Effect.provide(TaskHarness.layer(upstream.url)))
+      isWhole(told)
+      assert.containSubset(told.final, { ok: false, error: "internal", reason: "ContainerFailed" })
+      assert.lengthOf(upstream.received, 1)
+      assert.containSubset(
+        told.events.findLast(({ type }) => type.startsWith("tool_call")),
+        { type: "tool_call_result", isError: true }
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("without a grant that opens sandboxes no container is made, and no model asked", () =>
+    Effect.gen(function* () {
+      const upstream = yield* ScriptedModel.acquire(wanders)
+      const runId = TaskHarness.nextRunId()
+      yield* Effect.gen(function* () {
+        const told = yield* TaskHarness.told({ graphId: "sandbox:task", messages }, runId, {
+          allowSandbox: false
+        })
+        isWhole(told)
+        assert.containSubset(told.final, { ok: false, error: "authz_denied", reason: "SandboxNotAllowed" })
+        assert.isUndefined(yield* RunStore.use((store) => store.get(runId)))
+      }).pipe(Effect.provide(TaskHarness.layer(upstream.url)))
+      assert.lengthOf(upstream.received, 0)
+      assert.deepStrictEqual(containersOf(runId), [])
+    }).pipe(Effect.scoped)
+  )
+})
+
+layer(CliProcess.layer, { excludeTestServices: true, timeout: "2 minutes" })(
+  "task, from the command line",
+  (it) => {
+    const environment = (url: string) => ({
+      COGNI_LLM_URL: url,
+      COGNI_LLM_KEY: TaskHarness.key,
+      COGNI_LLM_MODEL: "scripted"
+    })
+
+    it.effect("works in a directory as it is, shows what is called, and puts what changed into a file", () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const { fresh, git, workspace } = yield* TaskHarness.project(project)
+        const { problems, url } = yield* ScriptedModel.acquire(mends)
+        const file = join(fresh, "..", "fix.patch")
+        const ended = yield* cli.run(["task", "Make the test pass", "-w", workspace, "--patch", file], {
+          env: environment(url)
+        })
+        assert.strictEqual(ended.code, 0, ended.stderr)
+        assert.deepStrictEqual(problems, [])
+        assert.strictEqual(ended.stdout.toString(), "It adds up now.\n")
+        for (const line of [
+          /^· exec npm test/mu,
+          /^· exit code 1/mu,
+          /^· write src\/sum\.js$/mu,
+          /5 tool calls/u
+        ]) {
+          assert.match(ended.stderr, line)
+        }
+        assert.match(ended.stderr, /1 file changed; the patch is in .*fix\.patch$/mu)
+        assert.include(readFileSync(join(workspace, "src/sum.js"), "utf8"), "all + one")
+        git(fresh, ["apply", file])
+        assert.isTrue(passes(fresh))
+        assert.notInclude(`${ended.stdout.toString()}${ended.stderr}`, TaskHarness.key)
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("a task that does not finish ends with its limit, and its patch is on standard output", () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const { workspace } = yield* TaskHarness.project(project)
+        const { url } = yield* ScriptedModel.acquire(wanders)
+        const argv = ["task", "Go on", "-w", workspace]
+        const steps = yield* cli.run([...argv, "--steps-max", "2"], { env: environment(url) })
+        assert.strictEqual(steps.code, 120, steps.stderr)
+        assert.match(steps.stdout.toString(), /^\ndiff --git a\/notes\.txt b\/notes\.txt\n[^]*\+step 0\n/u)
+        assert.match(steps.stderr, /not done after 2 steps\. Raise --steps-max, or give it less to do$/mu)
+        const budget = yield* cli.run([...argv, "--max-calls", "1", "--output", "json"], {
+          env: environment(url)
+        })
+        assert.strictEqual(budget.code, 120, budget.stderr)
+        assert.containSubset(JSON.parse(budget.stdout.toString()), {
+          ok: false,
+          exitCode: 120,
+          outcome: "model_failed",
+          toolCalls: 1,
+          patch: { files: 1 },
+          error: { code: "budget", reason: "insufficient_quota", isRetryable: false }
+        })
+        const nobody = yield* cli.run(argv, { env: environment("http://127.0.0.1:1") })
+        assert.strictEqual(nobody.code, 70, nobody.stderr)
+        assert.match(nobody.stderr, /\(unreachable\)/u)
+      }).pipe(Effect.scoped)
+    )
+  }
+)
