@@ -83,6 +83,15 @@ layer(RunHarness.layer(), options)("a session's container", (it) => {
       const sandbox = yield* manager.getOrCreate("chat")
       yield* docker("pause", containerOf(sandbox.runId))
       yield* fails(sandbox.exec("sleep 301", { timeoutSecondsMax: 1 }), ["CommandTimedOut"], 30)
+      // More than fits into the pipes to it: what nobody reads is given up too.
+      const stdin = new Uint8Array(4 * 1024 ** 2)
+      yield* Effect.all(
+        [
+          fails(sandbox.exec("sleep 302", { timeoutSecondsMax: 1, stdin }), ["ContainerFailed"], 40),
+          fails(sandbox.files.write("file", stdin), ["ContainerFailed"], 40)
+        ],
+        { concurrency: "unbounded" }
+      )
       yield* docker("unpause", containerOf(sandbox.runId))
       // What was given up while nobody could be killed has been killed since.
       yield* SessionHarness.eventually(

@@ -1,9 +1,14 @@
 /** The program that takes the commands of an open sandbox, where it runs: what it must not lose, keep or wait for. */
 import { assert, layer } from "@effect/vitest"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import { Effect } from "effect"
+import { Effect, Stream } from "effect"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
+
+const MiB = 1024 * 1024
+
+/** The keeper's parent: an init of the engine's is the container's first process. */
+const supervisor = "/proc/$(sed -n 's/^PPid:[^0-9]*//p' /proc/$PPID/status)/status"
 
 const opened = SandboxRunner.use((runner) => runner.open({ image: Images.runtime }))
 
@@ -33,11 +38,29 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("the s
     }).pipe(Effect.scoped)
   )
 
+  it.effect("input that its command will never read is not kept", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* opened
+      const residentBytes = Effect.map(
+        sandbox.exec(`grep VmRSS ${supervisor}`),
+        ({ output }) => Number(/\d+/u.exec(output.stdout.text)?.[0]) * 1024
+      )
+      const before = yield* residentBytes
+      assert.isAbove(before, MiB)
+      const closed = yield* sandbox.spawn("exec <&-; echo closed; sleep 30", {
+        stdin: new Uint8Array(16 * MiB)
+      })
+      yield* Stream.runDrain(Stream.take(closed.output, 1))
+      yield* Effect.sleep("1 second")
+      assert.isBelow((yield* residentBytes) - before, 8 * MiB)
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("300 commands, one after the other and 50 at a time, leave no process and no memory taken", () =>
     Effect.gen(function* () {
       const sandbox = yield* opened
       const count = Effect.map(
-        sandbox.exec("ls -d /proc/[0-9]* | wc -l; grep VmRSS /proc/1/status"),
+        sandbox.exec(`set -- /proc/[0-9]*; echo $#; grep VmRSS ${supervisor}`),
         ({ output }) => [...output.stdout.text.matchAll(/\d+/gu)].map(Number)
       )
       yield* sandbox.exec("true")

@@ -174,7 +174,8 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 
     const stop = Effect.fn("Container.stop")(function* (grace: Duration.Duration) {
       stopRequested = true
-      yield* api.kill(id, "SIGTERM")
+      // A supervisor ends with its input, and hears no signal: one could come from inside.
+      yield* supervisor === undefined ? api.kill(id, "SIGTERM") : Effect.sync(() => socket.end())
       const ended = yield* Deferred.await(exited).pipe(Effect.exit, Effect.timeoutOption(grace))
       if (ended._tag === "None") yield* api.kill(id, "SIGKILL")
     })

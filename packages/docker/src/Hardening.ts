@@ -35,8 +35,9 @@ export const hostConfig = (spec: ContainerSpec) => {
     CpuPeriod: cpuPeriodMicros,
     CpuQuota: Math.max(1000, Math.round(limits.cpusMax * cpuPeriodMicros)),
     Devices: [],
-    // Reaps what an agent's children leave, and passes signals on.
-    Init: true,
+    // Reaps what an agent's children leave, and passes signals on. A supervisor does both itself: as the first process
+    // nobody inside can end or stop it, and its pipes are in no other process that a command could take them from.
+    Init: spec.supervised !== true,
     IpcMode: "private",
     // Output comes from attach, with our own cap: a log on the engine's disk would be a second, unbounded copy.
     LogConfig: { Type: "none", Config: {} },

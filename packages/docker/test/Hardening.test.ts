@@ -55,6 +55,13 @@ describe("Hardening", () => {
     })
   })
 
+  it("one that takes commands is held the same, but that its first process is the supervisor", () => {
+    assert.deepStrictEqual(hostConfig({ ...ContainerSpecs.written, supervised: true }), {
+      ...hostConfig(ContainerSpecs.written),
+      Init: false
+    })
+  })
+
   it.prop("no spec can loosen it", [ContainerSpecs.Any], ([any]) => {
     const spec = ContainerSpecs.fromAny(any)
     const config = hostConfig(spec)

@@ -55,9 +55,15 @@ const channelOf = Effect.fnUntraced(function* (options: { readonly saysGone: boo
       Effect.forEach(frames, (bytes) => Queue.offer(said, { channel: "stdout", bytes }), { discard: true }),
       Effect.repeat(Effect.yieldNow, { times: 50 })
     )
+  const complain = (text: string) =>
+    Effect.andThen(
+      Queue.offer(said, { channel: "stderr", bytes: Buffer.from(text) }),
+      Effect.repeat(Effect.yieldNow, { times: 50 })
+    )
   return {
     supervisor,
     say,
+    complain,
     end: Effect.andThen(Queue.end(said), Effect.repeat(Effect.yieldNow, { times: 50 })),
     heard: (kind: number) => heard.filter((one) => one.kind === kind),
     hungUp: () => hungUp
@@ -139,6 +145,17 @@ describe("Supervisor", () => {
       )
       yield* say(exited(1, 0), frame(kinds.stdout, 1, Buffer.from("late")))
       assert.strictEqual((yield* running.exit).exitCode, 3)
+      assert.strictEqual(hungUp(), 0)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("what it writes to its standard error is no frame", () =>
+    Effect.gen(function* () {
+      const { complain, hungUp, say, supervisor } = yield* channelOf()
+      const running = yield* supervisor.exec(command)
+      yield* complain("cogni-supervisor: out of memory at line 1\n")
+      yield* say(exited(1, 4))
+      assert.strictEqual((yield* running.exit).exitCode, 4)
       assert.strictEqual(hungUp(), 0)
     }).pipe(Effect.scoped)
   )

@@ -62,8 +62,7 @@ describe("TaskGraphProvider", () => {
               : [event]
         ),
         [
-          "status sandbox",
-          "status agent",
+          "status entrypoint",
           { type: "text_delta", delta: "Let me look." },
           { type: "tool_call_start", toolCallId: "c1", toolName: "exec", args: { command: "node --test" } },
           {
@@ -81,6 +80,7 @@ describe("TaskGraphProvider", () => {
           { type: "tool_call_start", toolCallId: "c3", toolName: "write", args: { path: "a", content: "b" } },
           { type: "tool_call_result", toolCallId: "c3", result: "wrote 1 bytes" },
           { type: "text_delta", delta: "\n\nFixed." },
+          "status agent",
           "status patch",
           { type: "assistant_final", content: "Fixed." },
           "usage_report",

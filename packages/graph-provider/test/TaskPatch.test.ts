@@ -291,6 +291,35 @@ describe("TaskPatch", () => {
     })
   )
 
+  it.live("a beginning that fails leaves nothing behind that the task would miss room for", () =>
+    Effect.gen(function* () {
+      const local = yield* LocalExecutor.acquire
+      local.write("a.txt", "one\n")
+      const shadow = join(local.temporary, "bin")
+      mkdirSync(shadow)
+      // A git that makes a repository, and then has no room for anything in it.
+      const real = local.git(["--exec-path"]).trim()
+      writeFileSync(
+        join(shadow, "git"),
+        `#!/bin/sh\ncase "$*" in *write-tree*) echo "no space left" >&2; exit 128;; esac\nexec ${real}/git "$@"\n`,
+        { mode: 0o755 }
+      )
+      const executor: Executor = {
+        ...local.executor,
+        exec: (command, options) =>
+          local.executor.exec(
+            typeof command === "string"
+              ? command
+              : [command[0], "-c", `export PATH=${shadow}:$PATH\n${command[2]}`, ...command.slice(3)],
+            options
+          )
+      }
+      const base = yield* TaskPatch.begin(executor, local.workspace)
+      assert.deepStrictEqual(base, Result.fail("the patch could not be made: no space left"))
+      assert.isFalse(existsSync(join(local.temporary, ".cogni-task")))
+    })
+  )
+
   it.live("a lock that was left behind does not lock it out", () =>
     Effect.gen(function* () {
       const local = yield* LocalExecutor.acquire

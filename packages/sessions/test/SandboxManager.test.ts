@@ -352,6 +352,41 @@ describe("SandboxManager", () => {
     }
   )
 
+  it.effect(
+    "however much room there is, a session never has two containers, also while one of them ends",
+    () => {
+      const sandboxes = sandboxesOf("10 seconds")
+      return Effect.gen(function* () {
+        const { destroy } = yield* Manager
+        yield* play(askOnce("a"))
+        yield* Effect.forkChild(destroy("a"), { startImmediately: true })
+        const next = yield* Effect.forkChild(askOnce("a"), { startImmediately: true })
+        // Ten of them are the end of the first; to make the next takes ten more.
+        yield* TestClock.adjust("15 seconds")
+        assert.deepStrictEqual([sandboxes.left().length, sandboxes.made.length], [0, 1])
+        yield* during(next)
+        yield* play(destroy("a"))
+        assert.deepStrictEqual([sandboxes.made.length, sandboxes.most()], [2, 1])
+      }).pipe(Effect.provide(managed(sandboxes)))
+    }
+  )
+
+  it.effect(
+    "one that was in use when its idleness was looked at is looked at again when it is let go",
+    () => {
+      const sandboxes = sandboxesOf(0)
+      return Effect.gen(function* () {
+        yield* askOnce("a")
+        yield* TestClock.adjust("899 seconds")
+        yield* Effect.scoped(Effect.andThen(ask("a"), TestClock.adjust("10 seconds")))
+        yield* TestClock.adjust("899 seconds")
+        assert.strictEqual(sandboxes.left().length, 1)
+        yield* TestClock.adjust("1 second")
+        assert.strictEqual(sandboxes.left().length, 0)
+      }).pipe(Effect.provide(managed(sandboxes)))
+    }
+  )
+
   it.effect("who waits for another to end, to have its place, can go away", () => {
     const sandboxes = sandboxesOf("10 seconds")
     return Effect.gen(function* () {

@@ -45,11 +45,14 @@ stage() {
   rm -f "$state/git/index.lock"
   ours ls-files -z --cached | ours update-index -z --add --remove --stdin &&
     ours ls-files -z --others --exclude-standard | there |
-      ours update-index -z --add --replace --stdin
+      ours update-index -z --add --stdin
 }
 `
 
 const beginScript = `${prelude}
+# A beginning that failed must not fill up what the task itself needs.
+trap 'code=$?; [ "$code" -eq 0 ] || rm -rf "$state"' EXIT
+trap 'exit 143' TERM
 rm -rf "$state" && mkdir -p "$state" && hard init -q --template= --bare "$state/git" || exit 1
 ours config core.bare false
 mkdir -p "$state/git/info"
@@ -58,7 +61,7 @@ echo '/.cogni/' >"$state/git/info/exclude"
 # What its own repository knows is part of it, also where it is ignored.
 if [ -d .git ]; then
   hard --git-dir=.git --work-tree=. ls-files -z --cached 2>/dev/null | there |
-    ours update-index -z --add --replace --stdin 2>/dev/null || true
+    ours update-index -z --add --stdin 2>/dev/null || true
 fi
 stage && ours write-tree
 `

@@ -76,13 +76,12 @@ const inSandbox = Effect.fnUntraced(function* (
   { chat, runner }: TaskTurnServices,
   { began, commit, spec, workingDirectory }: Place
 ): Effect.fn.Return<Looped, SandboxError, Scope.Scope> {
-  yield* work.tell([{ type: "status", phase: "sandbox" }])
   const sandbox = yield* runner.open(spec)
   work.claimed()
   yield* began
   const { llmSocketPath: socketPath } = sandbox
   if (socketPath === undefined) return yield* new SandboxError({ runId: sandbox.runId, reason: unreachable })
-  yield* work.tell([{ type: "status", phase: "agent" }])
+  yield* work.tell([{ type: "status", phase: "entrypoint" }])
   const { end, patch } = yield* Task.run({
     executor: sandbox,
     ended: sandbox.ended,
@@ -95,7 +94,10 @@ const inSandbox = Effect.fnUntraced(function* (
     tell: teller(work)
   }).pipe(Effect.provideService(ChatModel, chat))
   if (end.outcome === "sandbox_failed") return yield* end.error
-  if (patch !== undefined) yield* work.tell([{ type: "status", phase: "patch", label: describe(patch) }])
+  yield* work.tell([
+    { type: "status", phase: "agent" },
+    ...(patch === undefined ? [] : [{ type: "status", phase: "patch", label: describe(patch) } as const])
+  ])
   if (commit === undefined || end.outcome !== "finished") return { end, patch, complaint: undefined }
   const { output } = yield* sandbox.exec(commit, { timeoutSecondsMax: commitSecondsMax })
   return { end, patch, complaint: complaintOf(output.stderr.text) }

@@ -48,6 +48,7 @@ export interface SessionView {
   readonly idleSeconds: number
 }
 
+/** Why a message is not answered: no room, too many before it, or the table ends. */
 export type Refusal = "full" | "busy" | "stopping"
 
 export interface Use<A, B, E> {
@@ -134,7 +135,6 @@ export const make = Effect.fnUntraced(function* <A>({
 
   /** One user more of the session of this key. One step: nothing else runs between the look and what follows of it. */
   const admit = (key: string, bounds: Bounds): readonly [Session<A>, Effect.Effect<unknown>] | Refusal => {
-    if (isStopping) return "stopping"
     const found = sessions.get(key)
     if (found !== undefined) {
       if (found.users >= messagesPerSessionMax) return "busy"
@@ -168,11 +168,7 @@ export const make = Effect.fnUntraced(function* <A>({
       for (const left of [room, leaving.get(key)]) if (left !== undefined) left.isReserved = false
     })
 
-  const hold = <B, E>(
-    session: Session<A>,
-    { fingerprint, key, make }: Use<A, B, E>,
-    stopped: Effect.Effect<never, E>
-  ): Effect.Effect<A, E> =>
+  const hold = <B, E>(session: Session<A>, { fingerprint, key, make }: Use<A, B, E>): Effect.Effect<A, E> =>
     Effect.uninterruptibleMask((restore) =>
       Effect.gen(function* () {
         if (session.held?.fingerprint === fingerprint) return session.held.value
@@ -187,11 +183,6 @@ export const make = Effect.fnUntraced(function* <A>({
         }
         const scope = yield* Scope.make()
         const value = yield* restore(Scope.provide(make, scope)).pipe(Effect.onError(() => close(key, scope)))
-        if (sessions.get(key) !== session) {
-          // Too late: the table has ended, and nobody would close this.
-          yield* close(key, scope)
-          return yield* stopped
-        }
         session.held = { value, fingerprint, scope }
         return value
       })
@@ -206,7 +197,7 @@ export const make = Effect.fnUntraced(function* <A>({
       Effect.suspend(() =>
         isStopping
           ? Effect.fail(refused("stopping"))
-          : hold(session, asked, stopped).pipe(
+          : hold(session, asked).pipe(
               Effect.flatMap(asked.with),
               Effect.timeoutOrElse({
                 duration: Duration.seconds(asked.within.secondsMax),

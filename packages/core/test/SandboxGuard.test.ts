@@ -1,0 +1,35 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Ref } from "effect"
+import { TestClock } from "effect/testing"
+import type { Container } from "../src/ContainerRuntime.ts"
+import * as SandboxGuard from "../src/internal/SandboxGuard.ts"
+import { emptyOutput } from "../src/RunResult.ts"
+import type { Limits } from "../src/SandboxSpec.ts"
+
+const limits = { runtimeSecondsMax: 600, stopGraceSecondsMax: 5, workspaceBytesMax: 1000 } as Limits
+
+describe("SandboxGuard", () => {
+  it.effect("a workspace that grows over its limit ends the sandbox, while nobody runs a command in it", () =>
+    Effect.gen(function* () {
+      const addedBytes = yield* Ref.make(1000)
+      const stops = yield* Ref.make(0)
+      const container = {
+        exit: Effect.never,
+        stop: () => Ref.update(stops, (count) => count + 1)
+      } as unknown as Container
+      const broken = yield* SandboxGuard.make(container, limits, {
+        addedBytes: Ref.get(addedBytes),
+        failure: Effect.never,
+        violation: Effect.never
+      })
+      const waiting = yield* Effect.forkChild(broken)
+      yield* TestClock.adjust("60 seconds")
+      assert.isUndefined(waiting.pollUnsafe(), "as much as it may have")
+      yield* Ref.set(addedBytes, 1001)
+      yield* TestClock.adjust("60 seconds")
+      const why = yield* Fiber.join(waiting)
+      assert.strictEqual(why({ output: emptyOutput, peak: {} })._tag, "DiskFull")
+      assert.strictEqual(yield* Ref.get(stops), 1)
+    }).pipe(Effect.scoped)
+  )
+})
