@@ -96,7 +96,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   },
   sessions: {
     packages: ["core"],
-    libraries: ["@modelcontextprotocol/sdk", "effect", "picomatch", "yaml"],
+    libraries: ["@modelcontextprotocol/sdk", "effect", "yaml"],
     // Commands on the host itself, for those who have chosen that: nothing else in here touches it.
     world: {
       "HostExecutor.ts": ["node:fs/promises"],

@@ -7,7 +7,7 @@ import { assert, layer } from "@effect/vitest"
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
 import type { SessionSandbox } from "@cogni/sandbox-sessions/DockerSandbox"
 import * as ProcessTable from "@cogni/sandbox-sessions/ProcessTable"
-import { Duration, Effect, Fiber } from "effect"
+import { Duration, Effect, Exit, Fiber, Scope } from "effect"
 import { readdirSync, statSync } from "node:fs"
 import { join } from "node:path"
 import * as LeakCheck from "../harness/LeakCheck.ts"
@@ -397,6 +397,17 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
           )
         )
         assert.isBelow(millis, 5000)
+      }
+      // Its end is told while it is being ended.
+      for (let round = 0; round < 90; round++) {
+        const scope = yield* Scope.make()
+        const running = yield* Scope.provide(sandbox.spawn("sleep 303"), scope)
+        yield* Effect.sleep(Duration.millis(round % 6))
+        if (round % 3 > 0) yield* running.signal(round % 3 === 1 ? "SIGTERM" : "SIGKILL")
+        const { millis } = yield* SessionHarness.within(20, Scope.close(scope, Exit.void))
+        assert.isBelow(millis, 5000)
+        const { value } = yield* SessionHarness.within(5, running.exit)
+        assert.include(["SIGTERM", "SIGKILL"], value.signal)
       }
       assert.deepStrictEqual(yield* sleeping(sandbox), [])
     })

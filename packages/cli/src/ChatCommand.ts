@@ -16,6 +16,7 @@ import * as MessageLines from "@cogni/sandbox-sessions/MessageLines"
 import * as ModelOrchestrators from "@cogni/sandbox-sessions/ModelOrchestrators"
 import * as Sessions from "@cogni/sandbox-sessions/Sessions"
 import * as SessionWorkspaces from "@cogni/sandbox-sessions/SessionWorkspaces"
+import { toolNames } from "@cogni/sandbox-sessions/ToolProfile"
 import { Effect, Layer, Stdio } from "effect"
 import { resolve } from "node:path"
 import * as Composition from "./Composition.ts"
@@ -35,7 +36,7 @@ export interface ChatInput {
 /** How long a change of the configuration may take to hold. @category constants */
 export const reloadSecondsMax = 2
 
-/** What an open sandbox of a session may write in all, and keep. */
+/** What a command on the host may write in all, and what of it is kept. */
 const hostLimits = { outputBytesMax: 64 * 1024 * 1024, outputRetainedBytesMax: 4 * 1024 * 1024 }
 
 /** @category constructors */
@@ -73,7 +74,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     Layer.provide(workspaces(directory)),
     Layer.provideMerge(runner),
     Layer.provideMerge(
-      ConfigurationStore.layerFile(input.file, { file: input.file, reloadSecondsMax }).pipe(
+      ConfigurationStore.layerFile(input.file, { file: input.file, toolNames, reloadSecondsMax }).pipe(
         Layer.catch((error) => Layer.effectContext(Effect.fail(unreadable(error))))
       )
     )

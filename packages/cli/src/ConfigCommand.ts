@@ -8,6 +8,7 @@ import * as AgentRouter from "@cogni/sandbox-sessions/AgentRouter"
 import * as Configuration from "@cogni/sandbox-sessions/Configuration"
 import * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
 import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
+import { toolNames } from "@cogni/sandbox-sessions/ToolProfile"
 import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
 import { Effect, Schema } from "effect"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
@@ -89,7 +90,7 @@ const decodeSender = Schema.decodeUnknownEffect(
 )
 
 const load = Effect.fnUntraced(function* (file: string) {
-  return yield* Configuration.parse(yield* ConfigurationStore.readFile(file), { file })
+  return yield* Configuration.parse(yield* ConfigurationStore.readFile(file), { file, toolNames })
 })
 
 /** As a compiler does: a line for each problem on standard output, and one that ends it all on standard error. */

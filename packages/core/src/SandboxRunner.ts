@@ -22,7 +22,7 @@ import * as MemoryContainerRuntime from "./MemoryContainerRuntime.ts"
 import { mismatches, type Posture } from "./Posture.ts"
 import type { RunEvent } from "./RunEvent.ts"
 import * as RunId from "./RunId.ts"
-import type { RunResult } from "./RunResult.ts"
+import { emptyOutput, type RunResult } from "./RunResult.ts"
 import * as RunStore from "./RunStore.ts"
 import {
   type ErrorCode,
@@ -252,13 +252,19 @@ export const make = Effect.gen(function* () {
     const spec = yield* decode({ ...input, argv: [supervisor] })
     const life = yield* RunLife.make(spec.runId ?? (yield* RunId.generate), spec, () => Effect.void)
     life.span = Option.getOrUndefined(yield* Effect.option(Effect.currentSpan))
+    let over: SandboxGuard.Broken | undefined
+    const ending = Effect.suspend(() =>
+      life.record(
+        over === undefined ? Exit.succeed(undefined) : Exit.fail(over({ output: emptyOutput, peak: {} }))
+      )
+    )
     const { container, endpoint, posture, workspace } = yield* begin(life, spec, true).pipe(
       Effect.onExit((exit) =>
         Exit.isSuccess(exit)
           ? Effect.addFinalizer(() =>
               Effect.andThen(
                 exit.value.endpoint === undefined ? Effect.void : life.lastLook(exit.value.endpoint),
-                life.record(Exit.succeed(undefined))
+                ending
               )
             )
           : life.record(Exit.failCause(exit.cause))
@@ -268,7 +274,10 @@ export const make = Effect.gen(function* () {
     const broken = yield* SandboxGuard.make(container, spec.limits, {
       addedBytes: workspace.addedBytes,
       failure: endpoint?.failure ?? Effect.never,
-      violation: life.egress.violation
+      violation: life.egress.violation,
+      onBroken: (why) => {
+        over = why
+      }
     })
     const around = { error: life.error, broken, inspect: life.egress.inspect, violated: life.egress.violated }
     const unlessBroken = SandboxExec.unlessBroken(around)

@@ -637,6 +637,19 @@ describe("SandboxRunner", () => {
       }).pipe(Effect.scoped, Effect.provide(runner({ program })))
     )
 
+    it.effect("its record says what ended it, where it was not simply closed", () =>
+      Effect.gen(function* () {
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            yield* open({ ...openSpec, limits: { runtimeSecondsMax: 10 } })
+            yield* TestClock.adjust("11 seconds")
+          })
+        )
+        const outcome = (yield* record())?.outcome
+        assert.strictEqual(outcome?.status === "failed" && outcome.reason, "TimedOut")
+      }).pipe(Effect.provide(runner({ program })))
+    )
+
     it.effect("all its commands together have the run's time", () =>
       Effect.gen(function* () {
         const sandbox = yield* open({ ...openSpec, limits: { runtimeSecondsMax: 10 } })

@@ -388,4 +388,20 @@ describe("Supervisor", () => {
       assert.deepStrictEqual(heard(kinds.start), [])
     }).pipe(Effect.scoped)
   )
+
+  it.effect("so much input at one time, of all commands together, and the next is refused", () =>
+    Effect.gen(function* () {
+      const { say, supervisor } = yield* channelOf()
+      const half = { ...command, stdin: new Uint8Array(8 * 1024 * 1024) }
+      yield* supervisor.exec(half)
+      yield* supervisor.exec(half)
+      const more = { ...command, stdin: new Uint8Array(1) }
+      const error = yield* Effect.flip(supervisor.exec(more))
+      assert.strictEqual(error._tag, "CommandRefused")
+      assert.include(error.message, "input together")
+      yield* supervisor.exec(command)
+      yield* say(exited(1, 0))
+      yield* supervisor.exec(more)
+    }).pipe(Effect.scoped)
+  )
 })

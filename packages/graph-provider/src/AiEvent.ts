@@ -5,6 +5,7 @@
  * path. That grammar is the executor's business; here are the words.
  */
 import { Schema } from "effect"
+import { GraphPatch } from "./GraphPatch.ts"
 import { UsageFact } from "./UsageFact.ts"
 
 /** The coarse code of a failure. @category models */
@@ -43,7 +44,9 @@ export const AiEvent = Schema.Union([
   Schema.Struct({
     type: Schema.Literal("status"),
     phase: Schema.String,
-    label: Schema.optionalKey(Schema.String)
+    label: Schema.optionalKey(Schema.String),
+    /** With the phase `patch`. */
+    patch: Schema.optionalKey(GraphPatch)
   }),
   Schema.Struct({
     type: Schema.Literal("error"),

@@ -11,6 +11,7 @@ import { type Effect, Schema, type Scope, type Stream } from "effect"
 import { Message, Personality } from "./Agent.ts"
 import { AiErrorCode, type AiEvent } from "./AiEvent.ts"
 import { GraphId } from "./ExecutionGrant.ts"
+import { GraphPatch } from "./GraphPatch.ts"
 import { RepositoryRequest } from "./Repositories.ts"
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
@@ -71,20 +72,6 @@ export const RunContext = Schema.Struct({
 
 /** @category models */
 export type RunContext = typeof RunContext.Type
-
-/** What a run has changed in its workspace, as far as it can be told. From inside: look at it before it is applied. @category models */
-export const GraphPatch = Schema.Struct({
-  /** For `git apply`; empty where nothing differs, absent where there is a `problem`. */
-  text: Schema.optionalKey(Schema.String),
-  files: Schema.Int,
-  /** Of the patch. */
-  bytes: Schema.Int,
-  /** Why it is not told. */
-  problem: Schema.optionalKey(Schema.String)
-})
-
-/** @category models */
-export type GraphPatch = typeof GraphPatch.Type
 
 /** How a graph's run went. @category models */
 export const GraphFinal = Schema.Struct({

@@ -12,7 +12,7 @@ import { Effect, Option } from "effect"
 import type { Message } from "./Agent.ts"
 import type { AgentDescriptor } from "./AgentCatalog.ts"
 import { GraphId } from "./ExecutionGrant.ts"
-import type { GraphPatch } from "./GraphProvider.ts"
+import type { GraphPatch } from "./GraphPatch.ts"
 import * as TaskPatch from "./internal/TaskPatch.ts"
 import * as TaskPrompt from "./internal/TaskPrompt.ts"
 

@@ -96,6 +96,16 @@ describe("TaskGraphProvider", () => {
         patch: { files: 1, bytes: 3, text: "abc" }
       })
       assert.isTrue(Schema.is(GraphFinal)(final))
+      // Who reads events has the patch as well.
+      assert.deepStrictEqual(
+        events.find((event) => event.type === "status" && event.phase === "patch"),
+        {
+          type: "status",
+          phase: "patch",
+          label: "1 file, 3 bytes",
+          patch: { files: 1, bytes: 3, text: "abc" }
+        }
+      )
       // The model was asked over the run's own socket, for the request's model, with one system message.
       assert.deepStrictEqual(heard.places[0], { socketPath: `/memory/${context.runId}/llm.sock` })
       assert.strictEqual(heard.requests[0]?.model, "gpt")

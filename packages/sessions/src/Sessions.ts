@@ -65,20 +65,18 @@ export const settingsOf = (
  *
  * @category constructors
  */
-export const toolsFor =
-  (options: { readonly commandTimeoutSecondsMax?: number | undefined } = {}): MessageRouter.ToolsFor =>
-  ({ agent, executor }) =>
-    Effect.gen(function* () {
-      const table = yield* ProcessTable.make(executor)
-      const registry = yield* Effect.fromResult(
-        ToolRegistry.make([
-          ...ShellTools.make(executor, { timeoutSecondsMax: options.commandTimeoutSecondsMax }),
-          ...ProcessTools.make(executor, table),
-          ...FileTools.make(executor)
-        ])
-      )
-      return yield* Effect.fromResult(registry.restrict(agent.toolProfile, agent.toolOverrides))
-    })
+export const toolsFor: MessageRouter.ToolsFor = ({ agent, configuration, executor }) =>
+  Effect.gen(function* () {
+    const table = yield* ProcessTable.make(executor)
+    const registry = yield* Effect.fromResult(
+      ToolRegistry.make([
+        ...ShellTools.make(executor, { timeoutSecondsMax: configuration.sandbox.commandTimeoutSecondsMax }),
+        ...ProcessTools.make(executor, table),
+        ...FileTools.make(executor)
+      ])
+    )
+    return yield* Effect.fromResult(registry.restrict(agent.toolProfile, agent.toolOverrides))
+  })
 
 // -----------------------------------------------------------------------------
 // layers
@@ -125,15 +123,7 @@ export const layer = (
   never,
   ConfigurationStore | Orchestrators | SandboxRunner | SessionWorkspaces
 > =>
-  Layer.unwrap(
-    Effect.gen(function* () {
-      const { sandbox } = yield* Effect.flatMap(ConfigurationStore, ({ current }) => current)
-      return MessageRouter.layer({
-        ...options,
-        toolsFor: options.toolsFor ?? toolsFor(sandbox)
-      })
-    })
-  ).pipe(
+  MessageRouter.layer({ ...options, toolsFor: options.toolsFor ?? toolsFor }).pipe(
     Layer.provide(layerExecutors(options.host)),
     Layer.provideMerge(layerManager(options.settings)),
     Layer.provide(DockerSandbox.layer)

@@ -86,6 +86,9 @@ export const toolsOf = (profile: ToolProfile, registered: ReadonlyArray<string>)
     return found === undefined ? profile === "full" : order[found.profile] <= order[profile]
   })
 
+/** What a configuration may name, where nobody has added tools of their own. @category constants */
+export const toolNames: ReadonlyArray<string> = profiledTools.map(({ name }) => name)
+
 /**
  * What an override's names do not name: neither a tool that is registered, nor one there is a profile for.
  *

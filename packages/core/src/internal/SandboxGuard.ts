@@ -32,6 +32,8 @@ export const make = Effect.fnUntraced(function* (
     readonly addedBytes: Effect.Effect<number, WorkspaceFailed>
     readonly failure: Effect.Effect<never, LlmProxyError>
     readonly violation: Effect.Effect<AgentWatch.HostLimit>
+    /** Told once, where the sandbox did not simply close. */
+    readonly onBroken?: ((why: Broken) => void) | undefined
   }
 ): Effect.fn.Return<Effect.Effect<Broken>, never, Scope.Scope> {
   const broken = yield* Deferred.make<Broken>()
@@ -53,6 +55,7 @@ export const make = Effect.fnUntraced(function* (
     Effect.catch((reason) =>
       Effect.succeed<Broken>((partial) => AgentWatch.withPartial<Reason>(reason, partial))
     ),
+    Effect.tap((why) => Effect.sync(() => around.onBroken?.(why))),
     Effect.flatMap((why) => Deferred.succeed(broken, why)),
     Effect.andThen(container.stop(Duration.seconds(limits.stopGraceSecondsMax))),
     Effect.catch((error) => Effect.logWarning("the sandbox could not be stopped", error)),

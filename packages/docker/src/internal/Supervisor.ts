@@ -11,7 +11,7 @@ import type {
   ExecSpec,
   OutputChunk
 } from "@cogni/sandbox-core/ContainerRuntime"
-import type { SignalName } from "@cogni/sandbox-core/Executor"
+import { type SignalName, stdinBytesMax } from "@cogni/sandbox-core/Executor"
 import { CommandRefused, ContainerFailed } from "@cogni/sandbox-core/SandboxError"
 import { argumentsBytesMax } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
@@ -35,7 +35,6 @@ interface Running {
   readonly spec: ExecSpec
   readonly output: Queue.Queue<OutputChunk, Cause.Done | ContainerError>
   readonly exit: Deferred.Deferred<ExecExit, ContainerError | CommandRefused>
-  readonly gone: Deferred.Deferred<void>
   /** What was sent counts for, and was not given back: beyond the window is no supervisor of ours. */
   ahead: number
   unacknowledged: number
@@ -72,6 +71,11 @@ const tooMany = new CommandRefused({
   remedy: "Wait for one to end, or end one"
 })
 
+const tooMuchInput = new CommandRefused({
+  detail: `the commands of this sandbox have more than ${stdinBytesMax} bytes of input together`,
+  remedy: "Wait for one to end, or put the input into a file"
+})
+
 const tooLong = new CommandRefused({
   detail: `its arguments and its environment have more than ${argumentsBytesMax} bytes together`,
   remedy: "Put long text into a file of the workspace, or send it on stdin"
@@ -92,7 +96,16 @@ const signalNames = new Map(
 
 const numberOf = (name: SignalName): number => constants.signals[name]
 
+const killed: ExecExit = {
+  exitCode: 128 + constants.signals.SIGKILL,
+  signal: "SIGKILL",
+  oomKilled: false,
+  processesRefused: false
+}
+
 const tellToEnd: ReadonlySet<SignalName> = new Set(["SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM"])
+
+const inputBytesOf = ({ stdin }: ExecSpec): number => stdin?.byteLength ?? 0
 
 export const make = Effect.fnUntraced(function* (channel: {
   readonly output: Stream.Stream<OutputChunk, ContainerError>
@@ -101,6 +114,8 @@ export const make = Effect.fnUntraced(function* (channel: {
   readonly hangUp: Effect.Effect<void>
 }): Effect.fn.Return<Supervisor, never, Scope.Scope> {
   const commands = new Map<number, Running>()
+  /** Being killed, whether their end has been told or is yet to come. */
+  const leaving = new Map<number, Deferred.Deferred<void>>()
   let ended: ContainerError | undefined
   let lastId = 0
 
@@ -116,6 +131,10 @@ export const make = Effect.fnUntraced(function* (channel: {
     })
 
   const hear = ({ id, told }: SupervisorFrame.Frame): Effect.Effect<unknown, ContainerError> => {
+    if (told._tag === "Gone") {
+      const gone = leaving.get(id)
+      return gone === undefined ? Effect.void : Deferred.succeed(gone, undefined)
+    }
     const running = commands.get(id)
     // The last words of what was cut off, or of children that a command has left.
     if (running === undefined) return Effect.void
@@ -143,8 +162,6 @@ export const make = Effect.fnUntraced(function* (channel: {
       }
       case "Refused":
         return finish(id, running, Effect.fail(refused(told.why, running.spec)))
-      case "Gone":
-        return Deferred.succeed(running.gone, undefined)
     }
   }
 
@@ -153,14 +170,13 @@ export const make = Effect.fnUntraced(function* (channel: {
       ended = why
       const left = [...commands.values()]
       commands.clear()
-      return Effect.forEach(
-        left,
-        (running) =>
-          Queue.fail(running.output, why).pipe(
-            Effect.andThen(Deferred.fail(running.exit, why)),
-            Effect.andThen(Deferred.succeed(running.gone, undefined))
-          ),
-        { discard: true }
+      return Effect.andThen(
+        Effect.forEach(
+          left,
+          ({ exit, output }) => Effect.andThen(Queue.fail(output, why), Deferred.fail(exit, why)),
+          { discard: true }
+        ),
+        Effect.forEach([...leaving.values()], (gone) => Deferred.succeed(gone, undefined), { discard: true })
       )
     })
 
@@ -191,21 +207,22 @@ export const make = Effect.fnUntraced(function* (channel: {
 
   /** What still runs of a command that was cut off. */
   const release = (id: number, running: Running) =>
-    Effect.suspend(() => {
-      if (ended !== undefined || !(commands.has(id) || running.isToldToEnd)) return Effect.void
+    Effect.gen(function* () {
       // One that has ended by a signal may have children that did not.
-      commands.set(id, running)
-      return Effect.andThen(channel.write(SupervisorFrame.kill(id)), Deferred.await(running.gone)).pipe(
+      if (ended !== undefined || !(commands.has(id) || running.isToldToEnd)) return
+      const gone = yield* Deferred.make<void>()
+      leaving.set(id, gone)
+      const found = yield* Effect.andThen(channel.write(SupervisorFrame.kill(id)), Deferred.await(gone)).pipe(
         // A finalizer is not interrupted, and so could not be timed out either.
         Effect.interruptible,
-        Effect.timeoutOption(Duration.seconds(killSecondsMax)),
-        Effect.tap((gone) =>
-          Option.isSome(gone)
-            ? Effect.void
-            : Effect.logWarning(`a command was not gone ${killSecondsMax} s after it was killed`)
-        ),
-        Effect.tap(() => Effect.sync(() => commands.delete(id)))
+        Effect.timeoutOption(Duration.seconds(killSecondsMax))
       )
+      if (Option.isNone(found)) {
+        yield* Effect.logWarning(`a command was not gone ${killSecondsMax} s after it was killed`)
+      }
+      leaving.delete(id)
+      // Whoever has it from elsewhere waits for its end too.
+      yield* finish(id, running, Effect.succeed(killed))
     })
 
   const acknowledge = (id: number, running: Running, bytes: number) =>
@@ -218,11 +235,15 @@ export const make = Effect.fnUntraced(function* (channel: {
       return channel.write(SupervisorFrame.credit(id, given))
     })
 
+  const inputBytes = () => [...commands.values()].reduce((sum, { spec }) => sum + inputBytesOf(spec), 0)
+
   return {
     exec: (spec) =>
       Effect.gen(function* () {
         if (ended !== undefined) return yield* Effect.fail(ended)
         if (commands.size >= commandsConcurrentMax) return yield* tooMany
+        // What is not read yet lies in the supervisor, in the sandbox's own memory.
+        if (inputBytes() + inputBytesOf(spec) > stdinBytesMax) return yield* tooMuchInput
         const id = ++lastId
         const asked = SupervisorFrame.start(id, spec, Workspace.target)
         // The kernel would refuse it, and the supervisor takes no frame that is much longer.
@@ -231,7 +252,6 @@ export const make = Effect.fnUntraced(function* (channel: {
           spec,
           output: yield* Queue.unbounded<OutputChunk, Cause.Done | ContainerError>(),
           exit: yield* Deferred.make<ExecExit, ContainerError | CommandRefused>(),
-          gone: yield* Deferred.make<void>(),
           ahead: 0,
           unacknowledged: 0,
           isToldToEnd: false

@@ -10,7 +10,8 @@ import { ProxyFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Effect, type Scope } from "effect"
 import type { AiEvent } from "../AiEvent.ts"
-import type { GraphPatch, GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import type { GraphPatch } from "../GraphPatch.ts"
+import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"
 import {
   type Repositories,
   repositoryPath,
@@ -96,7 +97,9 @@ const inSandbox = Effect.fnUntraced(function* (
   if (end.outcome === "sandbox_failed") return yield* end.error
   yield* work.tell([
     { type: "status", phase: "agent" },
-    ...(patch === undefined ? [] : [{ type: "status", phase: "patch", label: describe(patch) } as const])
+    ...(patch === undefined
+      ? []
+      : [{ type: "status", phase: "patch", label: describe(patch), patch } as const])
   ])
   if (commit === undefined || end.outcome !== "finished") return { end, patch, complaint: undefined }
   const { output } = yield* sandbox.exec(commit, { timeoutSecondsMax: commitSecondsMax })
