@@ -22,6 +22,10 @@ const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
     "the kernel killed the agent at the memory limit of 256.0 MiB",
     "kept: half an answer"
   ],
+  "session-in-memory": [
+    "the same session: {\n  exit_code: 0,\n  stdout: 'hello',",
+    "another one: {\n  exit_code: 1,"
+  ],
   "stream-in-memory": ["run-example00001 started", "stdout: 42", "ended with exit code 0"]
 }
 
