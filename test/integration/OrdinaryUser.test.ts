@@ -8,12 +8,17 @@ import { assert, describe, it } from "@effect/vitest"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { defaultPath } from "@cogni/sandbox-docker/DockerSocket"
 import { Effect } from "effect"
+import { execFile } from "node:child_process"
 import { chmodSync, chownSync, lstatSync, mkdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { promisify } from "node:util"
 import * as HostProcess from "../harness/HostProcess.ts"
 import * as Images from "../harness/Images.ts"
 import * as LeakCheck from "../harness/LeakCheck.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
+
+const ordinaryExecutor = fileURLToPath(new URL("../harness/OrdinaryExecutor.ts", import.meta.url))
 
 const isRoot = process.getuid?.() === 0
 
@@ -168,5 +173,24 @@ describe.skipIf(!isRoot)("root", () => {
         assert.match(told.message, /belongs to root.*chown -R 1000:1000/su)
       })
     )
+  )
+})
+
+describe("a host executor of an ordinary user", () => {
+  it.live("is refused what that user may not touch, and says so", () =>
+    Effect.gen(function* () {
+      const { workspace } = yield* directories(isRoot ? user : { userId: -1, groupId: -1 })
+      const { stdout } = yield* Effect.promise(() =>
+        promisify(execFile)(process.execPath, [ordinaryExecutor, workspace, String(user.userId)], {
+          cwd: workspace
+        })
+      )
+      assert.deepStrictEqual(JSON.parse(stdout), {
+        read: "permission_denied",
+        list: "permission_denied",
+        write: "permission_denied",
+        begin: "CommandRefused"
+      })
+    }).pipe(Effect.provide(RunHarness.Directory.layer))
   )
 })

@@ -667,21 +667,6 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
     })
   )
 
-  it.effect.skipIf(isRoot)("what this program's user may not touch is permission_denied", () =>
-    Effect.gen(function* () {
-      const { at, executor, files } = yield* inWorkspace
-      yield* files.write("closed/file", "x")
-      yield* Effect.promise(() => chmod(at("closed/file"), 0))
-      assert.strictEqual(yield* problemOf(files.read("closed/file")), "permission_denied")
-      yield* Effect.promise(() => chmod(at("closed"), 0))
-      assert.strictEqual(yield* problemOf(files.list("closed")), "permission_denied")
-      assert.strictEqual(yield* problemOf(files.write("closed/file", "y")), "permission_denied")
-      const refused = yield* reasonOf(executor.exec("true", { workingDirectory: at("closed") }))
-      assert.strictEqual(refused._tag, "CommandRefused")
-      yield* Effect.promise(() => chmod(at("closed"), 0o700))
-    })
-  )
-
   it.effect("a file of ten gigabytes that takes no room is refused before it is read", () =>
     Effect.gen(function* () {
       const { at, files } = yield* inWorkspace

@@ -20,10 +20,10 @@ import { constants } from "node:os"
 import * as SupervisorFrame from "../SupervisorFrame.ts"
 
 /** How long what is killed may take to be gone. @category constants */
-export const killSecondsMax = 10
+export const killSecondsMax = 5
 
 /** How long the supervisor may take to read what it is sent; less than what waits for it in pipes is taken at once. */
-const readSecondsMax = 10
+const readSecondsMax = 5
 
 /** How many commands may run at one time in one sandbox. @category constants */
 export const commandsConcurrentMax = 64
