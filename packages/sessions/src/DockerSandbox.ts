@@ -13,6 +13,7 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Deferred, Effect, Exit, Layer, Scope } from "effect"
+import * as ProcessTable from "./ProcessTable.ts"
 import * as RepoMemory from "./RepoMemory.ts"
 import type { SessionId } from "./SessionId.ts"
 
@@ -33,6 +34,8 @@ export interface SessionSandbox extends Executor {
   readonly ended: Effect.Effect<never, SandboxError>
   /** End it, with all that runs in it. Settles when nothing of it is left; a second time: nothing. */
   readonly destroy: Effect.Effect<void>
+  /** Processes that go on by themselves: start, list, logs, signal, wait. They end with the container. */
+  readonly processes: ProcessTable.ProcessTable
   /** What the agent has written down about the workspace; absent where there is nothing. */
   readonly memory: Effect.Effect<
     RepoMemory.RepoMemory | undefined,
@@ -79,12 +82,14 @@ export const make = Effect.gen(function* () {
       Effect.ignore,
       Effect.forkIn(scope, { startImmediately: true })
     )
+    const processes = yield* ProcessTable.make(sandbox).pipe(Effect.provideService(Scope.Scope, scope))
     return {
       ...sandbox,
       sessionId,
       isRunning: Effect.map(Deferred.isDone(over), (done) => !done),
       ended: Deferred.await(over),
       destroy: Scope.close(scope, Exit.void),
+      processes,
       memory: RepoMemory.read(sandbox)
     } satisfies SessionSandbox
   })

@@ -13,7 +13,7 @@ const program: Program = ({ argv, files, stdout }) =>
     ? files
         .write(".cogni/index.json", JSON.stringify({ version: 1, summary: argv[1] }))
         .pipe(Effect.orDie, Effect.as(0))
-    : argv[0] === "hang"
+    : argv.at(-1) === "hang"
       ? Effect.never
       : Effect.as(stdout(argv.join(" ")), 0)
 
@@ -81,6 +81,21 @@ describe("DockerSandbox", () => {
       )
       const second = yield* create({ workspace })
       assert.deepStrictEqual(yield* second.memory, { version: 1, summary: "a parser" })
+    }).pipe(Effect.scoped, Effect.provide(memory))
+  )
+
+  it.effect("has processes that go on by themselves, and end with it", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* create()
+      const { processId } = yield* sandbox.processes.start({ command: "hang" })
+      assert.deepStrictEqual(
+        (yield* sandbox.processes.list).map((process) => [process.processId, process.end]),
+        [[processId, undefined]]
+      )
+      yield* sandbox.destroy
+      assert.deepStrictEqual(yield* leftovers(sandbox), [])
+      const error = yield* Effect.flip(sandbox.processes.start({ command: "hang" }))
+      assert.strictEqual(error._tag, "ProcessRefused")
     }).pipe(Effect.scoped, Effect.provide(memory))
   )
 
