@@ -286,6 +286,7 @@ export const make = Effect.gen(function* () {
         Effect.mapError(life.error),
         Effect.flatMap((command) => SandboxExec.spawn(container, command, spec.limits, around))
       )
+    const exec = Executor.execOf(spawn, spec.limits)
     const { files } = container
     return {
       runId: life.runId,
@@ -294,7 +295,10 @@ export const make = Effect.gen(function* () {
       ended: unlessBroken(Effect.never),
       llmSocketPath: spec.llm?.caller === "host" ? endpoint?.hostSocketPath : undefined,
       spawn,
-      exec: Executor.execOf(spawn, spec.limits),
+      exec: (line, options) =>
+        exec(line, options).pipe(
+          Effect.mapError((error) => (error.runId === undefined ? life.error(error.reason) : error))
+        ),
       files: {
         read: (path, options) => unlessBroken(files.read(path, options)),
         write: (path, content) => unlessBroken(files.write(path, content)),

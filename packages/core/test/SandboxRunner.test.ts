@@ -514,6 +514,7 @@ describe("SandboxRunner", () => {
         const sandbox = yield* open({ ...openSpec, limits: { outputBytesMax: 10_000 } })
         const error = yield* Effect.flip(sandbox.exec(["flood"]))
         assert.strictEqual(error.reason._tag, "OutputLimitExceeded")
+        assert.strictEqual(error.runId, runId)
         assert.isAbove(error.partial?.output.stdout.bytes ?? 0, 10_000)
         assert.strictEqual((yield* sandbox.exec(["echo", "still here"])).exitCode, 0)
       }).pipe(Effect.provide(runner({ program })))

@@ -6,7 +6,7 @@
 import type { ContainerError, OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import { entriesMax, type FileEntry, type Files, fileBytesMax } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
-import { type CommandRefused, ContainerFailed, FileRefused } from "@cogni/sandbox-core/SandboxError"
+import { type CommandRefused, FileRefused } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { Duration, Effect, Stream } from "effect"
 import type { Supervisor } from "./Supervisor.ts"
@@ -97,16 +97,8 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
           duration: Duration.seconds(fileSecondsMax),
           orElse: () => Effect.fail(unreadable(path, `no answer within ${fileSecondsMax} s`))
         }),
-        // The program is the image's own, and starts in the workspace.
-        Effect.catchTag("CommandRefused", ({ detail }) =>
-          Effect.fail(
-            new ContainerFailed({
-              operation: "file",
-              detail,
-              remedy: "See that the sandbox has processes and memory left"
-            })
-          )
-        )
+        // The program is the image's own, and starts in the workspace: it is the sandbox that has no room for it.
+        Effect.catchTag("CommandRefused", ({ detail }) => Effect.fail(unreadable(path, detail)))
       )
   )
 
