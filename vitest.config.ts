@@ -18,7 +18,7 @@ export default defineConfig({
           include: tests,
           exclude: [...configDefaults.exclude, ...alone],
           // Most tests wait for something else than a processor: an engine, a clock, a process.
-          maxWorkers: 2,
+          maxWorkers: 3,
           sequence: { groupOrder: 0 }
         }
       },
