@@ -64,7 +64,7 @@ layer(RunHarness.layer(), options)("a session's container", (it) => {
           "ContainerFailed",
           "RuntimeUnavailable"
         ])
-        assert.match(reason.message, /killed by somebody else/u)
+        assert.match(reason.message, /(?:killed|removed) by somebody else/u)
         // Between two commands, by whoever asks next and still has the old one.
         yield* fails(first.exec("true"), ["ContainerFailed", "RuntimeUnavailable"])
         yield* fails(first.files.read("file"), ["ContainerFailed", "RuntimeUnavailable"])
