@@ -81,14 +81,19 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   )
   yield* Effect.gen(function* () {
     // What dead owners have left goes before anything is asked.
-    yield* Effect.ignore(DockerReaper.use((reaper) => reaper.reap))
+    yield* DockerReaper.use((reaper) => reaper.reap).pipe(
+      Effect.catch((error) =>
+        Effect.logWarning(
+          `what dead processes have left stays for now (cogni-sandbox prune): ${error.message}`
+        )
+      )
+    )
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdout })
   }).pipe(
     Effect.catchTag("MessageLinesFailed", ({ detail, remedy }) =>
       Effect.fail(new Refusal({ exit: "input", detail, remedy }))
     ),
-    Effect.provide(sessions),
-    Effect.scoped
+    Effect.provide(sessions)
   )
 }, Effect.scoped)
 
