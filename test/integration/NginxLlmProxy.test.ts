@@ -48,6 +48,18 @@ const many = async () => {
 Promise.all(Array.from({ length: 64 }, many)).then(() => console.log(JSON.stringify(counts)))
 `
 
+/** Takes nothing of the answer until all that may wait for it waits. Prints how many bytes there were. */
+const slowReader = `
+const socket = require("node:net").connect("/llm-sock/llm.sock")
+let bytes = 0
+socket.on("data", (data) => { bytes += data.length })
+socket.on("close", () => console.log(bytes))
+socket.on("error", () => undefined)
+socket.write(process.argv[1])
+socket.pause()
+setTimeout(() => socket.resume(), 500)
+`
+
 const received = (run: NginxRun.NginxRun["Service"]) =>
   Effect.map(run.upstream.received, (all) => {
     const { headers, ...request } = all.at(-1)!
@@ -421,6 +433,20 @@ describe("NginxLlmProxy, on Docker, alone", () => {
           assert.strictEqual(calls[2]!.status, 499)
           assert.isTrue((yield* run.upstream.received)[2]!.cut)
         })
+    )
+  )
+
+  it.live("an answer that breaks off while its reader is behind is not taken for a whole one", () =>
+    alone({ script: [{ _tag: "ResetMidStream", events: 8000 }] }, (run) =>
+      Effect.gen(function* () {
+        const bytes = yield* run.exec("node", "-e", slowReader, post())
+        assert.isAbove(Number(bytes), 0)
+        const { calls } = yield* run.endpoint.traffic
+        assert.deepStrictEqual(
+          calls.map(({ completed, status }) => ({ completed, status })),
+          [{ completed: false, status: 200 }]
+        )
+      })
     )
   )
 

@@ -150,8 +150,9 @@ export const toLlmCall = (line: AccessLogLine): LlmCall => ({
 
 const decodeLine = Schema.decodeUnknownOption(Schema.fromJsonString(AccessLogLine))
 
+/** nginx reads on while it sends to a client that was behind, and says then that this is what it does. */
 const brokenConnection = (row: string): string | undefined =>
-  /^\S+ \S+ \[error\] \d+#\d+: \*(\d+) .{1,200} while reading upstream,/u.exec(row)?.[1]
+  /^\S+ \S+ \[error\] \d+#\d+: \*(\d+) .{1,200} while (?:reading upstream|sending to client),/u.exec(row)?.[1]
 
 const lineFeed = 10
 

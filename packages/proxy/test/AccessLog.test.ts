@@ -33,8 +33,8 @@ const parse = (access: string | Uint8Array, errors = "", pieceBytes = Infinity) 
   return reader.read()
 }
 
-const broke = (connection: number) =>
-  `2026/11/21 02:36:00 [error] 7#7: *${connection} upstream prematurely closed connection while reading upstream, client: unix:, request: "POST /v1/chat/completions HTTP/1.1"\n`
+const broke = (connection: number, doing = "reading upstream") =>
+  `2026/11/21 02:36:00 [error] 7#7: *${connection} upstream prematurely closed connection while ${doing}, client: unix:, request: "POST /v1/chat/completions HTTP/1.1"\n`
 
 describe("AccessLog", () => {
   it("reads a line into a call", () => {
@@ -84,6 +84,10 @@ describe("AccessLog", () => {
       log.calls.map(({ completed }) => completed),
       [true, false, true, true]
     )
+  })
+
+  it("a call whose upstream broke off while its client was behind is not complete", () => {
+    assert.isFalse(parse(`${line()}\n`, broke(7, "sending to client")).calls[0]?.completed)
   })
 
   it("counts all calls and keeps the first, each with what became of it", () => {
