@@ -243,7 +243,7 @@ export const layer = (options: NginxLlmProxyOptions): Layer.Layer<LlmProxy, neve
 const MiB = 1024 * 1024
 
 /** How long a log may take to show the last call. */
-const settleMillisMax = 500
+const settleMillisMax = 2000
 const settleStepMillis = 20
 
 /**
