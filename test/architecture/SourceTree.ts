@@ -186,7 +186,9 @@ export const exportedNames = (path: string): ReadonlyArray<string> => {
   })
   // A schema and its type share one name: said once.
   return [
-    ...new Set(names.map((name) => (names.includes(name.slice("type ".length)) ? name.slice(5) : name)))
+    ...new Set(
+      names.filter((name) => !(name.startsWith("type ") && names.includes(name.slice("type ".length))))
+    )
   ].toSorted()
 }
 
