@@ -5,7 +5,8 @@
  * policy lets pass. A tool closes over whatever it needs (credentials too: they stay on the host), and is told in whose
  * name it is called.
  */
-import { Cause, Duration, Effect, Option, Schema, SchemaIssue } from "effect"
+import { Cause, Duration, Effect, Option, Schema } from "effect"
+import * as InputSchema from "./internal/InputSchema.ts"
 import type { RunId } from "./RunId.ts"
 import type { LlmIdentity } from "./SandboxSpec.ts"
 
@@ -97,13 +98,15 @@ export const make = <I, IE, O, OE>(options: {
     name,
     description: options.description,
     effect: options.effect,
-    inputSchema: jsonSchemaOf(input),
+    inputSchema: InputSchema.jsonOf(input),
     runtimeSecondsMax,
     resultBytesMax,
     call: Effect.fnUntraced(
       function* (given: unknown, context: ToolContext) {
         const decoded = yield* decode(given).pipe(
-          Effect.mapError(({ issue }) => new ToolFailed({ code: "validation", detail: problemsOf(issue) }))
+          Effect.mapError(
+            (error) => new ToolFailed({ code: "validation", detail: InputSchema.describe(error) })
+          )
         )
         const result = yield* execute(decoded, context).pipe(
           Effect.timeoutOrElse({
@@ -174,29 +177,4 @@ export const decide = (policy: ToolPolicy, tools: ReadonlyArray<Tool>, name: str
         code: "policy_denied",
         detail: `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}. What it may call: cogni-tool list`
       })
-}
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
-const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
-
-const problemsOf = (issue: SchemaIssue.Issue): string =>
-  formatIssues(issue)
-    .issues.map(({ message, path }) =>
-      path === undefined || path.length === 0
-        ? message
-        : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
-    )
-    .join("; ")
-    .slice(0, 1000)
-
-const jsonSchemaOf = (schema: Schema.Top): Readonly<Record<string, unknown>> => {
-  const { definitions, schema: root } = Schema.toJsonSchemaDocument(schema, { onExcessProperty: "error" })
-  return {
-    type: "object",
-    ...(root as Record<string, unknown>),
-    ...(Object.keys(definitions).length === 0 ? {} : { $defs: definitions })
-  }
 }

@@ -9,10 +9,7 @@ import type { ExecResult, Executor } from "../Executor.ts"
 import type { HostTool, ToolAnswer } from "../HostLoop.ts"
 import type { Channel } from "../RunResult.ts"
 import type { Reason, SandboxError } from "../SandboxError.ts"
-import { problemsOf } from "../SandboxSpec.ts"
-
-/** What of a problem with arguments is told. */
-const problemCharsMax = 1000
+import * as InputSchema from "./InputSchema.ts"
 
 export const make = <I, IE>(options: {
   readonly name: string
@@ -21,18 +18,13 @@ export const make = <I, IE>(options: {
   readonly execute: (input: I) => Effect.Effect<ToolAnswer, SandboxError>
 }): HostTool => {
   const decode = Schema.decodeUnknownResult(options.input, { errors: "all", onExcessProperty: "error" })
-  const { definitions, schema } = Schema.toJsonSchemaDocument(options.input, { onExcessProperty: "error" })
   return {
     name: options.name,
     description: options.description,
-    inputSchema: {
-      type: "object",
-      ...(schema as Record<string, unknown>),
-      ...(Object.keys(definitions).length === 0 ? {} : { $defs: definitions })
-    },
+    inputSchema: InputSchema.jsonOf(options.input),
     prepare: (input) =>
       Result.mapBoth(decode(input), {
-        onFailure: (error) => problemsOf(error).join("; ").slice(0, problemCharsMax),
+        onFailure: InputSchema.describe,
         onSuccess: options.execute
       })
   }
