@@ -5,7 +5,7 @@
  * has used it for a while, and gone with the client: when the input ends, or on a signal. What lies in a workspace of
  * its own ends with the sandbox, so such a sandbox is not closed for being idle, and there is no second one.
  */
-import type { Executor } from "@cogni/sandbox-core/Executor"
+import { unwrap } from "@cogni/sandbox-core/Executor"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { InvalidSpec, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
@@ -212,17 +212,5 @@ const lazily = Effect.fnUntraced(function* ({ idleSeconds, reopens, runId, spec 
     idleTimeToLive: idleSeconds === undefined ? Duration.infinity : Duration.seconds(idleSeconds)
   })
 
-  const using = <A>(use: (sandbox: Sandbox) => Effect.Effect<A, SandboxError>) =>
-    Effect.scoped(Effect.flatMap(RcRef.get(ref), use))
-  return {
-    workspace: Workspace.target,
-    exec: (line, options) => using((sandbox) => sandbox.exec(line, options)),
-    // For as long as the command's scope is open, the sandbox is in use.
-    spawn: (line, options) => Effect.flatMap(RcRef.get(ref), (sandbox) => sandbox.spawn(line, options)),
-    files: {
-      read: (path, options) => using(({ files }) => files.read(path, options)),
-      write: (path, content) => using(({ files }) => files.write(path, content)),
-      list: (path) => using(({ files }) => files.list(path))
-    }
-  } satisfies Executor
+  return unwrap(Workspace.target, RcRef.get(ref))
 })

@@ -265,6 +265,30 @@ export const execOf =
       }
     }).pipe(Effect.scoped, Effect.withSpan("Executor.exec"))
 
+/**
+ * The executor that an effect finds, anew for each call: what it acquires is held for as long as the call takes, and
+ * for a command that was spawned as long as its scope.
+ *
+ * @category constructors
+ */
+export const unwrap = (
+  workspace: string,
+  found: Effect.Effect<Executor, SandboxError.SandboxError, Scope.Scope>
+): Executor => {
+  const once = <A>(use: (executor: Executor) => Effect.Effect<A, SandboxError.SandboxError>) =>
+    Effect.scoped(Effect.flatMap(found, use))
+  return {
+    workspace,
+    exec: (command, options) => once((executor) => executor.exec(command, options)),
+    spawn: (command, options) => Effect.flatMap(found, (executor) => executor.spawn(command, options)),
+    files: {
+      read: (path, options) => once(({ files }) => files.read(path, options)),
+      write: (path, content) => once(({ files }) => files.write(path, content)),
+      list: (path) => once(({ files }) => files.list(path))
+    }
+  }
+}
+
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------

@@ -189,4 +189,81 @@ describe("Executor", () => {
       })
     )
   })
+
+  describe("unwrap", () => {
+    /** An executor that is found anew each time; what is held, and what was asked of it. */
+    const found = () => {
+      const seen: Array<string> = []
+      let held = 0
+      const note = <A>(what: string, answer: A) =>
+        Effect.sync(() => {
+          seen.push(`${what} (${held} held)`)
+          return answer
+        })
+      const inner: Executor.Executor = {
+        workspace: "/elsewhere",
+        exec: (line, options) =>
+          note(`exec ${String(line)} ${options?.timeoutSecondsMax}`, {
+            exitCode: 0,
+            output: emptyOutput,
+            durationMs: 0
+          }),
+        spawn: (line, options) =>
+          note(`spawn ${String(line)} ${options?.stdin as string}`, {
+            output: Stream.empty,
+            exit: Effect.succeed({ exitCode: 0 }),
+            signal: () => Effect.void
+          }),
+        files: {
+          read: (path, options) => note(`read ${path} ${options?.bytesMax}`, new Uint8Array(0)),
+          write: (path, content) => note(`write ${path} ${content as string}`, undefined),
+          list: (path) => note(`list ${path}`, [])
+        }
+      }
+      const executor = Executor.unwrap(
+        "/workspace",
+        Effect.acquireRelease(
+          Effect.sync(() => {
+            held += 1
+            return inner
+          }),
+          () => Effect.sync(() => (held -= 1))
+        )
+      )
+      return { executor, seen, held: () => held }
+    }
+
+    it.effect("what a call has acquired is let go when it has its answer", () =>
+      Effect.gen(function* () {
+        const { executor, held, seen } = found()
+        assert.strictEqual(executor.workspace, "/workspace")
+        yield* executor.exec("true", { timeoutSecondsMax: 3 })
+        yield* executor.files.read("a", { bytesMax: 4 })
+        yield* executor.files.write("b", "c")
+        yield* executor.files.list("d")
+        assert.deepStrictEqual(seen, [
+          "exec true 3 (1 held)",
+          "read a 4 (1 held)",
+          "write b c (1 held)",
+          "list d (1 held)"
+        ])
+        assert.strictEqual(held(), 0)
+      })
+    )
+
+    it.effect("what a command has acquired is held for as long as the command's scope", () =>
+      Effect.gen(function* () {
+        const { executor, held, seen } = found()
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const running = yield* executor.spawn("cat", { stdin: "x" })
+            yield* running.exit
+            assert.strictEqual(held(), 1)
+          })
+        )
+        assert.deepStrictEqual(seen, ["spawn cat x (1 held)"])
+        assert.strictEqual(held(), 0)
+      })
+    )
+  })
 })

@@ -5,7 +5,7 @@
  * on two places. The host stands in for a sandbox only where the configuration says so and the engine is not there: not
  * for a sandbox that is refused, is not held as it must be, or breaks while it is used.
  */
-import type * as Executor from "@cogni/sandbox-core/Executor"
+import * as Executor from "@cogni/sandbox-core/Executor"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { CommandRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
@@ -115,7 +115,7 @@ export const make = ({ agent, executors, key, onUnavailable, place }: Options): 
       return [result, binding.execution] as const
     })
 
-  return { executor: over(bound, workspaceOf(executors, place)), bound, during }
+  return { executor: Executor.unwrap(workspaceOf(executors, place), bound), bound, during }
 }
 
 // -----------------------------------------------------------------------------
@@ -125,20 +125,6 @@ export const make = ({ agent, executors, key, onUnavailable, place }: Options): 
 /** Where commands begin. The host in place of a sandbox has no such directory, and refuses what is said to be in it. */
 const workspaceOf = ({ host }: Executors["Service"], place: "sandbox" | "host"): string =>
   place === "host" && Option.isSome(host) ? host.value.workspace : Workspace.target
-
-const over = (
-  bound: Effect.Effect<Executor.Executor, SandboxError>,
-  workspace: string
-): Executor.Executor => ({
-  workspace,
-  exec: (command, options) => Effect.flatMap(bound, (executor) => executor.exec(command, options)),
-  spawn: (command, options) => Effect.flatMap(bound, (executor) => executor.spawn(command, options)),
-  files: {
-    read: (path, options) => Effect.flatMap(bound, ({ files }) => files.read(path, options)),
-    write: (path, content) => Effect.flatMap(bound, ({ files }) => files.write(path, content)),
-    list: (path) => Effect.flatMap(bound, ({ files }) => files.list(path))
-  }
-})
 
 const isEngineGone = (error: SandboxError | SessionRefused): boolean =>
   error instanceof SandboxError && error.reason._tag === "RuntimeUnavailable"
