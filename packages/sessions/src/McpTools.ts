@@ -6,9 +6,10 @@
  */
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js"
 import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js"
-import { Deferred, Effect, FiberSet, Schema, type Scope, Semaphore, type Stream } from "effect"
+import { Deferred, Effect, FiberSet, Schema, type Scope, Semaphore } from "effect"
+import type { ByteLines } from "./internal/ByteLines.ts"
+import * as McpLineTransport from "./internal/McpLineTransport.ts"
 import * as ToolAnswer from "./internal/ToolAnswer.ts"
-import * as ToolMcpLines from "./internal/ToolMcpLines.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 
 // -----------------------------------------------------------------------------
@@ -40,10 +41,7 @@ export interface McpOptions {
 }
 
 /** Bytes in, lines out. @category models */
-export interface McpLines<E, E2> {
-  readonly input: Stream.Stream<Uint8Array, E>
-  readonly write: (line: string) => Effect.Effect<void, E2>
-}
+export type McpLines<E, E2> = ByteLines<E, E2>
 
 /** The other side cannot be spoken to. @category errors */
 export class McpFailed extends Schema.TaggedError<McpFailed>()("McpFailed", {
@@ -116,7 +114,7 @@ export const serveLines = <E, E2>(
   options: McpOptions
 ): Effect.Effect<void, McpFailed | E | E2> =>
   Effect.gen(function* () {
-    const { pump, transport } = yield* ToolMcpLines.make(lines, tooLong)
+    const { pump, transport } = yield* McpLineTransport.make(lines, tooLong)
     const closed = yield* serve(transport, options)
     yield* Effect.raceFirst(pump, closed)
   }).pipe(Effect.scoped)
@@ -147,7 +145,7 @@ const toolsOf = ({ offered }: ToolRegistry) =>
   }))
 
 const tooLong = new McpFailed({
-  detail: `was sent a message of more than ${ToolMcpLines.lineBytesMax} bytes`,
+  detail: `was sent a message of more than ${McpLineTransport.lineBytesMax} bytes`,
   remedy: "Send less at once"
 })
 

@@ -8,7 +8,7 @@
  * know its own has an id.
  */
 import { Effect, Option, Schema, Semaphore, Stream } from "effect"
-import { splitter } from "./internal/ToolMcpLines.ts"
+import * as ByteLines from "./internal/ByteLines.ts"
 import { MessageRouter } from "./MessageRouter.ts"
 import { textBytesMax } from "./Orchestrator.ts"
 
@@ -29,11 +29,7 @@ export class MessageLinesFailed extends Schema.TaggedError<MessageLinesFailed>()
 }
 
 /** @category models */
-export interface Lines<E, E2> {
-  readonly input: Stream.Stream<Uint8Array, E>
-  /** A whole line, with its end. */
-  readonly write: (line: string) => Effect.Effect<void, E2>
-}
+export type Lines<E, E2> = ByteLines.ByteLines<E, E2>
 
 const parse = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
 
@@ -46,7 +42,6 @@ const tooLong = new MessageLinesFailed({
 export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines<E, E2>) {
   const router = yield* MessageRouter
   const lock = yield* Semaphore.make(1)
-  const split = splitter(lineBytesMax)
 
   const answer = (line: string) => {
     const asked = Option.getOrUndefined(parse(line))
@@ -64,12 +59,7 @@ export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines
     )
   }
 
-  yield* input.pipe(
-    Stream.mapEffect((chunk) => {
-      const lines = split(chunk)
-      return lines === undefined ? Effect.fail(tooLong) : Effect.succeed(lines)
-    }),
-    Stream.flatMap((lines) => Stream.fromIterable(lines.filter((line) => line.trim() !== ""))),
+  yield* ByteLines.read(input, lineBytesMax, tooLong).pipe(
     Stream.mapEffect((line) => Effect.flatMap(answer(line), (told) => lock.withPermit(write(told))), {
       concurrency: messagesConcurrentMax,
       unordered: true
