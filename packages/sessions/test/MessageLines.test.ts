@@ -61,6 +61,19 @@ describe("MessageLines", () => {
     })
   )
 
+  it.effect("the last message needs no line break after it", () =>
+    Effect.gen(function* () {
+      const [first = "", ...rest] = Array.from(`${line("one")}${line("two").trimEnd()}`)
+      for (const pieces of [[first, ...rest], [first + rest.join("")]]) {
+        const told = yield* serve(pieces)
+        assert.deepStrictEqual(
+          told.map(({ messageId }) => messageId),
+          ["one", "two"]
+        )
+      }
+    })
+  )
+
   it.effect("one that has no reply says why, whether to try again, and which it was", () =>
     Effect.gen(function* () {
       const [told] = yield* serve([line("no", "m-7")])
