@@ -7,14 +7,11 @@
  */
 import { Effect, FiberSet, type Scope } from "effect"
 import * as ToolAnswer from "./internal/ToolAnswer.ts"
-import type { ToolRegistry } from "./ToolRegistry.ts"
+import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
 
 // -----------------------------------------------------------------------------
 // models
 // -----------------------------------------------------------------------------
-
-/** In whose name a session calls. @category models */
-export type ToolSession = ToolAnswer.Session
 
 /** Of the Standard Schema and Standard JSON Schema specifications, what is needed. @category models */
 export interface AiSdkSchema {

@@ -10,14 +10,11 @@ import { Deferred, Effect, FiberSet, Schema, type Scope, Semaphore } from "effec
 import type { ByteLines } from "./internal/ByteLines.ts"
 import * as McpLineTransport from "./internal/McpLineTransport.ts"
 import * as ToolAnswer from "./internal/ToolAnswer.ts"
-import type { ToolRegistry } from "./ToolRegistry.ts"
+import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
 
 // -----------------------------------------------------------------------------
 // models
 // -----------------------------------------------------------------------------
-
-/** In whose name a session calls. @category models */
-export type ToolSession = ToolAnswer.Session
 
 /** The SDK's `Transport`, by structure. @category models */
 export interface McpTransport {

@@ -14,7 +14,7 @@ import { Effect, Layer, Result } from "effect"
 import * as ToolAnswer from "./internal/ToolAnswer.ts"
 import { OrchestratorFailed, type OrchestratorInput, Orchestrators } from "./Orchestrator.ts"
 import * as RepoMemory from "./RepoMemory.ts"
-import type { ToolRegistry } from "./ToolRegistry.ts"
+import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
 import * as ToolText from "./ToolText.ts"
 
 // -----------------------------------------------------------------------------
@@ -125,7 +125,7 @@ const makeHistory = (bytesMax: number) => {
   }
 }
 
-const toolsOf = (registry: ToolRegistry, session: ToolAnswer.Session): ReadonlyArray<HostLoop.HostTool> =>
+const toolsOf = (registry: ToolRegistry, session: ToolSession): ReadonlyArray<HostLoop.HostTool> =>
   registry.offered.map(({ description, inputSchema, name }) => ({
     name,
     description,

@@ -8,14 +8,11 @@
  */
 import { Effect } from "effect"
 import * as ToolAnswer from "./internal/ToolAnswer.ts"
-import type { ToolRegistry } from "./ToolRegistry.ts"
+import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
 
 // -----------------------------------------------------------------------------
 // models
 // -----------------------------------------------------------------------------
-
-/** In whose name a session calls. @category models */
-export type ToolSession = ToolAnswer.Session
 
 /** @category models */
 export interface ChatTool {

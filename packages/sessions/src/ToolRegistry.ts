@@ -37,6 +37,9 @@ export class ToolRegistryError extends Schema.TaggedError<ToolRegistryError>()("
 // models
 // -----------------------------------------------------------------------------
 
+/** In whose name a session calls; each call has an id of its own. @category models */
+export type ToolSession = Omit<ToolContext, "requestId">
+
 /** @category models */
 export interface ToolRegistry {
   /** What may be called; nothing until {@link ToolRegistry.restrict}. */

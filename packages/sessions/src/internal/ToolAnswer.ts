@@ -10,9 +10,6 @@ export type Answer =
   /** Text begins with the code. */
   | { readonly ok: false; readonly text: string }
 
-/** In whose name a session calls; each call has an id of its own. */
-export type Session = Omit<ToolContext, "requestId">
-
 export const textOf = ({ code, detail }: Pick<ToolFailed, "code" | "detail">): string => `${code}: ${detail}`
 
 export const answer = (
