@@ -106,6 +106,26 @@ describe("SandboxGraphProvider", () => {
     )
   )
 
+  it.effect("what is held of an answer that does not come is bounded", () =>
+    Effect.gen(function* () {
+      const { final } = yield* told(request({ graphId: "sandbox:printer" }))
+      assert.strictEqual(final.reason, "OomKilled")
+      assert.isAtLeast(final.content?.length ?? 0, 1024 * 1024)
+      assert.isAtMost(final.content?.length ?? 0, 2 * 1024 * 1024)
+    }).pipe(
+      Effect.provide(
+        world({
+          agents: [printer],
+          program: (io) =>
+            Effect.replicateEffect(
+              io.stdout(`${JSON.stringify({ text: "x".repeat(64 * 1024) })}\n`),
+              100
+            ).pipe(Effect.as({ exitCode: 137, oomKilled: true, processesRefused: false, peak: {} }))
+        })
+      )
+    )
+  )
+
   it.effect("a cancelled run says so to its reader, and is on record as interrupted", () =>
     Effect.gen(function* () {
       const { events, final } = yield* Effect.scoped(

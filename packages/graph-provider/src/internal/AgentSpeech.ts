@@ -10,34 +10,23 @@ export interface AgentSpeech {
   /** A character may be cut between two pieces; a byte sequence that is none becomes U+FFFD. */
   readonly hear: (bytes: Uint8Array) => ReadonlyArray<AgentEvent>
   readonly end: () => Result.Result<AgentAnswer, AgentFailed>
-  /** The beginning of what it said of an answer, for a run that does not end with one. */
-  readonly textSoFar: () => string
 }
-
-/** How much of what was said is held for a run that fails. */
-const textCharsMax = 1024 * 1024
 
 export const make = (initial: AgentReader): AgentSpeech => {
   const decoder = new TextDecoder("utf-8")
   let reader = initial
-  let said = ""
-  const speak = (event: AgentEvent) => {
-    if (event.type === "text_delta" && said.length < textCharsMax) said += event.delta
-  }
   return {
     hear: (bytes) => {
       const text = decoder.decode(bytes, { stream: true })
       if (text === "") return []
       const [events, next] = reader.feed(text)
       reader = next
-      events.forEach(speak)
       return events
     },
     end: () => {
       const rest = decoder.decode()
       return (rest === "" ? reader : reader.feed(rest)[1]).end()
-    },
-    textSoFar: () => said
+    }
   }
 }
 

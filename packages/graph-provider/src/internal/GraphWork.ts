@@ -3,9 +3,11 @@
  * when its reader wants, and concluded once.
  */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
-import { Effect, Result } from "effect"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { Effect } from "effect"
 import type { AiEvent } from "../AiEvent.ts"
 import type { GraphRefused, GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import type { RepositoryUnavailable } from "../Repositories.ts"
 import * as Conclusion from "./Conclusion.ts"
 import * as GraphEnd from "./GraphEnd.ts"
 import * as GraphLife from "./GraphLife.ts"
@@ -16,20 +18,21 @@ export interface GraphWork {
   readonly tell: (events: ReadonlyArray<AiEvent>) => Effect.Effect<void>
   /** The run's id is its own from here on. */
   readonly claimed: () => void
-  /** The beginning of what was told of an answer, for a run that does not end with one. */
-  readonly textSoFar: () => string
 }
 
 /** How much of what was said is held for a run that fails. */
 const textCharsMax = 1024 * 1024
 
-/** `live` never fails; interrupting it ends the run, and waits until nothing of it is left. */
+/** Interrupting `live` ends the run, and waits until nothing of it is left. */
 export const run = Effect.fnUntraced(function* <A, R>(
   request: GraphRunRequest,
   context: RunContext,
   store: RunStore["Service"],
   admit: (request: GraphRunRequest, context: RunContext) => Effect.Effect<A, GraphRefused>,
-  live: (admitted: A, work: GraphWork) => Effect.Effect<GraphEnd.Outcome, never, R>
+  live: (
+    admitted: A,
+    work: GraphWork
+  ) => Effect.Effect<GraphEnd.Outcome, SandboxError | RepositoryUnavailable, R>
 ) {
   const conclusion = yield* Conclusion.make(request, context, store)
 
@@ -43,14 +46,16 @@ export const run = Effect.fnUntraced(function* <A, R>(
         conclusion.told(events)
         return life.emit(events)
       },
-      claimed: conclusion.claimed,
-      textSoFar: () => text
+      claimed: conclusion.claimed
     }
     const outcome = yield* Effect.raceFirst(
-      Effect.flatMap(Effect.result(admit(request, context)), (admitted) =>
-        Result.isFailure(admitted)
-          ? Effect.succeed(GraphEnd.refused(admitted.failure))
-          : live(admitted.success, work)
+      Effect.flatMap(admit(request, context), (admitted) => live(admitted, work)).pipe(
+        Effect.catchTags({
+          GraphRefused: (refused) => Effect.succeed(GraphEnd.refused(refused)),
+          RepositoryUnavailable: (error) => Effect.succeed<GraphEnd.Outcome>({ _tag: "NoRepository", error }),
+          SandboxError: (error) =>
+            Effect.sync((): GraphEnd.Outcome => ({ _tag: "Failed", error, textSoFar: text }))
+        })
       ),
       Effect.map(life.stopped, (why) => GraphEnd.stopped(why, text))
     )

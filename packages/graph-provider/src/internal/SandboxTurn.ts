@@ -34,17 +34,8 @@ export interface SandboxTurnServices {
   readonly runner: SandboxRunner["Service"]
 }
 
-/** Never fails. Interrupting it ends the run, and waits until nothing of it is left. */
-export const live = (turn: SandboxTurn, services: SandboxTurnServices): Effect.Effect<Outcome> =>
-  lived(turn, services).pipe(
-    Effect.catchTags({
-      SandboxError: (error) =>
-        Effect.sync((): Outcome => ({ _tag: "Failed", error, textSoFar: turn.speech.textSoFar() })),
-      RepositoryUnavailable: (error) => Effect.succeed<Outcome>({ _tag: "NoRepository", error })
-    })
-  )
-
-const lived = (
+/** Interrupting it ends the run, and waits until nothing of it is left. */
+export const live = (
   turn: SandboxTurn,
   services: SandboxTurnServices
 ): Effect.Effect<Outcome, SandboxError | RepositoryUnavailable> =>

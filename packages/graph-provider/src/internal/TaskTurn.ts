@@ -39,17 +39,8 @@ export interface TaskTurnServices {
   readonly store: RunStore["Service"]
 }
 
-/** Never fails. Interrupting it ends the run, and waits until nothing of it is left. */
-export const live = (turn: TaskTurn, services: TaskTurnServices): Effect.Effect<Outcome> =>
-  lived(turn, services).pipe(
-    Effect.catchTags({
-      SandboxError: (error) =>
-        Effect.sync((): Outcome => ({ _tag: "Failed", error, textSoFar: turn.work.textSoFar() })),
-      RepositoryUnavailable: (error) => Effect.succeed<Outcome>({ _tag: "NoRepository", error })
-    })
-  )
-
-const lived = (
+/** Interrupting it ends the run, and waits until nothing of it is left. */
+export const live = (
   turn: TaskTurn,
   services: TaskTurnServices
 ): Effect.Effect<Outcome, SandboxError | RepositoryUnavailable> => {
