@@ -19,9 +19,6 @@ const headShare = 0.4
 /** What stands where bytes are missing. @category constants */
 export const marker = (bytesMissing: number): string => `\n[... ${bytesMissing} bytes left out ...]\n`
 
-/** A marker is no longer than this, whatever it counts. @category constants */
-export const markerBytesMax = marker(Number.MAX_SAFE_INTEGER).length
-
 /**
  * The text, or its beginning and its end. Where there is no room for a marker, only the beginning.
  *

@@ -162,7 +162,6 @@ const toConfiguration = (
   written: ConfigurationFile.ConfigurationFile,
   tree: YamlTree.Tree
 ): Configuration => {
-  const agents = AgentConfigRegistry.loadFromConfig(written.agent_configs)
   const { models = {}, routing, sandbox } = written
   return deepFreeze({
     file,
@@ -181,12 +180,10 @@ const toConfiguration = (
       onUnavailable: sandbox.on_unavailable,
       persistentWorkspaces: sandbox.persistent_workspaces
     },
-    agents,
+    agents: AgentConfigRegistry.loadFromConfig(written.agent_configs),
     routing: { defaultAgent: routing.default_agent, channels: routing.channels, senders: routing.senders },
     models,
-    warnings: ConfigurationRules.warnings(written, agents).map((finding) =>
-      YamlIssues.toProblem(tree, finding)
-    )
+    warnings: ConfigurationRules.warnings(written).map((finding) => YamlIssues.toProblem(tree, finding))
   })
 }
 

@@ -149,9 +149,15 @@ const collect = Effect.fnUntraced(function* (
       ...(signal === undefined ? {} : { signal }),
       timed_out: false
     })),
-    Effect.catch((error) =>
-      ToolFault.isLimit(error.reason) ? Effect.succeed(limited(error)) : Effect.fail(error)
-    ),
+    Effect.catch((error) => {
+      const { partial, reason } = error
+      if (!ToolFault.isLimit(reason)) return Effect.fail(error)
+      return Effect.succeed<End>({
+        exit_code: partial?.exitCode ?? null,
+        timed_out: false,
+        error: { code: reason._tag, message: ToolFault.explain(reason) }
+      })
+    }),
     Effect.forkScoped({ startImmediately: true })
   )
   return {
@@ -162,15 +168,6 @@ const collect = Effect.fnUntraced(function* (
     }
   }
 })
-
-const limited = ({ partial, reason }: SandboxError): End => {
-  if (!ToolFault.isLimit(reason)) return killed
-  return {
-    exit_code: partial?.exitCode ?? null,
-    timed_out: false,
-    error: { code: reason._tag, message: ToolFault.explain(reason) }
-  }
-}
 
 /** What a command is that has not ended in its grace: whoever holds its scope kills it. */
 const killed: End = { exit_code: 137, signal: "SIGKILL", timed_out: true }

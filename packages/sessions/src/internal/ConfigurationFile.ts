@@ -33,10 +33,10 @@ const flag = (fallback: boolean, description: string) =>
   withDefault(Schema.Boolean.annotate({ description, default: fallback }), fallback)
 
 /** In UTF-8. The longest that is reasonable to say to a model before anything else. */
-export const promptBytesMax = 64 * 1024
+const promptBytesMax = 64 * 1024
 
 /** How many agents, channels and senders there may be, of each. */
-export const entriesMax = 2000
+const entriesMax = 2000
 
 // -----------------------------------------------------------------------------
 // sandbox

@@ -5,7 +5,6 @@
  */
 import { Result, Schema } from "effect"
 import { ModelTier } from "../AgentConfig.ts"
-import type { AgentConfigRegistry } from "../AgentConfigRegistry.ts"
 import { problemsMax } from "../ConfigurationError.ts"
 import { unknownNames } from "../ToolProfile.ts"
 import type { ConfigurationFile } from "./ConfigurationFile.ts"
@@ -148,10 +147,7 @@ const toolFindings = (tree: unknown, toolNames: ReadonlyArray<string>): Readonly
 // -----------------------------------------------------------------------------
 
 /** What runs outside of containers, now or when there are none. */
-export const warnings = (
-  { agent_configs, sandbox }: ConfigurationFile,
-  agents: AgentConfigRegistry
-): ReadonlyArray<Finding> => [
+export const warnings = ({ agent_configs, sandbox }: ConfigurationFile): ReadonlyArray<Finding> => [
   ...(sandbox.on_unavailable === "host"
     ? [
         {
@@ -181,10 +177,9 @@ export const warnings = (
           message: "no agent has a sandbox: all run on the host, if there is a host executor"
         }
       ]),
-  ...agents.list
-    .filter((agent) => sandbox.enabled && !agent.sandbox)
-    .filter(({ name }) => Object.hasOwn(agent_configs, name))
-    .map(({ name }) => ({
+  ...Object.entries(agent_configs)
+    .filter(([, agent]) => sandbox.enabled && !agent.sandbox)
+    .map(([name]) => ({
       path: ["agent_configs", name, "sandbox"],
       part: "value" as const,
       message: "this agent runs on the host, if there is a host executor"

@@ -154,7 +154,7 @@ const forgetStrangers = (known: Known, all: ReadonlyArray<Process>) => {
 }
 
 /** Everything that came of it and is still there. Adds to what is known. */
-export const members = async (search: Search, known: Known): Promise<ReadonlyArray<number>> => {
+const members = async (search: Search, known: Known): Promise<ReadonlyArray<number>> => {
   const { root } = search
   const all = await processes()
   const own = all.find(({ pid }) => pid === process.pid)

@@ -56,7 +56,7 @@ export const isErrno = (thrown: unknown, ...codes: ReadonlyArray<string>): boole
 const partsOf = (path: string) => path.split("/").filter((part) => part !== "" && part !== ".")
 
 /** What is left of an absolute path below the workspace, in whichever way that is spelled. */
-export const below = ({ alias, workspace }: Root, path: string): ReadonlyArray<string> | undefined => {
+const below = ({ alias, workspace }: Root, path: string): ReadonlyArray<string> | undefined => {
   const parts = partsOf(path)
   const prefix = [workspace, alias]
     .map(partsOf)

@@ -9,7 +9,7 @@
 import { Result } from "effect"
 
 /** Of the part after the channel. */
-export const charactersMax = 128
+const charactersMax = 128
 
 /** What a key of `routing.senders` looks like from afar. */
 // eslint-disable-next-line no-control-regex

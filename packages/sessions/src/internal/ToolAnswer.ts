@@ -10,7 +10,7 @@ export type Answer =
   /** Text begins with the code. */
   | { readonly ok: false; readonly text: string }
 
-export const textOf = ({ code, detail }: Pick<ToolFailed, "code" | "detail">): string => `${code}: ${detail}`
+const textOf = ({ code, detail }: Pick<ToolFailed, "code" | "detail">): string => `${code}: ${detail}`
 
 export const answer = (
   registry: ToolRegistry,
