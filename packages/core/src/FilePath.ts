@@ -87,6 +87,15 @@ export const tooManyEntries = (path: string) =>
     remedy: "Look for what you need with a command, such as find or rg --files"
   })
 
+/** `why` comes from whoever was asked. @category errors */
+export const unreadable = (path: string, why: string) =>
+  new FileRefused({
+    path,
+    problem: "unreadable",
+    detail: `cannot be had${why === "" ? "" : ` (${why})`}`,
+    remedy: "Look at it with a command, such as ls -la"
+  })
+
 /** Of a workspace that lies elsewhere than a sandbox's does. @category errors */
 export const outsideOf = (workspace: string) => (path: string) =>
   new FileRefused({

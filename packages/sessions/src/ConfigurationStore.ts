@@ -167,10 +167,9 @@ export const readFile = Effect.fnUntraced(
     if (type !== "File") {
       return yield* ConfigurationError.unreadable(file, "it is no plain file", "Name a file of YAML")
     }
-    const pieces = yield* fs
+    const bytes = yield* fs
       .stream(path, { bytesToRead: Configuration.textBytesMax + 1 })
-      .pipe(Stream.runCollect, Effect.mapError(toUnreadable(file)))
-    const bytes = joined(pieces)
+      .pipe(Stream.mkUint8Array, Effect.mapError(toUnreadable(file)))
     if (bytes.byteLength > Configuration.textBytesMax) {
       return yield* ConfigurationError.unreadable(
         file,
@@ -219,13 +218,3 @@ const toUnreadable = (file: string) => (error: PlatformError.PlatformError) =>
   error.reason._tag === "NotFound"
     ? ConfigurationError.absent(file)
     : ConfigurationError.unreadable(file, error.message, "Look at who may read it, and at its disk")
-
-const joined = (pieces: ReadonlyArray<Uint8Array>): Uint8Array => {
-  const bytes = new Uint8Array(pieces.reduce((sum, { byteLength }) => sum + byteLength, 0))
-  let at = 0
-  for (const piece of pieces) {
-    bytes.set(piece, at)
-    at += piece.byteLength
-  }
-  return bytes
-}

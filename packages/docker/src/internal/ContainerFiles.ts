@@ -6,7 +6,7 @@
 import type { ContainerError, OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import { entriesMax, type FileEntry, type Files, fileBytesMax } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
-import { type CommandRefused, FileRefused } from "@cogni/sandbox-core/SandboxError"
+import type { CommandRefused, FileRefused } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { Duration, Effect, Stream } from "effect"
 import type { Supervisor } from "./Supervisor.ts"
@@ -30,14 +30,6 @@ const problems: Readonly<Record<number, (path: string, why: string) => FileRefus
   46: FilePath.noSpace,
   47: FilePath.invalid
 }
-
-const unreadable = (path: string, why: string) =>
-  new FileRefused({
-    path,
-    problem: "unreadable",
-    detail: `cannot be had${why === "" ? "" : ` (${why})`}`,
-    remedy: "Look at it with a command, such as ls -la"
-  })
 
 /** The beginning of what came, and whether that was all. */
 const collect = (bytesMax: number) => {
@@ -89,16 +81,16 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
       if (exitCode === 0 && !said.stdout.isOver()) return said.stdout.all()
       if (exitCode === 0 || exitCode === 44) return yield* options.tooLarge
       const why = new TextDecoder().decode(said.stderr.all())
-      return yield* (problems[exitCode] ?? unreadable)(path, why)
+      return yield* (problems[exitCode] ?? FilePath.unreadable)(path, why)
     },
     (asked, path) =>
       asked.pipe(
         Effect.timeoutOrElse({
           duration: Duration.seconds(fileSecondsMax),
-          orElse: () => Effect.fail(unreadable(path, `no answer within ${fileSecondsMax} s`))
+          orElse: () => Effect.fail(FilePath.unreadable(path, `no answer within ${fileSecondsMax} s`))
         }),
         // The program is the image's own, and starts in the workspace: it is the sandbox that has no room for it.
-        Effect.catchTag("CommandRefused", ({ detail }) => Effect.fail(unreadable(path, detail)))
+        Effect.catchTag("CommandRefused", ({ detail }) => Effect.fail(FilePath.unreadable(path, detail)))
       )
   )
 

@@ -1,6 +1,7 @@
 /**
  * Whether a task may start, and as what. Asked before anything is made.
  */
+import { defaultLimits } from "@cogni/sandbox-core/HostLoop"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect } from "effect"
@@ -30,9 +31,6 @@ const cannot = (detail: string) =>
     detail: `${Task.graphId} ${detail}`
   })
 
-/** As long as its loop may take where nobody says. */
-const defaultSeconds = 1800
-
 /** After the gate refuses in this order: not what a task can do, no repository, no spec. */
 export const make = Effect.fnUntraced(function* (options: TaskAdmissionOptions) {
   const gate = yield* Admission.makeGate(options.enabled)
@@ -53,7 +51,10 @@ export const make = Effect.fnUntraced(function* (options: TaskAdmissionOptions) 
     if (repository !== undefined) {
       yield* Effect.mapError(repositories.check(repository), GraphRefusal.ofRepository)
     }
-    const runtimeSecondsMax = Math.min(request.runtimeSecondsMax ?? defaultSeconds, options.runtimeSecondsMax)
+    const runtimeSecondsMax = Math.min(
+      request.runtimeSecondsMax ?? defaultLimits.runtimeSecondsMax,
+      options.runtimeSecondsMax
+    )
     const spec: Admitted["spec"] = {
       runId: context.runId,
       image: options.imageOf(Task.image),

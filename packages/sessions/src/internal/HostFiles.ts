@@ -40,7 +40,7 @@ export const make = (root: HostWalk.Root): Files<FileRefused> => {
     ).pipe(
       Effect.timeoutOrElse({
         duration: Duration.seconds(fileSecondsMax),
-        orElse: () => Effect.fail(unreadable(path, `no answer within ${fileSecondsMax} s`))
+        orElse: () => Effect.fail(FilePath.unreadable(path, `no answer within ${fileSecondsMax} s`))
       })
     )
 
@@ -215,13 +215,5 @@ const problems: Readonly<Record<string, (path: string) => FileRefused>> = {
 const refusalOf = (path: string, thrown: unknown): FileRefused => {
   if (thrown instanceof FileRefused) return thrown
   const code = (thrown as NodeJS.ErrnoException | undefined)?.code
-  return problems[code ?? ""]?.(path) ?? unreadable(path, code ?? String(thrown))
+  return problems[code ?? ""]?.(path) ?? FilePath.unreadable(path, (code ?? String(thrown)).slice(0, 200))
 }
-
-const unreadable = (path: string, why: string) =>
-  new FileRefused({
-    path,
-    problem: "unreadable",
-    detail: `cannot be had (${why.slice(0, 200)})`,
-    remedy: "Look at it with a command, such as ls -la"
-  })

@@ -22,6 +22,7 @@ import {
   type YAMLSeq
 } from "yaml"
 import type { Problem } from "../ConfigurationError.ts"
+import { short } from "../ToolText.ts"
 import * as YamlText from "./YamlText.ts"
 
 /** Values of a whole file, each alias counted as all that it stands for. */
@@ -100,12 +101,7 @@ export const describePath = (path: Path): string =>
     .join(".")
 
 /** What may be told of a text that came from a file: its beginning, on one line. */
-export const clip = (text: string): string => {
-  const characters = [...text]
-  return characters.length <= shownCharactersMax
-    ? text
-    : `${characters.slice(0, shownCharactersMax - 1).join("")}…`
-}
+export const clip = (text: string): string => short(text, shownCharactersMax)
 
 const shownCharactersMax = 40
 
