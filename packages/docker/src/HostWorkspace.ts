@@ -247,13 +247,18 @@ const controlDirectory = async (control: string, workspace: string): Promise<voi
   }
 }
 
-/** Bytes on disk below a directory, never following a link. What cannot be measured cannot be held to a limit. */
+/**
+ * Bytes on disk below a directory, never following a link. What cannot be measured cannot be held to a limit.
+ *
+ * A name is bytes, which need not be text: as Latin-1 each of them is kept. What cannot be found by its name again
+ * would look like something that has gone meanwhile.
+ */
 const measure = async (path: string): Promise<number> => {
   let bytes = 0
   let entries = 0
-  const pending = [path]
+  const pending = [Buffer.from(path).toString("latin1")]
   for (let directory = pending.pop(); directory !== undefined; directory = pending.pop()) {
-    const listing = await opendir(directory).catch(vanished)
+    const listing = await opendir(Buffer.from(directory, "latin1"), { encoding: "latin1" }).catch(vanished)
     if (listing === undefined) continue
     for await (const entry of listing) {
       if (++entries > measuredEntriesMax) {
@@ -262,8 +267,8 @@ const measure = async (path: string): Promise<number> => {
           "Give the run a smaller part of it, or have the agent make fewer files"
         )
       }
-      const inner = join(directory, entry.name)
-      const found = await lstat(inner).catch(vanished)
+      const inner = `${directory}/${entry.name}`
+      const found = await lstat(Buffer.from(inner, "latin1")).catch(vanished)
       bytes += (found?.blocks ?? 0) * 512
       if (found?.isDirectory() === true) pending.push(inner)
     }
