@@ -383,6 +383,25 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     })
   )
 
+  it.effect(
+    "one whose first thread is over, and that goes on in another, is over with all its children",
+    () =>
+      Effect.gen(function* () {
+        const [{ sandbox }] = yield* two()
+        const threads = perl(`
+        use threads; use POSIX ();
+        threads->create(sub { system "sleep", "301" while 1 });
+        select undef, undef, undef, 0.2;
+        syscall((POSIX::uname())[4] eq "x86_64" ? 60 : 93, 0);`)
+        assert.strictEqual(
+          yield* reasonOf(sandbox.exec(threads, { timeoutSecondsMax: 1 })),
+          "CommandTimedOut"
+        )
+        assert.deepStrictEqual(yield* sleeping(sandbox), [])
+        assert.strictEqual(yield* said(sandbox, "cat /proc/[0-9]*/comm | grep -c perl"), "0 (1)")
+      })
+  )
+
   it.effect("one that is ended as soon as it was begun is over, however far it had come", () =>
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
