@@ -96,6 +96,14 @@ const alive = (word: string): ReadonlyArray<string> =>
     }
   })
 
+/** What the kernel says of a process, from its state on; its name must have no blank in it. */
+const statOf = (pid: string): ReadonlyArray<string> =>
+  readFileSync(`/proc/${pid}/stat`, "latin1").split(" ").slice(2)
+
+const stateOf = (pid: string) => statOf(pid)[0]
+
+const parentOf = (pid: string) => statOf(pid)[1]!
+
 let words = 0
 /** How long a sleep(1) sleeps whom nobody else starts. */
 const sleepWord = () => `${9000 + ++words}.${process.pid}`
@@ -167,6 +175,26 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
       yield* until(
         "it wanders",
         Effect.sync(() => alive(word).length > 0)
+      )
+      yield* Scope.close(scope, Exit.void)
+      assert.deepStrictEqual(alive(word), [])
+    })
+  )
+
+  it.effect("is gone though its first thread is over, and it goes on in another", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      const word = sleepWord()
+      const scope = yield* Scope.make()
+      const program = `
+        use threads; use POSIX ();
+        threads->create(sub { system "sleep", "${word}" while 1 });
+        select undef, undef, undef, 0.2;
+        syscall((POSIX::uname())[4] eq "x86_64" ? 60 : 93, 0);`
+      yield* Scope.provide(scope)(executor.spawn(["perl", "-e", program]))
+      yield* until(
+        "it goes on in another thread alone",
+        Effect.sync(() => alive(word).some((pid) => stateOf(parentOf(pid)) === "Z"))
       )
       yield* Scope.close(scope, Exit.void)
       assert.deepStrictEqual(alive(word), [])

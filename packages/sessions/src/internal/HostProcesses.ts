@@ -58,7 +58,8 @@ const statOf = (text: string): Stat => {
   const number = (index: number) => Number(fields[index])
   return {
     pid: Number.parseInt(text, 10),
-    hasEnded: fields[0] === "Z" || fields[0] === "X",
+    // Of several threads the first can be over, and be shown as the whole, while the others go on.
+    hasEnded: (fields[0] === "Z" || fields[0] === "X") && !(number(17) > 1),
     parent: number(1),
     group: number(2),
     session: number(3),
