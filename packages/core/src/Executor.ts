@@ -111,6 +111,24 @@ export const FileEntry = Schema.Struct({
 /** @category models */
 export type FileEntry = typeof FileEntry.Type
 
+/** The last moment that a `Date` can be. */
+const momentMillisMax = 8.64e15
+
+/**
+ * An entry as it can be told, whatever is said of it: a file can bear a time that no calendar has, and a size that is
+ * no number here.
+ *
+ * @category constructors
+ */
+export const fileEntry = (
+  found: Pick<FileEntry, "name" | "type" | "bytes"> & { readonly modifiedMillis: number }
+): FileEntry => ({
+  name: found.name,
+  type: found.type,
+  bytes: within(Math.trunc(found.bytes), 0, Number.MAX_SAFE_INTEGER),
+  modifiedAt: new Date(within(found.modifiedMillis, -momentMillisMax, momentMillisMax)).toISOString()
+})
+
 /**
  * Files of the workspace. A path is absolute, as commands see it, or relative to the workspace; one that leads out of
  * it, by `..` or by a link, is refused, and so is what is no plain file: FIFOs, devices, sockets.
@@ -292,5 +310,9 @@ export const unwrap = (
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** 0 of what is no number. */
+const within = (given: number, least: number, most: number): number =>
+  Math.min(most, Math.max(least, Number.isNaN(given) ? 0 : given))
 
 const failed = (reason: SandboxError.Reason) => Effect.fail(new SandboxError.SandboxError({ reason }))

@@ -33,6 +33,7 @@ import {
   stat,
   symlink,
   truncate,
+  utimes,
   writeFile
 } from "node:fs/promises"
 import { createServer } from "node:net"
@@ -792,6 +793,25 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
       assert.strictEqual((yield* files.list("many")).length, entriesMax)
       yield* files.write("many/more", "")
       assert.strictEqual(yield* problemOf(files.list("many")), "too_large")
+    })
+  )
+
+  it.effect("are listed with the times and sizes that they bear, as far as those can be told", () =>
+    Effect.gen(function* () {
+      // A file system in memory keeps any of them.
+      const workspace = yield* Effect.acquireRelease(
+        Effect.promise(() => mkdtemp("/dev/shm/cogni-test-")),
+        (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
+      )
+      const executor = yield* HostExecutor.make({ workspace, limits })
+      yield* Effect.promise(async () => {
+        await writeFile(join(workspace, "late"), "")
+        await utimes(join(workspace, "late"), 1e13, 1e13)
+      })
+      assert.deepStrictEqual(
+        (yield* executor.files.list(".")).map(({ modifiedAt, name }) => [name, modifiedAt]),
+        [["late", "+275760-09-13T00:00:00.000Z"]]
+      )
     })
   )
 

@@ -4,7 +4,7 @@
  * The host follows no path of a tree that an agent can write; it only reads what the program says, and bounds it.
  */
 import type { ContainerError, OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
-import { entriesMax, type FileEntry, type Files, fileBytesMax } from "@cogni/sandbox-core/Executor"
+import { entriesMax, type FileEntry, fileEntry, type Files, fileBytesMax } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import type { CommandRefused, FileRefused } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
@@ -45,18 +45,27 @@ const collect = (bytesMax: number) => {
   }
 }
 
-const entry = (type: string, bytes: string, modifiedAt: string, name: string): FileEntry => ({
-  name,
-  type: type === "file" || type === "directory" || type === "symlink" ? type : "other",
-  bytes: Math.max(0, Math.trunc(Number(bytes))) || 0,
-  modifiedAt: new Date((Number(modifiedAt) || 0) * 1000).toISOString()
-})
+const entry = (type: string, bytes: string, modifiedAt: string, name: string): FileEntry =>
+  fileEntry({
+    name,
+    type: type === "file" || type === "directory" || type === "symlink" ? type : "other",
+    bytes: Number(bytes),
+    modifiedMillis: Number(modifiedAt) * 1000
+  })
 
-const entries = (listing: string): ReadonlyArray<FileEntry> => {
+/** What could be no entry of a directory leads elsewhere, once somebody makes a path of it. */
+const isName = (name: string): boolean => name !== "" && name !== "." && name !== ".." && !name.includes("/")
+
+/** By name; absent where this is no listing. Whoever is inside can write into the program's output. */
+const entries = (listing: string): ReadonlyArray<FileEntry> | undefined => {
   const fields = listing.split("\0")
-  return Array.from({ length: Math.floor(fields.length / 4) }, (_, index) =>
+  const found = Array.from({ length: Math.floor(fields.length / 4) }, (_, index) =>
     entry(fields[index * 4]!, fields[index * 4 + 1]!, fields[index * 4 + 2]!, fields[index * 4 + 3]!)
-  ).toSorted((one, other) => (one.name < other.name ? -1 : 1))
+  )
+  const isWhole = fields.at(-1) === "" && fields.length % 4 === 1
+  return isWhole && found.length <= entriesMax && found.every(({ name }) => isName(name))
+    ? found.toSorted((one, other) => (one.name < other.name ? -1 : 1))
+    : undefined
 }
 
 export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused> => {
@@ -122,6 +131,13 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
           bytesMax: listingBytesMax,
           tooLarge: FilePath.tooManyEntries(path)
         })
-      ).pipe(Effect.map((listing) => entries(new TextDecoder().decode(listing))))
+      ).pipe(
+        Effect.flatMap((listing) => {
+          const found = entries(new TextDecoder().decode(listing))
+          return found === undefined
+            ? Effect.fail(unreadable(path, "what came is no listing"))
+            : Effect.succeed(found)
+        })
+      )
   }
 }

@@ -1,7 +1,7 @@
 /**
  * Files of a workspace that lies on the host: read, written and listed through directories that are held open.
  */
-import { entriesMax, type FileEntry, fileBytesMax, type Files } from "@cogni/sandbox-core/Executor"
+import { entriesMax, type FileEntry, fileEntry, fileBytesMax, type Files } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { FileRefused } from "@cogni/sandbox-core/SandboxError"
 import { Duration, Effect } from "effect"
@@ -196,7 +196,7 @@ const entryOf = async (directory: FileHandle, name: Buffer): Promise<FileEntry |
       : stats.isSymbolicLink()
         ? "symlink"
         : "other"
-  return { name: name.toString("utf8"), type, bytes: stats.size, modifiedAt: stats.mtime.toISOString() }
+  return fileEntry({ name: name.toString("utf8"), type, bytes: stats.size, modifiedMillis: stats.mtimeMs })
 }
 
 const problems: Readonly<Record<string, (path: string) => FileRefused>> = {

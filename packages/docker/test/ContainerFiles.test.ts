@@ -1,0 +1,65 @@
+/** Files of a container, as they are told by a program that anybody inside can write for. */
+import { assert, describe, it } from "@effect/vitest"
+import { entriesMax } from "@cogni/sandbox-core/Executor"
+import { Effect, Stream } from "effect"
+import * as ContainerFiles from "../src/internal/ContainerFiles.ts"
+
+/** As if the program had written this, and ended well. */
+const told = (output: Stream.Stream<string>) =>
+  ContainerFiles.make({
+    exec: () =>
+      Effect.succeed({
+        output: Stream.map(output, (text) => ({ channel: "stdout" as const, bytes: Buffer.from(text) })),
+        exit: Effect.succeed({ exitCode: 0, oomKilled: false, processesRefused: false }),
+        signal: () => Effect.void
+      })
+  })
+
+const list = (listing: string) => told(Stream.make(listing)).list(".")
+
+const entry = (name: string, bytes = "1", modified = "0") => `file\0${bytes}\0${modified}\0${name}\0`
+
+describe("a listing", () => {
+  it.effect("is told by name", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(
+        (yield* list(`${entry("b")}symlink\0${3}\0${1.5}\0a\0socket\0x\0x\0 \n☃\0`)).map((found) =>
+          Object.values(found)
+        ),
+        [
+          [" \n☃", "other", 0, "1970-01-01T00:00:00.000Z"],
+          ["a", "symlink", 3, "1970-01-01T00:00:01.500Z"],
+          ["b", "file", 1, "1970-01-01T00:00:00.000Z"]
+        ]
+      )
+      assert.deepStrictEqual(yield* list(""), [])
+    })
+  )
+
+  it.effect.each([
+    { bytes: "1e999", modified: "1e300", millis: 8.64e15, size: Number.MAX_SAFE_INTEGER },
+    { bytes: "-7", modified: "-1e300", millis: -8.64e15, size: 0 },
+    { bytes: "NaN", modified: "NaN", millis: 0, size: 0 },
+    { bytes: "1.9", modified: "9999999999999", millis: 8.64e15, size: 1 }
+  ])("has times and sizes that can be told: $modified, $bytes", ({ bytes, millis, modified, size }) =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* list(entry("a", bytes, modified)), [
+        { name: "a", type: "file", bytes: size, modifiedAt: new Date(millis).toISOString() }
+      ])
+    })
+  )
+
+  it.effect.each([
+    { what: "that leads elsewhere", listing: entry("../../etc/passwd") },
+    { what: "of the directory above", listing: entry("..") },
+    { what: "of nothing", listing: entry("") },
+    { what: "cut short", listing: entry("a").slice(0, -1) },
+    { what: "and something more", listing: `${entry("a")}file\0` },
+    { what: "of more than there may be", listing: entry("a").repeat(entriesMax + 1) }
+  ])("$what is none", ({ listing }) =>
+    Effect.gen(function* () {
+      const error = yield* Effect.flip(list(listing))
+      assert.strictEqual(error._tag === "FileRefused" && error.problem, "unreadable")
+    })
+  )
+})
