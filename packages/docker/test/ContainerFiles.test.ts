@@ -1,7 +1,7 @@
 /** Files of a container, as they are told by a program that anybody inside can write for. */
 import { assert, describe, it } from "@effect/vitest"
 import { entriesMax } from "@cogni/sandbox-core/Executor"
-import { Effect, Stream } from "effect"
+import { Effect, Schedule, Stream } from "effect"
 import * as ContainerFiles from "../src/internal/ContainerFiles.ts"
 
 /** As if the program had written this, and ended well. */
@@ -60,6 +60,17 @@ describe("a listing", () => {
     Effect.gen(function* () {
       const error = yield* Effect.flip(list(listing))
       assert.strictEqual(error._tag === "FileRefused" && error.problem, "unreadable")
+    })
+  )
+})
+
+describe("what is too much", () => {
+  it.effect("is not read to an end that never comes", () =>
+    Effect.gen(function* () {
+      const files = told(Stream.repeat(Stream.make("x".repeat(1000)), Schedule.forever))
+      for (const asked of [files.read("a", { bytesMax: 5000 }), files.list("."), files.write("a", "")]) {
+        assert.strictEqual((yield* Effect.flip(asked))._tag, "FileRefused")
+      }
     })
   )
 })

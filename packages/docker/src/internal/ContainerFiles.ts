@@ -81,9 +81,11 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
       const { exitCode } = yield* Effect.scoped(
         Effect.gen(function* () {
           const running = yield* supervisor.exec({ argv, env: {}, ...(stdin === undefined ? {} : { stdin }) })
-          yield* Stream.runForEach(running.output, ({ bytes, channel }: OutputChunk) =>
-            Effect.sync(() => said[channel].add(bytes))
-          )
+          yield* Stream.runForEach(running.output, ({ bytes, channel }: OutputChunk) => {
+            said[channel].add(bytes)
+            // Of what is too much already, no more is waited for: somebody else may be writing it, without end.
+            return said.stdout.isOver() ? Effect.fail(options.tooLarge) : Effect.void
+          })
           return yield* running.exit
         })
       )
