@@ -54,7 +54,10 @@ export class SessionRefused extends Data.TaggedError("SessionRefused")<{
 export class SandboxManager extends Context.Service<
   SandboxManager,
   {
-    /** The session's sandbox, in use until the scope closes. One that has ended is replaced by a fresh one. */
+    /**
+     * The session's sandbox, in use until the scope closes. One that has ended is replaced by a fresh one, and so is one
+     * that nobody uses and that is held otherwise than the options say by now.
+     */
     readonly getOrCreate: (
       sessionId: string
     ) => Effect.Effect<SessionSandbox, SandboxError | SessionRefused, Scope.Scope>
@@ -69,6 +72,8 @@ interface Entry {
   readonly sessionId: SessionId.SessionId
   readonly scope: Scope.Closeable
   readonly startedMs: number
+  /** How its container is held. */
+  readonly settings: SandboxSettings
   readonly opened: Deferred.Deferred<SessionSandbox, SandboxError>
   readonly closed: Deferred.Deferred<void>
   /** Makes the container, and then waits for its end. Of no caller: the first that asked may go while others wait. */
@@ -131,9 +136,7 @@ export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effec
     workspaces.of(entry.sessionId).pipe(
       Effect.mapError((reason) => new SandboxError({ reason })),
       Effect.flatMap((workspace) =>
-        Effect.flatMap(current, ({ settings }) =>
-          sandboxes.create({ sessionId: entry.sessionId, settings, workspace })
-        )
+        sandboxes.create({ sessionId: entry.sessionId, settings: entry.settings, workspace })
       ),
       Effect.provideService(Scope.Scope, entry.scope),
       Effect.onExit((exit) =>
@@ -155,9 +158,10 @@ export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effec
       Effect.andThen(close(entry))
     )
 
-  const blank = Effect.fnUntraced(function* (sessionId: SessionId.SessionId) {
+  const blank = Effect.fnUntraced(function* (sessionId: SessionId.SessionId, settings: SandboxSettings) {
     return {
       sessionId,
+      settings,
       scope: yield* Scope.make(),
       startedMs: yield* Clock.currentTimeMillis,
       opened: yield* Deferred.make<SessionSandbox, SandboxError>(),
@@ -202,13 +206,15 @@ export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effec
   const take = Effect.fnUntraced(function* (
     sessionId: SessionId.SessionId
   ): Effect.fn.Return<Entry, SessionRefused> {
-    const fresh = yield* blank(sessionId)
     for (;;) {
-      const { sessionsMax, whenFull } = yield* current
+      const { sessionsMax, settings, whenFull } = yield* current
+      const fresh = yield* blank(sessionId, settings)
       // Nothing else runs between the look and the step.
       if (isShut) return yield* refusal.closing(sessionId)
       const found = entries.get(sessionId)
-      if (found !== undefined && !found.isClosing) {
+      // One that is held otherwise than it would be now is not handed on; who uses it already keeps it.
+      const isOutdated = found?.users === 0 && !isSame(found.settings, settings)
+      if (found !== undefined && !found.isClosing && !isOutdated) {
         found.users++
         found.idleSinceMs = undefined
         return found
@@ -273,6 +279,10 @@ export const layer = (
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** Plain data, whose keys have the order in which they were written: what differs in nothing else is made anew. */
+const isSame = (one: SandboxSettings, other: SandboxSettings): boolean =>
+  one === other || JSON.stringify(one) === JSON.stringify(other)
 
 const destroyed = new SandboxError({
   reason: new ContainerFailed({

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Clock, Deferred, Duration, Effect, Exit, Fiber, Layer, Schema, Scope } from "effect"
+import { Clock, Deferred, Duration, Effect, Exit, Fiber, Layer, Ref, Schema, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { type CreateOptions, DockerSandbox, type SessionSandbox } from "../src/DockerSandbox.ts"
 import * as SandboxManager from "../src/SandboxManager.ts"
@@ -9,6 +9,7 @@ import * as SessionWorkspaces from "../src/SessionWorkspaces.ts"
 
 interface Made {
   readonly sessionId: string
+  readonly image: string
   readonly sandbox: SessionSandbox
   readonly kill: Effect.Effect<void>
   isLeft: boolean
@@ -23,12 +24,13 @@ const sandboxesOf = (takes: Duration.Input, broken: ReadonlySet<string> = new Se
   const made: Array<Made> = []
   let most = 0
   const left = () => made.filter(({ isLeft }) => isLeft)
-  const create = Effect.fnUntraced(function* ({ sessionId }: CreateOptions) {
+  const create = Effect.fnUntraced(function* ({ sessionId, settings: { image } }: CreateOptions) {
     yield* Effect.sleep(takes)
     if (broken.has(sessionId)) return yield* dead
     const over = yield* Deferred.make<never, SandboxError>()
     const one: Made = {
       sessionId,
+      image,
       sandbox: {
         sessionId,
         runId: `run-${made.length}` as RunId,
@@ -249,6 +251,40 @@ describe("SandboxManager", () => {
         broken.clear()
         assert.strictEqual((yield* ask("a")).sessionId, "a")
       }).pipe(Effect.scoped, Effect.provide(managed(sandboxes)))
+    )
+  })
+
+  it.effect("one that is held otherwise than it would be now is made anew, once nobody uses it", () => {
+    const sandboxes = sandboxesOf("1 second")
+    const images = () => sandboxes.made.map(({ image }) => image)
+    return play(
+      Effect.gen(function* () {
+        const image = yield* Ref.make("one")
+        const layer = Layer.effect(
+          Manager,
+          SandboxManager.make(Effect.map(Ref.get(image), (image) => ({ settings: { image } })))
+        ).pipe(Layer.provide([sandboxes.layer, SessionWorkspaces.layerTemporary]))
+        yield* Effect.gen(function* () {
+          const first = yield* Effect.scoped(
+            Effect.gen(function* () {
+              const found = yield* ask("a")
+              yield* Ref.set(image, "other")
+              assert.strictEqual(yield* ask("a"), found, "whoever uses it keeps it")
+              return found
+            })
+          )
+          assert.deepStrictEqual(images(), ["one"])
+          const second = yield* askOnce("a")
+          assert.notStrictEqual(second, first)
+          assert.strictEqual(yield* askOnce("a"), second)
+          assert.deepStrictEqual(images(), ["one", "other"])
+          assert.deepStrictEqual(
+            sandboxes.left().map(({ sandbox }) => sandbox),
+            [second]
+          )
+          assert.strictEqual(sandboxes.most(), 1)
+        }).pipe(Effect.provide(layer))
+      })
     )
   })
 
