@@ -89,12 +89,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
       )
     )
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdout })
-  }).pipe(
-    Effect.catchTag("MessageLinesFailed", ({ detail, remedy }) =>
-      Effect.fail(new Refusal({ exit: "input", detail, remedy }))
-    ),
-    Effect.provide(sessions)
-  )
+  }).pipe(Effect.provide(sessions))
 }, Effect.scoped)
 
 // -----------------------------------------------------------------------------

@@ -4,48 +4,50 @@
  *     {"channel":"telegram","senderId":"12345","text":"run the tests","messageId":"m-1"}
  *     {"messageId":"m-1","ok":true,"text":"…","agent":"coder","key":"telegram:12345:coder","executor":"sandbox",…}
  *
- * A line that is no message is answered as one that failed. Replies come as they are ready, so a message that wants to
- * know its own has an id.
+ * A line that is no message, or too long for one, is answered as one that failed. Replies come as they are ready, so a
+ * message that wants to know its own has an id.
  */
 import { Effect, Option, Schema, Semaphore, Stream } from "effect"
 import * as ByteLines from "./internal/ByteLines.ts"
-import { MessageRouter } from "./MessageRouter.ts"
+import { MessageError, MessageInvalid, MessageRouter } from "./MessageRouter.ts"
 import { textBytesMax } from "./Orchestrator.ts"
 
 /** One message, with room for all that JSON escapes of its text. @category constants */
 export const lineBytesMax = 6 * textBytesMax + 8192
 
-/** Messages that are answered at one time; further ones wait to be read. @category constants */
-export const messagesConcurrentMax = 64
-
-/** The input is not lines of messages. @category errors */
-export class MessageLinesFailed extends Schema.TaggedError<MessageLinesFailed>()("MessageLinesFailed", {
-  detail: Schema.String,
-  remedy: Schema.String
-}) {
-  override get message(): string {
-    return `${this.detail}. ${this.remedy}`
-  }
-}
+/**
+ * Messages that are answered or wait for their turn at one time; further ones wait to be read. More than all sessions
+ * may have where nobody has raised their number, or two senders who ask for much would keep all others waiting.
+ *
+ * @category constants
+ */
+export const messagesConcurrentMax = 1024
 
 /** @category models */
 export type Lines<E, E2> = ByteLines.ByteLines<E, E2>
 
 const parse = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
 
-const tooLong = new MessageLinesFailed({
-  detail: `a line of the input has more than ${lineBytesMax} bytes`,
-  remedy: "Send one message as JSON on each line"
-})
+const refusal = (problem: string) =>
+  new MessageError({ reason: new MessageInvalid({ problems: [problem] }) })
+
+const tooLong = refusal(`a line has at most ${lineBytesMax} bytes, and this one has more`)
+const noJson = refusal('expected a line of JSON: {"channel":"…","senderId":"…","text":"…"}')
 
 /** Answer until the input ends and every message has its reply. @category constructors */
 export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines<E, E2>) {
   const router = yield* MessageRouter
   const lock = yield* Semaphore.make(1)
 
-  const answer = (line: string) => {
-    const asked = Option.getOrUndefined(parse(line))
-    return router.handle(asked as Parameters<typeof router.handle>[0]).pipe(
+  const handle = (line: string | undefined, asked: Option.Option<unknown>) => {
+    if (line === undefined) return Effect.fail(tooLong)
+    if (Option.isNone(asked)) return Effect.fail(noJson)
+    return router.handle(asked.value as Parameters<typeof router.handle>[0])
+  }
+
+  const answer = (line: string | undefined) => {
+    const asked = line === undefined ? Option.none() : parse(line)
+    return handle(line, asked).pipe(
       Effect.match({
         onSuccess: (reply) => ({ ok: true, ...reply }),
         onFailure: ({ agent, isRetryable, key, message, reason }) => ({
@@ -55,11 +57,11 @@ export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines
           error: { reason: reason._tag, message, isRetryable }
         })
       }),
-      Effect.map((told) => `${JSON.stringify({ messageId: idOf(asked), ...told })}\n`)
+      Effect.map((told) => `${JSON.stringify({ messageId: idOf(Option.getOrUndefined(asked)), ...told })}\n`)
     )
   }
 
-  yield* ByteLines.read(input, lineBytesMax, tooLong).pipe(
+  yield* ByteLines.read(input, lineBytesMax).pipe(
     Stream.mapEffect((line) => Effect.flatMap(answer(line), (told) => lock.withPermit(write(told))), {
       concurrency: messagesConcurrentMax,
       unordered: true

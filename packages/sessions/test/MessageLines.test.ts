@@ -46,6 +46,12 @@ const serve = (pieces: ReadonlyArray<string>, router = routerOf()) => {
 const line = (text: string, messageId = text) =>
   `${JSON.stringify({ channel: "c", senderId: "s", text, messageId })}\n`
 
+const tooLong = {
+  reason: "MessageInvalid",
+  message: `the message is refused: a line has at most ${MessageLines.lineBytesMax} bytes, and this one has more`,
+  isRetryable: false
+}
+
 describe("MessageLines", () => {
   it.effect("a message is a line however it comes, and its reply another", () =>
     Effect.gen(function* () {
@@ -115,25 +121,38 @@ describe("MessageLines", () => {
     })
   )
 
-  it.effect("a line without an end is refused before it is kept", () =>
+  it.effect("one that is too long is refused as soon as it is, and keeps nobody else from an answer", () =>
     Effect.gen(function* () {
+      const router = routerOf()
       const piece = "x".repeat(MessageLines.lineBytesMax / 2)
-      let given = 0
-      const error = yield* Effect.flip(
-        MessageLines.serve({
-          input: Stream.fromIterable(Array.from({ length: 100 })).pipe(
-            Stream.mapEffect(() =>
-              Effect.sync(() => {
-                given++
-                return encoder.encode(piece)
-              })
-            )
-          ),
-          write: () => Effect.void
-        }).pipe(Effect.provide(routerOf().layer))
+      const endless = Array.from({ length: 20 }, () => piece)
+      const told = yield* serve(
+        [line("one"), ...endless, `\n${line("two")}${piece}${piece}${piece}\n`],
+        router
       )
-      assert.strictEqual(error._tag, "MessageLinesFailed")
-      assert.isAtMost(given, 4)
+      assert.deepStrictEqual(
+        told.map(({ error, messageId, ok, text }) => [messageId ?? error, ok, text]),
+        [
+          ["one", true, "re: one"],
+          [tooLong, false, undefined],
+          ["two", true, "re: two"],
+          [tooLong, false, undefined]
+        ]
+      )
+      assert.strictEqual(router.heard.length, 2)
+    })
+  )
+
+  it.effect("as many bytes as there may be are a line, however they come", () =>
+    Effect.gen(function* () {
+      const router = routerOf()
+      const whole = " ".repeat(MessageLines.lineBytesMax - 1) + "1"
+      const told = yield* serve([whole.slice(0, 9), `${whole.slice(9)}\n${whole}\n ${whole}\n`], router)
+      assert.deepStrictEqual(
+        told.map(({ ok }) => ok),
+        [true, true, false]
+      )
+      assert.deepStrictEqual(router.heard, [1, 1])
     })
   )
 })

@@ -1,7 +1,7 @@
 /**
  * Bytes that come in and are lines, and lines that go out. A line without an end is not gathered for ever.
  */
-import { Effect, Stream } from "effect"
+import { type Effect, Stream } from "effect"
 
 export interface ByteLines<E, E2> {
   readonly input: Stream.Stream<Uint8Array, E>
@@ -9,22 +9,21 @@ export interface ByteLines<E, E2> {
   readonly write: (line: string) => Effect.Effect<void, E2>
 }
 
-/** Those that are not blank, without their ends; the last needs none. One over `bytesMax` fails with `tooLong`. */
-export const read = <E, E2>(
+/**
+ * Those that are not blank, without their ends; the last needs none. One over `bytesMax` is `undefined`, as soon as it
+ * is one: nothing of it is kept, and what is left of it is passed over.
+ */
+export const read = <E>(
   input: Stream.Stream<Uint8Array, E>,
-  bytesMax: number,
-  tooLong: E2
-): Stream.Stream<string, E | E2> =>
+  bytesMax: number
+): Stream.Stream<string | undefined, E> =>
   Stream.suspend(() => {
-    const splitter = makeSplitter(bytesMax)
+    const split = makeSplitter(bytesMax)
     return input.pipe(
-      Stream.mapEffect((chunk) => {
-        const lines = splitter.split(chunk)
-        return lines === undefined ? Effect.fail(tooLong) : Effect.succeed(lines)
-      }),
+      Stream.concat(Stream.succeed(newline)),
+      Stream.map(split),
       Stream.flattenIterable,
-      Stream.concat(Stream.sync(splitter.rest)),
-      Stream.filter((line) => line.trim() !== "")
+      Stream.filter((line) => line?.trim() !== "")
     )
   })
 
@@ -32,31 +31,30 @@ export const read = <E, E2>(
 // internal
 // -----------------------------------------------------------------------------
 
-const newline = 0x0a
+const newline = new TextEncoder().encode("\n")
 
 const makeSplitter = (bytesMax: number) => {
   let pieces: Array<Uint8Array> = []
-  let pending = 0
-  return {
-    /** The lines that this completes; `undefined` where one is too long. */
-    split: (chunk: Uint8Array): ReadonlyArray<string> | undefined => {
-      const lines: Array<string> = []
-      let at = 0
-      for (let end = chunk.indexOf(newline); end !== -1; end = chunk.indexOf(newline, at)) {
-        if (pending + end - at > bytesMax) return undefined
-        lines.push(decode([...pieces, chunk.subarray(at, end)]))
+  let bytes = 0
+  return (chunk: Uint8Array): ReadonlyArray<string | undefined> => {
+    const lines: Array<string | undefined> = []
+    for (let at = 0; at < chunk.byteLength;) {
+      const found = chunk.indexOf(newline[0]!, at)
+      const piece = chunk.subarray(at, found === -1 ? chunk.byteLength : found)
+      const isOver = bytes > bytesMax
+      bytes += piece.byteLength
+      if (bytes <= bytesMax) pieces.push(piece)
+      else if (!isOver) {
         pieces = []
-        pending = 0
-        at = end + 1
+        lines.push(undefined)
       }
-      const rest = chunk.subarray(at)
-      pending += rest.byteLength
-      if (pending > bytesMax) return undefined
-      if (rest.byteLength > 0) pieces.push(rest)
-      return lines
-    },
-    /** What came after the last of them. */
-    rest: (): string => decode(pieces)
+      at += piece.byteLength + 1
+      if (found === -1) continue
+      if (bytes <= bytesMax) lines.push(decode(pieces))
+      pieces = []
+      bytes = 0
+    }
+    return lines
   }
 }
 

@@ -37,7 +37,9 @@ export const make = Effect.fnUntraced(function* <E, E2, E3>(
       return Promise.resolve()
     }
   }
-  const pump = Stream.runForEach(ByteLines.read(input, lineBytesMax, tooLong), take(transport))
+  const pump = Stream.runForEach(ByteLines.read(input, lineBytesMax), (line) =>
+    line === undefined ? Effect.fail(tooLong) : take(transport)(line)
+  )
   return { transport, pump: Effect.raceFirst(pump, Deferred.await(broken)) }
 })
 
