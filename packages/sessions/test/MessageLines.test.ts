@@ -4,6 +4,7 @@ import { TestClock } from "effect/testing"
 import * as MessageLines from "../src/MessageLines.ts"
 import { MessageError, MessageRouter, RouterStopping } from "../src/MessageRouter.ts"
 import type { Message } from "../src/Orchestrator.ts"
+import * as RouterWorld from "./RouterWorld.ts"
 
 const encoder = new TextEncoder()
 
@@ -118,6 +119,28 @@ describe("MessageLines", () => {
         (yield* Fiber.join(fiber)).map(({ messageId }) => messageId),
         ["two", "slow"]
       )
+    })
+  )
+
+  it.effect("as many as sessions may have keep no other sender from an answer", () =>
+    Effect.gen(function* () {
+      const { handle, sessions } = yield* RouterWorld.make(
+        "{ agent_configs: { a: {} }, routing: { default_agent: a }, sandbox: { sessions_max: 20 } }",
+        { script: ({ text }) => (text === "slow" ? Effect.never : Effect.succeed(text)) }
+      )
+      const senders = Array.from({ length: 19 }, (_, index) => `s${index}`)
+      const slow = senders.flatMap((senderId) =>
+        Array.from({ length: 32 }, () => `${JSON.stringify({ channel: "c", senderId, text: "slow" })}\n`)
+      )
+      const told: Array<string> = []
+      yield* Effect.forkChild(
+        MessageLines.serve({
+          input: Stream.fromIterable([...slow, line("hello")].map((text) => encoder.encode(text))),
+          write: (reply) => Effect.sync(() => told.push(JSON.parse(reply).text))
+        }).pipe(Effect.provideService(MessageRouter, { handle, sessions }))
+      )
+      yield* Effect.repeat(Effect.yieldNow, { times: 5000 })
+      assert.deepStrictEqual(told, ["hello"])
     })
   )
 
