@@ -97,12 +97,22 @@ describe("MessageLines", () => {
     })
   )
 
+  it.effect("a line that is no JSON is told how one looks", () =>
+    Effect.gen(function* () {
+      const router = routerOf()
+      const [told] = yield* serve(["hello\n"], router)
+      assert.deepStrictEqual(router.heard, [])
+      assert.include(JSON.stringify(told), "MessageInvalid")
+      assert.include(JSON.stringify(told), "senderId")
+    })
+  )
+
   it.effect("what is no message goes to the router as it is, and is refused there", () =>
     Effect.gen(function* () {
       const router = routerOf()
-      const told = yield* serve(["{\n", "[1]\n", '"x"\n', `{"messageId":7,"text":"t"}\n`], router)
-      assert.deepStrictEqual(router.heard, [undefined, [1], "x", { messageId: 7, text: "t" }])
-      assert.strictEqual(told.length, 4)
+      const told = yield* serve(["[1]\n", '"x"\n', `{"messageId":7,"text":"t"}\n`], router)
+      assert.deepStrictEqual(router.heard, [[1], "x", { messageId: 7, text: "t" }])
+      assert.strictEqual(told.length, 3)
     })
   )
 

@@ -137,7 +137,7 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
         Effect.flatMap((listing) => {
           const found = entries(new TextDecoder().decode(listing))
           return found === undefined
-            ? Effect.fail(unreadable(path, "what came is no listing"))
+            ? Effect.fail(FilePath.unreadable(path, "what came is no listing"))
             : Effect.succeed(found)
         })
       )
