@@ -183,7 +183,9 @@ export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("St
 /** The engine cannot be reached, or went away during the run. @category errors */
 export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()("RuntimeUnavailable", {
   detail: Schema.String,
-  remedy: Schema.String
+  remedy: Schema.String,
+  /** Nobody answers at its address. Left out where it is there, or was: it was slow, broke off or said something odd. */
+  isAbsent: Schema.optionalKey(Schema.Boolean)
 }) {
   readonly code: ErrorCode = "internal"
   readonly isRetryable = true

@@ -70,7 +70,7 @@ export const classify = (
     const known = fault.code === undefined ? undefined : unreachable[fault.code]
     if (known !== undefined) {
       const detail = known.detail(about.address ?? "its address")
-      return new RuntimeUnavailable({ detail, remedy: known.remedy })
+      return new RuntimeUnavailable({ detail, remedy: known.remedy, isAbsent: true })
     }
     // Our own clock. A connection that the engine broke off says "aborted" as well, with a code of its own.
     if (fault.code === "ABORT_ERR" || (fault.code === undefined && /abort/iu.test(fault.message))) {

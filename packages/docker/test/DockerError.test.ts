@@ -54,6 +54,19 @@ describe("DockerError", () => {
     assert.match(error.message, says)
   })
 
+  it.each([
+    ["ENOENT", true],
+    ["ECONNREFUSED", true],
+    ["EACCES", true],
+    ["ECONNRESET", false],
+    ["EMFILE", false],
+    ["ABORT_ERR", false],
+    [undefined, false]
+  ] as const)("an engine is not there where nobody answers: %s", (code, isAbsent) => {
+    const error = classify("create", { message: "it failed", ...(code === undefined ? {} : { code }) })
+    assert.strictEqual(error._tag === "RuntimeUnavailable" && error.isAbsent === true, isAbsent)
+  })
+
   it("knows a removal that somebody else began", () => {
     assert.isTrue(isRemovalUnderWay(faultOf(http(409, "removal of container abc is already in progress"))))
     assert.isFalse(isRemovalUnderWay(faultOf(http(409, "container is running"))))

@@ -2,7 +2,12 @@
  * From a message to its reply: under one configuration, in one session, in a sandbox or on the host and said which.
  */
 import { assert, describe, it } from "@effect/vitest"
-import { ImageNotFound, PostureMismatch, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import {
+  ImageNotFound,
+  PostureMismatch,
+  RuntimeUnavailable,
+  SandboxError
+} from "@cogni/sandbox-core/SandboxError"
 import type * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
 import { SessionRefused } from "@cogni/sandbox-sessions/SandboxManager"
 import { Deferred, Effect, Exit, Fiber, Schema, Scope, Tracer } from "effect"
@@ -393,7 +398,11 @@ describe("without an engine", () => {
       "a sandbox that is not held as it must be",
       new SandboxError({ reason: new PostureMismatch({ mismatches: ["x"] }) })
     ],
-    ["a container that cannot be made", RouterWorld.noSandbox]
+    ["a container that cannot be made", RouterWorld.noSandbox],
+    [
+      "an engine that is there, and slow, or breaks off",
+      new SandboxError({ reason: new RuntimeUnavailable({ detail: "did not answer", remedy: "Look" }) })
+    ]
   ]
   for (const [what, trouble] of others) {
     it.effect(`the host does not stand in for ${what}`, () =>

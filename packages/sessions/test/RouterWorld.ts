@@ -33,7 +33,7 @@ export interface World {
 export const runId = RunId.make("run-4f7k2m9q0x1z")
 
 export const engineGone = new SandboxError({
-  reason: new RuntimeUnavailable({ detail: "cannot be reached", remedy: "Start it" })
+  reason: new RuntimeUnavailable({ detail: "cannot be reached", remedy: "Start it", isAbsent: true })
 })
 
 /** An executor that answers with where it is. */

@@ -126,8 +126,11 @@ export const make = ({ agent, executors, key, onUnavailable, place }: Options): 
 const workspaceOf = ({ host }: Executors["Service"], place: "sandbox" | "host"): string =>
   place === "host" && Option.isSome(host) ? host.value.workspace : Workspace.target
 
+/** One that is slow or breaks off is there: what brings load upon it must not be what gets onto the host. */
 const isEngineGone = (error: SandboxError | SessionRefused): boolean =>
-  error instanceof SandboxError && error.reason._tag === "RuntimeUnavailable"
+  error instanceof SandboxError &&
+  error.reason._tag === "RuntimeUnavailable" &&
+  error.reason.isAbsent === true
 
 const idOf = ({ runId }: { readonly runId?: RunId | undefined }) => (runId === undefined ? {} : { runId })
 
