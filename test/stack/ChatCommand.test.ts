@@ -85,6 +85,27 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cog
     })
   )
 
+  it.effect("each agent asks the model of its tier", () =>
+    Effect.gen(function* () {
+      const { run, stateDirectory } = yield* CliProcess.CliProcess
+      const model = yield* ScriptedModel.acquire(() => ({ say: "done" }))
+      const file = join(stateDirectory, "tiers.yaml")
+      writeFileSync(
+        file,
+        `${configuration.replace("tool_profile", "model_tier: complex\n    tool_profile")}models: { complex: large }\n`
+      )
+      const { code, stderr, stdout } = yield* run(["chat", file, "--model", "small"], {
+        stdin: messages(["a", "1", "hello"]),
+        env: { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: key }
+      })
+      assert.deepStrictEqual([code, repliesOf(stdout)[0]?.["text"]], [0, "done"], `${stdout}${stderr}`)
+      assert.deepStrictEqual(
+        model.received.map(({ body }) => body["model"]),
+        ["large"]
+      )
+    })
+  )
+
   it.effect("a configuration that is none is refused with its lines, and nothing is begun", () =>
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess

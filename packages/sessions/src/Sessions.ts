@@ -8,7 +8,7 @@
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Effect, Layer, Option } from "effect"
-import type { SandboxConfiguration } from "./Configuration.ts"
+import type { Configuration } from "./Configuration.ts"
 import { ConfigurationStore } from "./ConfigurationStore.ts"
 import * as DockerSandbox from "./DockerSandbox.ts"
 import * as FileTools from "./FileTools.ts"
@@ -39,9 +39,9 @@ export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "tool
 // converting
 // -----------------------------------------------------------------------------
 
-/** How a configuration has sandboxes held. @category converting */
+/** How a configuration has sandboxes held, and which models are asked through them. @category converting */
 export const settingsOf = (
-  sandbox: SandboxConfiguration,
+  { models, sandbox }: Pick<Configuration, "models" | "sandbox">,
   base: Partial<DockerSandbox.SandboxSettings> = {}
 ): DockerSandbox.SandboxSettings => ({
   ...base,
@@ -52,7 +52,18 @@ export const settingsOf = (
     memoryBytesMax: sandbox.memoryBytesMax,
     cpusMax: sandbox.cpusMax,
     runtimeSecondsMax: sandbox.timeoutSecondsMax
-  }
+  },
+  ...(base.llm === undefined
+    ? {}
+    : {
+        llm: {
+          ...base.llm,
+          models: {
+            ...Object.fromEntries(Object.values(models).map((name) => [name, name])),
+            ...base.llm.models
+          }
+        }
+      })
 })
 
 // -----------------------------------------------------------------------------
@@ -93,11 +104,11 @@ export const layerManager = (
   Layer.unwrap(
     Effect.map(ConfigurationStore, (store) =>
       SandboxManager.layer(
-        Effect.map(store.current, ({ sandbox }) => ({
-          settings: settingsOf(sandbox, base),
-          sessionsMax: sandbox.sessionsMax,
-          idleSeconds: sandbox.idleSeconds,
-          whenFull: sandbox.whenFull
+        Effect.map(store.current, (configuration) => ({
+          settings: settingsOf(configuration, base),
+          sessionsMax: configuration.sandbox.sessionsMax,
+          idleSeconds: configuration.sandbox.idleSeconds,
+          whenFull: configuration.sandbox.whenFull
         }))
       )
     )
