@@ -62,13 +62,15 @@ export const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOpti
       const prompt = input.agent.systemPrompt ?? options.systemPrompt
       return {
         handle: Effect.fn("ModelOrchestrator.handle")(function* ({ text }) {
-          const at = options.endpoint ?? (yield* socketOf(input))
+          const { at, ended } =
+            options.endpoint === undefined ? yield* socketOf(input) : { at: options.endpoint }
           const said: ChatModel.ChatMessage = { role: "user", content: text }
           const remembered =
             options.readsMemory === true && history.isEmpty() ? yield* memoryOf(input) : undefined
           if (remembered !== undefined) history.remember(remembered)
           const end = yield* HostLoop.run({
             at,
+            ended,
             model,
             messages: [...openingOf(prompt, history.memory()), ...history.messages(), said],
             tools,
@@ -139,17 +141,23 @@ const toolsOf = (registry: ToolRegistry, session: ToolSession): ReadonlyArray<Ho
       )
   }))
 
-const socketOf = ({ bound }: OrchestratorInput) =>
+/** Where the model is asked, and what ends that. */
+interface Reached {
+  readonly at: ChatModel.ChatEndpoint
+  readonly ended?: HostLoop.LoopOptions["ended"]
+}
+
+const socketOf = ({ bound }: OrchestratorInput): Effect.Effect<Reached, OrchestratorFailed> =>
   bound.pipe(
     Effect.mapError(
       (error) =>
         new OrchestratorFailed({
           detail: `the model is reached through a sandbox, and there is none: ${error.message}`,
-          remedy: "Look at the engine (cogni-sandbox doctor), then ask again",
+          remedy: "Then ask again",
           isRetryable: error.isRetryable
         })
     ),
-    Effect.flatMap(({ llmSocketPath }) =>
+    Effect.flatMap(({ ended, llmSocketPath }) =>
       llmSocketPath === undefined
         ? Effect.fail(
             new OrchestratorFailed({
@@ -158,7 +166,7 @@ const socketOf = ({ bound }: OrchestratorInput) =>
               isRetryable: false
             })
           )
-        : Effect.succeed({ socketPath: llmSocketPath })
+        : Effect.succeed({ at: { socketPath: llmSocketPath }, ended })
     )
   )
 
@@ -182,8 +190,17 @@ const memoryOf = ({ executor, key }: OrchestratorInput): Effect.Effect<string | 
   )
 
 const unanswered = (end: HostLoop.LoopEnd) =>
-  new OrchestratorFailed({
-    detail: `the model gave no answer (${end.outcome})`,
-    remedy: end.message,
-    isRetryable: end.outcome === "model_failed" && end.error.isRetryable
-  })
+  end.outcome === "sandbox_failed"
+    ? new OrchestratorFailed({
+        detail: "the session's sandbox has ended before there was an answer",
+        remedy:
+          end.error.reason._tag === "TimedOut"
+            ? `It lives for ${end.error.reason.runtimeSecondsMax} s: ask again, in a fresh one, or raise sandbox.timeout_seconds`
+            : `${end.message}. Then ask again, in a fresh one`,
+        isRetryable: true
+      })
+    : new OrchestratorFailed({
+        detail: `the model gave no answer (${end.outcome})`,
+        remedy: end.message,
+        isRetryable: end.outcome === "model_failed" && end.error.isRetryable
+      })

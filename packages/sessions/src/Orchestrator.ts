@@ -77,6 +77,8 @@ export interface SessionExecutor extends Executor {
   readonly runId?: RunId | undefined
   /** Where a loop on the host reaches the model in the sandbox's name. */
   readonly llmSocketPath?: string | undefined
+  /** Never succeeds; fails, with the reason, when it can be used no more, its way to the model included. */
+  readonly ended?: Effect.Effect<never, SandboxError> | undefined
 }
 
 /** What an orchestrator is made from. @category models */

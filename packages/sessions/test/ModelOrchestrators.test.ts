@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as ChatModel from "@cogni/sandbox-core/ChatModel"
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
-import { RuntimeUnavailable, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { ContainerFailed, RuntimeUnavailable, SandboxError, TimedOut } from "@cogni/sandbox-core/SandboxError"
 import * as Tool from "@cogni/sandbox-core/Tool"
 import { Effect, Layer, Result, Schema } from "effect"
 import * as AgentConfig from "../src/AgentConfig.ts"
@@ -197,6 +197,29 @@ describe("ModelOrchestrators", () => {
         assert.include(failure.message, word)
         assert.strictEqual(failure.isRetryable, isRetryable)
         assert.deepStrictEqual(asked, [])
+      }
+    })
+  )
+
+  it.effect("where the sandbox ends, that is why there is no answer, and nobody waits for the model", () =>
+    Effect.gen(function* () {
+      const output = { text: "", truncated: false, bytes: 0 }
+      const partial = { output: { stdout: output, stderr: output }, peak: {} }
+      for (const [reason, word] of [
+        [new TimedOut({ runtimeSecondsMax: 5, partial }), "raise sandbox.timeout_seconds"],
+        [new ContainerFailed({ operation: "exec", detail: "it was killed", remedy: "Look" }), "it was killed"]
+      ] as const) {
+        const bound = Effect.succeed({
+          ...executorOf(),
+          llmSocketPath: "/run/llm.sock",
+          ended: Effect.fail(new SandboxError({ reason }))
+        })
+        const { replies } = yield* talk(["one"], { input: { bound } })
+        const [failure] = replies
+        assert(typeof failure === "object")
+        assert.include(failure.message, "the session's sandbox has ended")
+        assert.include(failure.message, word)
+        assert.isTrue(failure.isRetryable)
       }
     })
   )
