@@ -105,15 +105,14 @@ const tell = Effect.fnUntraced(function* (input: TaskInput, runId: string, resul
   const text = patch?.text
   const file = text === undefined ? undefined : input.patch
   if (file !== undefined) yield* save(file, text ?? "")
-  yield* output.exitWith(exitCode[TaskReport.exitOf(end)])
+  yield* output.exitWith(exitCode[TaskReport.exitOf(result)])
   if (input.output === "json") return yield* Output.json(TaskReport.json(result, runId, input.demo, file))
   const shown = output.stdoutIsTerminal ? visible : (given: string) => given
   if (end.text !== "") yield* output.stdout(`${shown(end.text)}\n`)
   if (text !== undefined && text !== "" && file === undefined) yield* output.stdout(`\n${shown(text)}`)
-  if (!input.quiet || patch?.problem !== undefined) {
-    yield* output.stderr(`· ${TaskReport.changes(result, file)}\n`)
-  }
-  const problem = TaskReport.problemOf(end)
+  const problem = TaskReport.problemOf(result)
+  const told = TaskReport.changes(result, file)
+  if (told !== problem && (!input.quiet || patch?.problem !== undefined)) yield* output.stderr(`· ${told}\n`)
   if (problem !== undefined) yield* output.stderr(`cogni-sandbox: ${runId}: ${problem}\n`)
 })
 

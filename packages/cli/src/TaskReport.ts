@@ -52,8 +52,10 @@ const exits: Readonly<Record<LoopOutcome, ExitName>> = {
   sandbox_failed: "fault"
 }
 
-/** How the command ends. @category converting */
-export const exitOf = (end: LoopEnd): ExitName => {
+/** How the command ends. What changed is what was asked for: without it, a task that finished is none. @category converting */
+export const exitOf = (result: TaskResult): ExitName => {
+  const { end } = result
+  if (end.outcome === "finished") return patchProblem(result) === undefined ? "success" : "fault"
   if (end.outcome !== "model_failed") return exits[end.outcome]
   switch (end.error.code) {
     case "insufficient_quota":
@@ -71,35 +73,43 @@ export const exitOf = (end: LoopEnd): ExitName => {
   }
 }
 
-/** Why a task did not finish, in the words of the command line. @category converting */
-export const problemOf = (end: LoopEnd): string | undefined =>
-  end.outcome === "finished"
-    ? undefined
+/** Why a task did not finish, or gave no patch, in the words of the command line. @category converting */
+export const problemOf = (result: TaskResult): string | undefined =>
+  result.end.outcome === "finished"
+    ? patchProblem(result)
     : [
         ["stepsMax", "--steps-max"],
         ["runtimeSecondsMax", "--timeout"],
         ["llm.budget", "--max-calls, --max-output-tokens, …"]
-      ].reduce((message, [field, flag]) => message.replaceAll(field!, flag!), oneLine(end.message))
+      ].reduce((message, [field, flag]) => message.replaceAll(field!, flag!), oneLine(result.end.message))
 
 /** How much was done, in a line. @category converting */
 export const summary = ({ steps, toolCalls, usage }: LoopEnd): string =>
   `${steps} ${steps === 1 ? "step" : "steps"}, ${toolCalls} tool ${toolCalls === 1 ? "call" : "calls"}, ${usage.inputTokens} tokens in, ${usage.outputTokens} out`
 
 /** What changed, in a line. @category converting */
-export const changes = ({ patch }: TaskResult, file: string | undefined): string => {
-  if (patch === undefined) return "there is no patch: the sandbox was over"
-  if (patch.problem !== undefined) return oneLine(patch.problem)
+export const changes = (result: TaskResult, file: string | undefined): string => {
+  const { patch } = result
+  if (patch === undefined || patch.problem !== undefined) return patchProblem(result) ?? ""
   if (patch.files === 0) return "nothing changed"
   const what = `${patch.files} ${patch.files === 1 ? "file" : "files"} changed`
   return file === undefined ? what : `${what}; the patch is in ${file}`
 }
 
+/** Why there is no patch, where there is none. */
+const patchProblem = ({ patch }: TaskResult): string | undefined =>
+  patch === undefined
+    ? "there is no patch: the sandbox was over"
+    : patch.problem === undefined
+      ? undefined
+      : oneLine(patch.problem)
+
 /** @category converting */
 export const json = (result: TaskResult, runId: string, demo: boolean, file: string | undefined): object => {
   const { end, patch } = result
-  const exit = exitOf(end)
+  const exit = exitOf(result)
   return {
-    ok: end.outcome === "finished",
+    ok: exit === "success",
     runId,
     ...(demo ? { demo: true } : {}),
     exitCode: exitCode[exit],
@@ -112,13 +122,18 @@ export const json = (result: TaskResult, runId: string, demo: boolean, file: str
     ...(patch === undefined
       ? {}
       : { patch: file === undefined ? patch : { ...patch, text: undefined, file } }),
-    ...(end.outcome === "finished"
+    ...(exit === "success"
       ? {}
       : {
           error: {
             code: exit,
-            reason: end.outcome === "model_failed" ? end.error.code : end.outcome,
-            message: problemOf(end),
+            reason:
+              end.outcome === "finished"
+                ? "no_patch"
+                : end.outcome === "model_failed"
+                  ? end.error.code
+                  : end.outcome,
+            message: problemOf(result),
             isRetryable: end.outcome === "model_failed" && end.error.isRetryable
           }
         })

@@ -56,7 +56,7 @@ describe("TaskReport.exitOf", () => {
     ["invalid_calls_exhausted", "noAnswer"],
     ["timeout", "timeout"]
   ] as const)("%s is %s", (outcome, exit) => {
-    assert.strictEqual(TaskReport.exitOf(endOf({ outcome })), exit)
+    assert.strictEqual(TaskReport.exitOf({ end: endOf({ outcome }), patch }), exit)
   })
 
   it.each([
@@ -70,16 +70,35 @@ describe("TaskReport.exitOf", () => {
     ["invalid_request", "fault"]
   ] as const)("a model that fails with %s is %s", (code, exit) => {
     assert.strictEqual(
-      TaskReport.exitOf(endOf({ outcome: "model_failed", error: failed(code, "because") })),
+      TaskReport.exitOf({ end: endOf({ outcome: "model_failed", error: failed(code, "because") }), patch }),
       exit
     )
   })
+
+  it.each([{ files: 0, bytes: 0, problem: "no space\nleft" }, undefined])(
+    "a task without its patch is a fault, and says why",
+    (none) => {
+      const result = { end: finished, patch: none }
+      assert.strictEqual(TaskReport.exitOf(result), "fault")
+      assert.strictEqual(TaskReport.problemOf(result), TaskReport.changes(result, undefined))
+      const report = JSON.parse(JSON.stringify(TaskReport.json(result, "run-1", false, "/p")))
+      assert.containSubset(report, {
+        ok: false,
+        exitCode: exitCode.fault,
+        outcome: "finished",
+        error: { code: "fault", reason: "no_patch", message: TaskReport.problemOf(result) }
+      })
+    }
+  )
 
   it("a sandbox that is over is a fault", () => {
     const error = new SandboxError({
       reason: new ContainerFailed({ operation: "exec", detail: "is over", remedy: "Open another" })
     })
-    assert.strictEqual(TaskReport.exitOf(endOf({ outcome: "sandbox_failed", error })), "fault")
+    assert.strictEqual(
+      TaskReport.exitOf({ end: endOf({ outcome: "sandbox_failed", error }), patch: undefined }),
+      "fault"
+    )
   })
 })
 
@@ -100,10 +119,10 @@ describe("TaskReport at the end", () => {
       "not done after 3 steps. Raise stepsMax, or give it less to do"
     )
     assert.strictEqual(
-      TaskReport.problemOf(end),
+      TaskReport.problemOf({ end, patch }),
       "not done after 3 steps. Raise --steps-max, or give it less to do"
     )
-    assert.isUndefined(TaskReport.problemOf(finished))
+    assert.isUndefined(TaskReport.problemOf({ end: finished, patch }))
     assert.strictEqual(TaskReport.summary(finished), "1 step, 2 tool calls, 3 tokens in, 4 out")
   })
 

@@ -315,7 +315,8 @@ describe("TaskPatch", () => {
           )
       }
       const base = yield* TaskPatch.begin(executor, local.workspace)
-      assert.deepStrictEqual(base, Result.fail("the patch could not be made: no space left"))
+      assert(Result.isFailure(base))
+      assert.match(base.failure, /^the patch could not be made: no space left\. Leave out/u)
       assert.isFalse(existsSync(join(local.temporary, ".cogni-task")))
     })
   )
@@ -394,6 +395,14 @@ describe("TaskPatch and what comes out of a sandbox", () => {
         assert.isTrue(Result.isFailure(base), stdout)
         assert.property(yield* TaskPatch.end(says("1 3\nYWJj"), "/workspace", base, bytesMax), "problem")
       }
+    })
+  )
+
+  it.effect("what could not be taken in at the beginning says what to leave out", () =>
+    Effect.gen(function* () {
+      const base = yield* TaskPatch.begin(says("", false, 128), "/workspace")
+      const { problem } = yield* TaskPatch.end(says("1 3\nYWJj"), "/workspace", base, bytesMax)
+      assert.match(problem ?? "", /could not be made: exit code 128\. Leave out .*\.gitignore/u)
     })
   )
 

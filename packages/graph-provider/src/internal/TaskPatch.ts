@@ -82,7 +82,7 @@ echo "$files $bytes"
 /** Fails when the sandbox can be used no more; whatever else goes wrong is why there is no patch. */
 export const begin = Effect.fnUntraced(function* (executor: Executor, directory: string) {
   const told = yield* script(executor, beginScript, [directory])
-  return Result.flatMap(told, (text): Base =>
+  return Result.flatMap(Result.mapError(told, withRemedy), (text): Base =>
     /^[0-9a-f]{40,64}$/u.test(text)
       ? Result.succeed(text)
       : Result.fail("git answered something else than a tree")
@@ -153,6 +153,10 @@ const ofTheCommand: ReadonlySet<SandboxError["reason"]["_tag"]> = new Set([
 /** It may quote what is inside: one line, and not long. */
 const problem = (said: string): string =>
   `the patch could not be made: ${excerpt(said, 400).text.replaceAll(/[\p{C}\s]+/gu, " ")}`
+
+/** At the beginning, what goes wrong is nearly always how much there is. */
+const withRemedy = (told: string): string =>
+  `${told}. Leave out what is large and not worked on (.gitignore), or name a smaller directory`
 
 interface Told {
   readonly files: number
