@@ -83,7 +83,11 @@ const flags: ReadonlyArray<readonly [field: string, flag: string]> = [
 export const inFlags = (message: string): string =>
   flags
     .reduce(
-      (text, [field, flag]) => text.replaceAll(`${field}: `, `${flag}: `).replaceAll(field, flag),
+      (text, [field, flag]) =>
+        field.includes(".")
+          ? text.replaceAll(field, flag)
+          : // A word that is also an ordinary one is a field only where it begins a problem.
+            text.replaceAll(`: ${field}: `, `: ${flag}: `).replaceAll(`; ${field}: `, `; ${flag}: `),
       message
     )
     .replace(/(--[a-z-]+) \(\1\)/gu, "$1")

@@ -80,7 +80,7 @@ export const read = Effect.fnUntraced(function* (
     ? yield* new Refusal({
         exit: "input",
         detail: "the prompt is empty",
-        remedy: 'Write one: cogni-sandbox run "…"'
+        remedy: "Say what is to be done"
       })
     : text
 })

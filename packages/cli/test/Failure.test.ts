@@ -51,6 +51,17 @@ describe("Failure", () => {
         .message,
       "the spec is refused: --memory: too little; --run-id: bad"
     )
+    assert.strictEqual(
+      of(new SandboxError.InvalidSpec({ problems: ["image: bad"] })).message,
+      "the spec is refused: --image: bad"
+    )
+  })
+
+  it("a word that is a field as well stays a word", () => {
+    assert.strictEqual(
+      of(new SandboxError.ImageNotFound({ image: "nobody/none:1" })).message,
+      "there is no image nobody/none:1 on this engine. Build it (./dev images) or pull it first; a run never pulls"
+    )
   })
 
   it("a reason that comes without a run counts the same", () => {
