@@ -6,7 +6,20 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Cause, Clock, Context, Data, Deferred, Duration, Effect, Exit, Fiber, Layer, Scope } from "effect"
+import {
+  Cause,
+  Clock,
+  Context,
+  Data,
+  Deferred,
+  Duration,
+  Effect,
+  Equal,
+  Exit,
+  Fiber,
+  Layer,
+  Scope
+} from "effect"
 import { DockerSandbox, type SandboxSettings, type SessionSandbox } from "./DockerSandbox.ts"
 import * as SessionId from "./SessionId.ts"
 import { SessionWorkspaces } from "./SessionWorkspaces.ts"
@@ -213,7 +226,7 @@ export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effec
       if (isShut) return yield* refusal.closing(sessionId)
       const found = entries.get(sessionId)
       // One that is held otherwise than it would be now is not handed on; who uses it already keeps it.
-      const isOutdated = found?.users === 0 && !isSame(found.settings, settings)
+      const isOutdated = found?.users === 0 && !Equal.equals(found.settings, settings)
       if (found !== undefined && !found.isClosing && !isOutdated) {
         found.users++
         found.idleSinceMs = undefined
@@ -279,10 +292,6 @@ export const layer = (
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
-
-/** Plain data, whose keys have the order in which they were written: what differs in nothing else is made anew. */
-const isSame = (one: SandboxSettings, other: SandboxSettings): boolean =>
-  one === other || JSON.stringify(one) === JSON.stringify(other)
 
 const destroyed = new SandboxError({
   reason: new ContainerFailed({
