@@ -41,6 +41,12 @@ const killMillisMax = 5000
 /** After so many looks at a tree that goes on growing, it is killed as far as it is known, and looked at again. */
 const freezeRoundsMax = 20
 
+/** How often what is there is listed again, where something was going while it was looked at. */
+const listingsMax = 20
+
+/** PF_KTHREAD, of include/linux/sched.h. */
+const kernelThread = 0x0020_0000
+
 const readsAtOnce = 32
 
 // -----------------------------------------------------------------------------
@@ -50,6 +56,8 @@ const readsAtOnce = 32
 interface Stat extends Process {
   /** It has ended, and only waits for its parent to look. */
   readonly hasEnded: boolean
+  /** A thread of the kernel, which has no environment. */
+  readonly isKernels: boolean
 }
 
 const statOf = (text: string): Stat => {
@@ -60,6 +68,7 @@ const statOf = (text: string): Stat => {
     pid: Number.parseInt(text, 10),
     // Of several threads the first can be over, and be shown as the whole, while the others go on.
     hasEnded: (fields[0] === "Z" || fields[0] === "X") && !(number(17) > 1),
+    isKernels: (number(6) & kernelThread) !== 0,
     parent: number(1),
     group: number(2),
     session: number(3),
@@ -74,7 +83,7 @@ export const isOwn = async (): Promise<boolean> =>
 /** Of a process that has just been started. */
 export const rootOf = (stat: string): Root => statOf(stat)
 
-const processAt = async (pid: string): Promise<Process | undefined> => {
+const processAt = async (pid: string): Promise<Stat | undefined> => {
   const text = await readFile(`/proc/${pid}/stat`, "latin1").catch(() => undefined)
   if (text === undefined) return undefined
   const stat = statOf(text)
@@ -89,14 +98,13 @@ const inPieces = async <A, B>(all: ReadonlyArray<A>, look: (one: A) => Promise<B
   return found
 }
 
-const processes = async (): Promise<ReadonlyArray<Process>> => {
-  const names = (await readdir("/proc")).filter((name) => /^[1-9][0-9]*$/u.test(name))
-  return (await inPieces(names, processAt)).filter((process) => process !== undefined)
-}
-
-const carriesMark = async (pid: number, mark: string): Promise<boolean> => {
-  const environment = await readFile(`/proc/${pid}/environ`, "latin1").catch(() => "")
-  const held = environment.split("\0").find((entry) => entry.startsWith(`${markVariable}=`))
+/** Undefined where there is no telling: it has gone meanwhile, or another program is just taking its place. */
+const carriesMark = async (pid: number, mark: string): Promise<boolean | undefined> => {
+  const environment = await readFile(`/proc/${pid}/environ`, "latin1").catch(
+    ({ code }: NodeJS.ErrnoException) => (code === "ENOENT" || code === "ESRCH" ? "" : undefined)
+  )
+  if (environment === "") return undefined
+  const held = environment?.split("\0").find((entry) => entry.startsWith(`${markVariable}=`))
   if (held === undefined) return false
   return held
     .slice(markVariable.length + 1)
@@ -118,6 +126,46 @@ const writesTo = async (pid: number, pipes: string): Promise<boolean> => {
     if ((mode & 0o200) !== 0) return true
   }
   return false
+}
+
+interface Seen {
+  /** Undefined where it is over. */
+  readonly process: Process | undefined
+  /** By its environment or its output it came of what is looked for. */
+  readonly isMarked: boolean
+  readonly isCertain: boolean
+}
+
+const see =
+  (search: Search) =>
+  async (pid: string): Promise<Seen> => {
+    const process = await processAt(pid)
+    if (process === undefined || process.isKernels || !isYounger(search, process)) {
+      return { process, isMarked: false, isCertain: true }
+    }
+    const carries = await carriesMark(process.pid, search.mark)
+    const isMarked = carries === true || (await writesTo(process.pid, search.pipes))
+    return { process, isMarked, isCertain: isMarked || carries !== undefined }
+  }
+
+/** What could have come of it. */
+const isYounger = (search: Search, { pid, startedTicks }: Process): boolean =>
+  pid !== process.pid && pid !== 1 && startedTicks >= search.startedTicks
+
+/**
+ * All that is there. What ends while the others are looked at may have begun another, which is in no list so far: so
+ * there is one more list as long as something was over, or could not be made out, when it was its turn.
+ */
+const seeAll = async (search: Search): Promise<ReadonlyArray<Seen>> => {
+  const seen = new Map<string, Seen>()
+  for (let listing = 0; listing < listingsMax; listing++) {
+    const names = (await readdir("/proc")).filter((name) => /^[1-9][0-9]*$/u.test(name))
+    const fresh = names.filter((name) => seen.get(name)?.isCertain !== true)
+    const looks = await inPieces(fresh, see(search))
+    for (const [index, name] of fresh.entries()) seen.set(name, looks[index]!)
+    if (looks.every(({ isCertain, process }) => isCertain && process !== undefined)) break
+  }
+  return [...seen.values()]
 }
 
 /** What was seen of a tree, and is remembered when those who would show it are gone. */
@@ -157,7 +205,8 @@ const forgetStrangers = (known: Known, all: ReadonlyArray<Process>) => {
 /** Everything that came of it and is still there. Adds to what is known. */
 const members = async (search: Search, known: Known): Promise<ReadonlyArray<number>> => {
   const { root } = search
-  const all = await processes()
+  const seen = await seeAll(search)
+  const all = seen.flatMap(({ process }) => (process === undefined ? [] : [process]))
   const own = all.find(({ pid }) => pid === process.pid)
   if (root !== undefined && known.pids.size === 0) {
     known.pids.set(root.pid, root.startedTicks)
@@ -165,17 +214,9 @@ const members = async (search: Search, known: Known): Promise<ReadonlyArray<numb
     known.sessions.add(root.pid)
   }
   forgetStrangers(known, all)
-  const younger = all.filter(
-    ({ pid, startedTicks }) => pid !== process.pid && pid !== 1 && startedTicks >= search.startedTicks
-  )
-  const belongs = await inPieces(
-    younger,
-    async (process) =>
-      isKnown(known, process) ||
-      (await carriesMark(process.pid, search.mark)) ||
-      (await writesTo(process.pid, search.pipes))
-  )
-  const found = new Set(younger.filter((_, index) => belongs[index]))
+  const younger = all.filter((process) => isYounger(search, process))
+  const marked = new Set(seen.flatMap(({ isMarked, process }) => (isMarked ? [process] : [])))
+  const found = new Set(younger.filter((process) => marked.has(process) || isKnown(known, process)))
   for (const process of found) remember(known, own, process)
   for (let grown = -1; grown !== found.size;) {
     grown = found.size
