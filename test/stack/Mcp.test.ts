@@ -137,6 +137,19 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: 90_000 })("cogni-s
     })
   )
 
+  it.effect("what a killed command left is removed while it waits for calls", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const started = yield* cli.start(["run", "-q", "--no-model", "--", "sh", "-c", "echo up; sleep 60"])
+      yield* started.said(/^up$/mu)
+      yield* started.kill("SIGKILL")
+      yield* started.ended
+      assert.isAbove((yield* cli.leftovers).length, 0)
+      yield* connect()
+      yield* nothingLeft
+    })
+  )
+
   it.effect("a client that only closes its end under a call ends the sandbox", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess

@@ -374,6 +374,19 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "2 minutes" })(
       }).pipe(Effect.scoped)
     )
 
+    it.effect("removes what a killed command left", () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const started = yield* cli.start(["run", "-q", "--no-model", "--", "sh", "-c", "echo up; sleep 60"])
+        yield* started.said(/^up$/mu)
+        yield* started.kill("SIGKILL")
+        yield* started.ended
+        assert.isAbove((yield* cli.leftovers).length, 0)
+        assert.strictEqual((yield* cli.run(["task", "--demo", "-q", "Look"])).code, 0)
+        assert.deepStrictEqual(yield* cli.leftovers, [])
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("a task that does not finish ends with its limit, and its patch is on standard output", () =>
       Effect.gen(function* () {
         const cli = yield* CliProcess.CliProcess

@@ -23,6 +23,7 @@ import { Duration, Effect, RcRef, Result, Stdio } from "effect"
 import * as Composition from "./Composition.ts"
 import { Refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
+import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { Settings } from "./Settings.ts"
 
@@ -68,7 +69,11 @@ export const idleSecondsDefault = 15 * 60
 export const mcp = Effect.fnUntraced(function* (input: McpInput) {
   const settings = yield* Settings
   const { run, served } = yield* Effect.fromResult(plan(input, settings))
-  yield* serve(served).pipe(Effect.provide(Composition.runner(settings, run)))
+  yield* Effect.gen(function* () {
+    const tidy = yield* Reaping.inBackground
+    yield* tidy.begin
+    yield* serve(served)
+  }).pipe(Effect.provide(Composition.runner(settings, run)), Effect.scoped)
 })
 
 /** From what was typed to what is served; a sandbox of it has no way to a model. @category constructors */

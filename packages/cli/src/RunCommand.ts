@@ -9,12 +9,9 @@ import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import { describeExhaustion } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
-import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
 import { AgentRegistry } from "@cogni/sandbox-graph-provider/AgentRegistry"
-import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
-import { Effect, Fiber, Latch, Layer, Schema, Stream } from "effect"
+import { Effect, Layer, Schema, Stream } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
 import { Refusal } from "./Failure.ts"
@@ -22,6 +19,7 @@ import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
 import * as Prompt from "./Prompt.ts"
 import { formatMillis } from "./Quantity.ts"
+import * as Reaping from "./Reaping.ts"
 import * as RelayReport from "./RelayReport.ts"
 import * as RepoPlan from "./RepoPlan.ts"
 import * as RepoRun from "./RepoRun.ts"
@@ -29,9 +27,6 @@ import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
 import { makeDecoder, visible } from "./TerminalText.ts"
-
-/** How long a command waits at its end for the removal of others' leftovers. @category constants */
-export const reapSecondsMax = 5
 
 /** @category models */
 export interface RunInput extends RunPlan.RunFlags, RepoPlan.RepoFlags {
@@ -191,7 +186,7 @@ export const follow = Effect.fnUntraced(function* (
   began: Effect.Effect<void> = Effect.void
 ) {
   const runner = yield* SandboxRunner
-  const tidy = yield* reapInBackground
+  const tidy = yield* Reaping.inBackground
   const pass = yield* passThrough
   let result: RunResult | undefined
   let sealedMs = 0
@@ -249,27 +244,6 @@ const passThrough = Effect.gen(function* () {
     /** On a terminal, what we say next begins on a line of its own. */
     end: Effect.suspend(() =>
       open && output.stdoutIsTerminal && output.stderrIsTerminal ? output.stderr("\n") : Effect.void
-    )
-  }
-})
-
-/** Nothing of it can fail a run, or keep it from ending. */
-const reapInBackground = Effect.gen(function* () {
-  const settings = yield* Settings
-  const reaper = yield* DockerReaper
-  const latch = yield* Latch.make()
-  const archive = yield* SqlRunStore
-  const records = Effect.flatMap(FileRunStore.make({ directory: settings.stateDirectory }).reap, (reaped) =>
-    reaped.length === 0 ? Effect.void : archive.refresh(reaped)
-  )
-  const both = Effect.all([reaper.reap, records], { concurrency: 2, mode: "result" })
-  const fiber = yield* latch.await.pipe(Effect.andThen(both), Effect.ignore, Effect.forkScoped)
-  return {
-    begin: Effect.asVoid(latch.open),
-    end: latch.open.pipe(
-      Effect.andThen(Fiber.await(fiber)),
-      Effect.timeoutOption(`${reapSecondsMax} seconds`),
-      Effect.asVoid
     )
   }
 })

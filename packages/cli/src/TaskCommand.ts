@@ -18,6 +18,7 @@ import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
 import * as Prompt from "./Prompt.ts"
 import { formatMillis } from "./Quantity.ts"
+import * as Reaping from "./Reaping.ts"
 import { Settings } from "./Settings.ts"
 import * as TaskPlan from "./TaskPlan.ts"
 import * as TaskReport from "./TaskReport.ts"
@@ -63,6 +64,7 @@ const follow = Effect.fnUntraced(function* (
   progress: Progress.Progress
 ) {
   const runner = yield* SandboxRunner
+  const tidy = yield* Reaping.inBackground
   yield* progress.now("preparing a sandbox")
   const tell = (event: LoopProgress) => {
     const line = TaskReport.lineOf(event)
@@ -72,8 +74,9 @@ const follow = Effect.fnUntraced(function* (
         ? progress.now(`step ${event.step}: asking the model`)
         : Effect.void
   }
-  return yield* Effect.gen(function* () {
+  const result = yield* Effect.gen(function* () {
     const sandbox = yield* runner.open(plan.spec)
+    yield* tidy.begin
     const { llmSocketPath: socketPath, runId } = sandbox
     if (socketPath === undefined) return yield* new SandboxError({ runId, reason: unreachable })
     const result = yield* Task.run({
@@ -91,6 +94,8 @@ const follow = Effect.fnUntraced(function* (
     )
     return result
   }).pipe(Effect.scoped, Effect.provide(AiSdkChatModel.layer()), Effect.ensuring(progress.rest))
+  yield* tidy.end
+  return result
 })
 
 const unreachable = new ProxyFailed({

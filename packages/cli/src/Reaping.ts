@@ -1,0 +1,34 @@
+/**
+ * What dead owners have left goes while a command does something else, when the engine has nothing else to do.
+ *
+ * Nothing of it can fail a command, or keep it from ending.
+ */
+import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
+import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
+import { Effect, Fiber, Latch } from "effect"
+import { Settings } from "./Settings.ts"
+
+/** How long a command waits for it at its end. @category constants */
+export const reapSecondsMax = 5
+
+/** Begins when it is told to, and goes with the scope. @category constructors */
+export const inBackground = Effect.gen(function* () {
+  const settings = yield* Settings
+  const reaper = yield* DockerReaper
+  const latch = yield* Latch.make()
+  const archive = yield* SqlRunStore
+  const records = Effect.flatMap(FileRunStore.make({ directory: settings.stateDirectory }).reap, (reaped) =>
+    reaped.length === 0 ? Effect.void : archive.refresh(reaped)
+  )
+  const both = Effect.all([reaper.reap, records], { concurrency: 2, mode: "result" })
+  const fiber = yield* latch.await.pipe(Effect.andThen(both), Effect.ignore, Effect.forkScoped)
+  return {
+    begin: Effect.asVoid(latch.open),
+    end: latch.open.pipe(
+      Effect.andThen(Fiber.await(fiber)),
+      Effect.timeoutOption(`${reapSecondsMax} seconds`),
+      Effect.asVoid
+    )
+  }
+})
