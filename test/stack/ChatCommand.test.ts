@@ -116,6 +116,24 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cog
       })
       assert.strictEqual(code, 65)
       assert.include(stderr, "wrong.yaml:12:18 routing.default_agent")
+      assert.notInclude(stderr, "config check")
+    })
+  )
+
+  it.effect("of many problems the first is told, and where the others are; a file that is away is away", () =>
+    Effect.gen(function* () {
+      const { run, stateDirectory } = yield* CliProcess.CliProcess
+      const file = join(stateDirectory, "many.yaml")
+      writeFileSync(file, configuration.replaceAll("coder", "Coder"))
+      const env = { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: key }
+      const many = yield* run(["chat", file, "--model", "m"], { env })
+      assert.strictEqual(many.code, 65)
+      assert.include(many.stderr, "many.yaml:8:3 agent_configs.Coder")
+      assert.notInclude(many.stderr, "default_agent")
+      assert.include(many.stderr, `See all that is wrong: cogni-sandbox config check ${file}\n`)
+      const none = yield* run(["chat", join(stateDirectory, "none.yaml"), "--model", "m"], { env })
+      assert.strictEqual(none.code, 66)
+      assert.match(none.stderr, /there is no such file\. Write one, or name the one that there is\n$/u)
     })
   )
 
@@ -125,6 +143,7 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cog
       const { code, stderr } = yield* run(["chat", join(stateDirectory, "none.yaml")])
       assert.strictEqual(code, 78)
       assert.include(stderr, "COGNI_LLM_URL")
+      assert.notInclude(stderr, "--demo", "it has no such flag")
     })
   )
 })

@@ -36,6 +36,8 @@ export interface ChatInput {
 /** How long a change of the configuration may take to hold. @category constants */
 export const reloadSecondsMax = 2
 
+const reading = `reading messages, one on a line: {"channel":"…","senderId":"…","text":"…"}`
+
 /** What a command on the host may write in all, and what of it is kept. */
 const hostLimits = { outputBytesMax: 64 * 1024 * 1024, outputRetainedBytesMax: 4 * 1024 * 1024 }
 
@@ -44,7 +46,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio
-  const wayOut = yield* Effect.fromResult(RunPlan.upstream(settings, input.model))
+  const wayOut = yield* Effect.fromResult(RunPlan.upstream(settings, input.model, false))
   if (wayOut._tag !== "Upstream") return yield* Effect.die("an upstream is one")
   const directory = resolve(settings.stateDirectory, "sessions")
   const host = yield* input.hostDirectory === undefined
@@ -88,6 +90,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
         )
       )
     )
+    if (output.stderrIsTerminal) yield* output.stderr(`· ${reading}\n`)
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdout })
   }).pipe(Effect.provide(sessions))
 }, Effect.scoped)
@@ -110,11 +113,19 @@ const workspaces = (
     )
   )
 
-/** As `config check` tells it: each problem on a line. */
-const unreadable = ({ lines, message, reason }: ConfigurationError.ConfigurationError) =>
-  new Refusal({
-    exit: reason._tag === "ConfigurationUnreadable" && reason.isAbsent ? "notFound" : "input",
-    detail: message,
-    remedy:
-      lines.length === 0 ? "Check its path and permissions" : "See all of it: cogni-sandbox config check"
-  })
+/** One line: the first problem of all that there are. */
+const unreadable = ({ file, lines, reason }: ConfigurationError.ConfigurationError) =>
+  reason._tag === "ConfigurationUnreadable"
+    ? new Refusal({
+        exit: reason.isAbsent ? "notFound" : "input",
+        reason: reason._tag,
+        detail: `the configuration ${file} cannot be read: ${reason.detail}`,
+        remedy: reason.remedy
+      })
+    : new Refusal({
+        exit: "input",
+        reason: reason._tag,
+        detail: `the configuration is refused: ${lines[0]}`,
+        remedy:
+          lines.length === 1 ? `Correct ${file}` : `See all that is wrong: cogni-sandbox config check ${file}`
+      })

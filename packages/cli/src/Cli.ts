@@ -236,7 +236,12 @@ const configCommand = Command.make("config").pipe(
 
 const chatCommand = Command.make("chat", { file: configFile, ...Flags.chat }, (flags) =>
   Effect.promise(() => import("./ChatCommand.ts")).pipe(Effect.flatMap(({ chat }) => chat(flags)))
-).pipe(Command.withDescription("Answer messages, lines of JSON, with agents in sandboxes of their own"))
+).pipe(
+  Command.withDescription(
+    'Answer messages with agents, each session in a sandbox of its own\n\nA message is a line of JSON on standard input, {"channel":"irc","senderId":"ana","text":"hello","messageId":"1"},\nand its reply one on standard output. It ends with its input, when every message has its reply.'
+  ),
+  Command.withShortDescription("Answer messages, lines of JSON, with agents in sandboxes of their own")
+)
 
 const root = (operands: Invocation.Invocation["operands"]) =>
   Command.make("cogni-sandbox").pipe(

@@ -32,6 +32,10 @@ const quantity = <A>(
   parse: (text: string) => Result.Result<A, string>
 ) => orUndefined(parsed(parse)(text(name, metavar, description)))
 
+/** @category constructors */
+export const duration = (name: string, description: string) =>
+  quantity(name, "DURATION", description, Quantity.parseSeconds)
+
 /** Off unless it is there. @category constructors */
 export const toggle = (name: string, description: string) =>
   Flag.Boolean(name).pipe(Flag.withoutNegation, Flag.withDescription(description), Flag.withDefault(false))
@@ -97,12 +101,7 @@ export const run = {
   ...repo,
   model,
   promptFile: orUndefined(text("prompt-file", "FILE", "Read the prompt from a file")),
-  timeoutSeconds: quantity(
-    "timeout",
-    "DURATION",
-    "Wall clock, such as 90s or 2m (10m)",
-    Quantity.parseSeconds
-  ),
+  timeoutSeconds: duration("timeout", "Wall clock, such as 90s or 2m (10m)"),
   memoryBytes: quantity("memory", "SIZE", "Memory, such as 512m or 1g (1g)", Quantity.parseBytes),
   cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("Processors (2)"))),
   processes: orUndefined(
@@ -165,7 +164,11 @@ export const run = {
 
 /** Of `chat` alone. @category flags */
 export const chat = {
-  model,
+  model: orUndefined(
+    text("model", "NAME", "Model of agents whose tier has none in the file (COGNI_LLM_MODEL)").pipe(
+      Flag.withAlias("m")
+    )
+  ),
   hostDirectory: orUndefined(
     text(
       "host-directory",
@@ -189,18 +192,8 @@ export const mcp = {
   deny: text("deny", "TOOL", "Tool that it has not, or a group such as process.*; may be repeated").pipe(
     Flag.atLeast(0)
   ),
-  idleSeconds: quantity(
-    "idle",
-    "DURATION",
-    "Until a sandbox that nothing uses is closed, with --workspace (15m)",
-    Quantity.parseSeconds
-  ),
-  timeoutSeconds: quantity(
-    "timeout",
-    "DURATION",
-    "The life of one sandbox, such as 2h (24h)",
-    Quantity.parseSeconds
-  ),
+  idleSeconds: duration("idle", "Until a sandbox that nothing uses is closed, with --workspace (15m)"),
+  timeoutSeconds: duration("timeout", "The life of one sandbox, such as 2h (24h)"),
   memoryBytes: run.memoryBytes,
   diskBytes: run.diskBytes,
   cpus: run.cpus,
@@ -255,11 +248,6 @@ export const grant = {
     Flag.atLeast(0)
   ),
   allowSandbox: toggle("allow-sandbox", "It opens sandboxes; without this no graph of sandbox: is"),
-  expiresSeconds: quantity(
-    "expires-in",
-    "DURATION",
-    "How long it stands, such as 12h (until it is revoked)",
-    Quantity.parseSeconds
-  ),
+  expiresSeconds: duration("expires-in", "How long it stands, such as 12h (until it is revoked)"),
   output
 }

@@ -103,16 +103,19 @@ export interface RunPlan {
 const refuse = (exit: Refusal["exit"], detail: string, remedy: string) =>
   Result.fail(new Refusal({ exit, detail, remedy }))
 
-const configure =
-  "Set COGNI_LLM_URL and COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY), try it with --demo (no model is asked), or see: cogni-sandbox demo"
+const configure = "Set COGNI_LLM_URL and COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY)"
+const orDemo = `${configure}, try it with --demo (no model is asked), or see: cogni-sandbox demo`
 
-/** The configured upstream with a model of it. @category constructors */
+/** The configured upstream with a model of it; `hasDemo` where the command has `--demo`. @category constructors */
 export const upstream = (
   settings: Pick<Settings["Service"], "upstream" | "model">,
-  model: string | undefined
+  model: string | undefined,
+  hasDemo = true
 ): Result.Result<WayOut, Refusal> => {
   const { upstream: setting } = settings
-  if (setting._tag === "Absent") return refuse("configuration", "no model is configured", configure)
+  if (setting._tag === "Absent") {
+    return refuse("configuration", "no model is configured", hasDemo ? orDemo : configure)
+  }
   if (setting._tag === "Refused") return Result.fail(setting.refusal)
   if (setting._tag === "Incomplete") {
     const { missing, present } = setting

@@ -23,7 +23,6 @@ const {
   promptFile,
   quiet,
   runId,
-  timeoutSeconds,
   workspace
 } = Flags.run
 
@@ -48,7 +47,7 @@ export const task = {
       Flag.map((path) => resolve(path))
     )
   ),
-  timeoutSeconds,
+  timeoutSeconds: Flags.duration("timeout", "Wall clock, such as 90s or 2h (30m)"),
   memoryBytes,
   cpus,
   processes,

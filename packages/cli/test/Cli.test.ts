@@ -1,6 +1,7 @@
 /**
  * The command line itself: what is understood, and one line for what is not. Nothing here reaches an engine.
  */
+import { defaultLimits } from "@cogni/sandbox-core/HostLoop"
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "@cogni/sandbox-cli/Cli"
 import * as Invocation from "@cogni/sandbox-cli/Invocation"
@@ -119,6 +120,9 @@ describe("what needs no engine", () => {
       }
       const said = yield* cli(["run", "--help"])
       assert.include(said.stdout, "124  limit: --timeout")
+      const task = yield* cli(["task", "--help"])
+      assert.include(task.stdout, `(${defaultLimits.runtimeSecondsMax / 60}m)`)
+      assert.include((yield* cli(["chat", "--help"])).stdout, '"senderId"')
     })
   )
 
