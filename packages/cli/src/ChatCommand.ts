@@ -20,6 +20,7 @@ import { toolNames } from "@cogni/sandbox-sessions/ToolProfile"
 import { Effect, Layer, Stdio } from "effect"
 import { resolve } from "node:path"
 import * as Composition from "./Composition.ts"
+import * as ConfigCommand from "./ConfigCommand.ts"
 import { Refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import * as RunPlan from "./RunPlan.ts"
@@ -47,7 +48,6 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio
   const wayOut = yield* Effect.fromResult(RunPlan.upstream(settings, input.model, false))
-  if (wayOut._tag !== "Upstream") return yield* Effect.die("an upstream is one")
   const directory = resolve(settings.stateDirectory, "sessions")
   const host = yield* input.hostDirectory === undefined
     ? Effect.succeed(undefined)
@@ -77,7 +77,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     Layer.provideMerge(runner),
     Layer.provideMerge(
       ConfigurationStore.layerFile(input.file, { file: input.file, toolNames, reloadSecondsMax }).pipe(
-        Layer.catch((error) => Layer.effectContext(Effect.fail(unreadable(error))))
+        Layer.catch((error) => Layer.effectContext(Effect.fail(refusalOf(error))))
       )
     )
   )
@@ -114,14 +114,9 @@ const workspaces = (
   )
 
 /** One line: the first problem of all that there are. */
-const unreadable = ({ file, lines, reason }: ConfigurationError.ConfigurationError) =>
+const refusalOf = ({ file, lines, reason }: ConfigurationError.ConfigurationError) =>
   reason._tag === "ConfigurationUnreadable"
-    ? new Refusal({
-        exit: reason.isAbsent ? "notFound" : "input",
-        reason: reason._tag,
-        detail: `the configuration ${file} cannot be read: ${reason.detail}`,
-        remedy: reason.remedy
-      })
+    ? ConfigCommand.unreadable(file, reason)
     : new Refusal({
         exit: "input",
         reason: reason._tag,

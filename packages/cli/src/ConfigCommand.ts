@@ -77,6 +77,18 @@ export const resolve = Effect.fnUntraced(function* (input: {
 /** How a file is written, for editors. @category constructors */
 export const schema = Output.json(Configuration.jsonSchema())
 
+/** Of a file that cannot be had. @category constructors */
+export const unreadable = (
+  file: string,
+  { _tag, detail, isAbsent, remedy }: ConfigurationError.ConfigurationUnreadable
+): Refusal =>
+  new Refusal({
+    exit: isAbsent ? "notFound" : "input",
+    reason: _tag,
+    detail: `the configuration ${file} cannot be read: ${detail}`,
+    remedy
+  })
+
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
@@ -100,12 +112,7 @@ const refuse = Effect.fnUntraced(function* (
 ) {
   const { file, reason } = error
   if (reason._tag === "ConfigurationUnreadable") {
-    return yield* new Refusal({
-      exit: reason.isAbsent ? "notFound" : "input",
-      reason: reason._tag,
-      detail: `the configuration ${file} cannot be read: ${reason.detail}`,
-      remedy: reason.remedy
-    })
+    return yield* unreadable(file, reason)
   }
   const count = reason.problems.length + reason.problemsOmitted
   const message = `the configuration ${file} is refused: ${plural(count, "problem")}`

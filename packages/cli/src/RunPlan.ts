@@ -79,12 +79,15 @@ export type RunSubject =
 export type WayOut =
   | { readonly _tag: "None" }
   | { readonly _tag: "Demo"; readonly model: string }
-  | {
-      readonly _tag: "Upstream"
-      readonly model: string
-      readonly url: string
-      readonly key: Redacted.Redacted<string>
-    }
+  | UpstreamWayOut
+
+/** @category models */
+export interface UpstreamWayOut {
+  readonly _tag: "Upstream"
+  readonly model: string
+  readonly url: string
+  readonly key: Redacted.Redacted<string>
+}
 
 /** @category models */
 export interface RunPlan {
@@ -111,7 +114,7 @@ export const upstream = (
   settings: Pick<Settings["Service"], "upstream" | "model">,
   model: string | undefined,
   hasDemo = true
-): Result.Result<WayOut, Refusal> => {
+): Result.Result<UpstreamWayOut, Refusal> => {
   const { upstream: setting } = settings
   if (setting._tag === "Absent") {
     return refuse("configuration", "no model is configured", hasDemo ? orDemo : configure)

@@ -60,7 +60,7 @@ export const make = (
   // Without a model there is no task, so a command's freedom to have none is not asked for.
   const named = flags.demo
     ? Result.succeed(flags.model)
-    : Result.map(RunPlan.upstream(settings, flags.model), modelOf)
+    : Result.map(RunPlan.upstream(settings, flags.model), ({ model }) => model)
   return Result.flatMap(named, (model) =>
     Result.map(
       RunPlan.make({ _tag: "Command", argv: ["task"] }, { ...RunPlan.noFlags, ...flags, model }, settings),
