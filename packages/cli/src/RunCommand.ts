@@ -118,7 +118,8 @@ const tell = Effect.fnUntraced(function* (
     yield* output.stderr(`cogni-sandbox: ${RelayReport.problem(failed, result.runId)}\n`)
 })
 
-const runIdOf = Effect.fnUntraced(function* ({ runId }: RunInput) {
+/** The one that was typed, or one of its own. @category constructors */
+export const runIdOf = Effect.fnUntraced(function* ({ runId }: { readonly runId?: string | undefined }) {
   if (runId === undefined) return yield* RunId.generate
   return Schema.is(RunId.RunId)(runId)
     ? runId

@@ -5,12 +5,11 @@
  * as it happens; the answer goes to standard output, and the patch after it, or into a file.
  */
 import type { LoopProgress } from "@cogni/sandbox-core/HostLoop"
-import * as RunId from "@cogni/sandbox-core/RunId"
 import { ProxyFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import * as Task from "@cogni/sandbox-graph-provider/Task"
 import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
-import { Effect, FileSystem, Schema } from "effect"
+import { Effect, FileSystem } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
 import { Refusal } from "./Failure.ts"
@@ -19,6 +18,7 @@ import * as Progress from "./Progress.ts"
 import * as Prompt from "./Prompt.ts"
 import { formatMillis } from "./Quantity.ts"
 import * as Reaping from "./Reaping.ts"
+import { runIdOf } from "./RunCommand.ts"
 import { Settings } from "./Settings.ts"
 import * as TaskPlan from "./TaskPlan.ts"
 import * as TaskReport from "./TaskReport.ts"
@@ -37,7 +37,7 @@ export interface TaskInput extends TaskPlan.TaskFlags {
 /** @category constructors */
 export const task = Effect.fnUntraced(function* (input: TaskInput) {
   const settings = yield* Settings
-  const runId = yield* runIdOf(input.runId)
+  const runId = yield* runIdOf(input)
   const source = yield* sourceOf(input)
   const plan = yield* Effect.fromResult(TaskPlan.make(input, runId, settings))
   const prompt = yield* Prompt.read(source)
@@ -132,17 +132,6 @@ const save = (file: string, text: string) =>
         })
     )
   )
-
-const runIdOf = Effect.fnUntraced(function* (given: string | undefined) {
-  if (given === undefined) return yield* RunId.generate
-  return Schema.is(RunId.RunId)(given)
-    ? given
-    : yield* new Refusal({
-        exit: "input",
-        detail: `--run-id ${given} is none`,
-        remedy: "Use lower-case letters, digits and hyphens, or leave it out"
-      })
-})
 
 const sourceOf = ({ prompt, promptFile }: TaskInput): Effect.Effect<Prompt.PromptSource, Refusal> => {
   if (prompt !== undefined && promptFile !== undefined) {
