@@ -17,6 +17,15 @@ import * as ConfigurationError from "./ConfigurationError.ts"
 import { ConfigurationStore } from "./ConfigurationStore.ts"
 import * as SessionExecution from "./internal/SessionExecution.ts"
 import * as SessionTable from "./internal/SessionTable.ts"
+import {
+  HostUnavailable,
+  MessageError,
+  MessageInvalid,
+  MessageTimedOut,
+  RouterStopping,
+  SessionBusy,
+  SessionsFull
+} from "./MessageError.ts"
 import * as Orchestrator from "./Orchestrator.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 
@@ -71,91 +80,6 @@ export interface RouterOptions {
   readonly messagesPerSessionMax?: number | undefined
   /** How long a session that is ended is waited for; 30 when left out. */
   readonly closeSecondsMax?: number | undefined
-}
-
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** The message is none. @category errors */
-export class MessageInvalid extends Schema.TaggedError<MessageInvalid>()("MessageInvalid", {
-  problems: Schema.Array(Schema.String)
-}) {
-  readonly isRetryable = false
-  override get message(): string {
-    return `the message is refused: ${this.problems.join("; ")}`
-  }
-}
-
-/** There are as many sessions as there may be. @category errors */
-export class SessionsFull extends Schema.TaggedError<SessionsFull>()("SessionsFull", {
-  sessionsMax: Schema.Int
-}) {
-  readonly isRetryable = true
-  override get message(): string {
-    return `there are ${this.sessionsMax} sessions already. Try again when one has ended, or raise sandbox.sessions_max`
-  }
-}
-
-/** More messages wait for this session than may. @category errors */
-export class SessionBusy extends Schema.TaggedError<SessionBusy>()("SessionBusy", {
-  messagesPerSessionMax: Schema.Int
-}) {
-  readonly isRetryable = true
-  override get message(): string {
-    return `${this.messagesPerSessionMax} messages of this session are not answered yet. Wait for one of them`
-  }
-}
-
-/** The agent executes on the host, and this has no executor. @category errors */
-export class HostUnavailable extends Schema.TaggedError<HostUnavailable>()("HostUnavailable", {
-  detail: Schema.String
-}) {
-  readonly isRetryable = false
-  override get message(): string {
-    return `${this.detail}, and there is no host executor. Give the agent a sandbox, or the program a host executor`
-  }
-}
-
-/** No reply came in time. @category errors */
-export class MessageTimedOut extends Schema.TaggedError<MessageTimedOut>()("MessageTimedOut", {
-  messageSecondsMax: Schema.Finite
-}) {
-  readonly isRetryable = false
-  override get message(): string {
-    return `the message was not answered within ${this.messageSecondsMax} s, and what it had begun was ended. Ask for less`
-  }
-}
-
-/** This process is about to end. @category errors */
-export class RouterStopping extends Schema.TaggedError<RouterStopping>()("RouterStopping", {}) {
-  readonly isRetryable = true
-  override get message(): string {
-    return "this process is shutting down. Ask again when it is back"
-  }
-}
-
-/** A message that has no reply. @category errors */
-export class MessageError extends Schema.TaggedError<MessageError>()("MessageError", {
-  /** Absent where nobody was found to answer it. */
-  key: Schema.optionalKey(Schema.String),
-  agent: Schema.optionalKey(Schema.String),
-  reason: Schema.Union([
-    MessageInvalid,
-    SessionsFull,
-    SessionBusy,
-    HostUnavailable,
-    MessageTimedOut,
-    RouterStopping,
-    Orchestrator.OrchestratorFailed
-  ])
-}) {
-  get isRetryable(): boolean {
-    return this.reason.isRetryable
-  }
-  override get message(): string {
-    return `${this.agent === undefined ? "" : `${this.agent}: `}${this.reason.message}`
-  }
 }
 
 // -----------------------------------------------------------------------------
