@@ -5,7 +5,7 @@
  * policy lets pass. A tool closes over whatever it needs (credentials too: they stay on the host), and is told in whose
  * name it is called.
  */
-import { Cause, Duration, Effect, Option, Schema } from "effect"
+import { Cause, Duration, Effect, Schema } from "effect"
 import * as InputSchema from "./internal/InputSchema.ts"
 import type { RunId } from "./RunId.ts"
 import type { LlmIdentity } from "./SandboxSpec.ts"
@@ -136,22 +136,16 @@ export const make = <I, IE, O, OE>(options: {
         return encoded as unknown
       },
       // A defect is the host's business: the agent learns that there was one.
-      Effect.catchCause((cause) =>
-        Option.match(Cause.findErrorOption(cause), {
-          onSome: (error) => Effect.fail(error),
-          onNone: () =>
-            Cause.hasInterruptsOnly(cause)
-              ? Effect.failCause(cause)
-              : Effect.andThen(
-                  Effect.logError(`the tool ${name} has a defect`, cause),
-                  Effect.fail(
-                    new ToolFailed({
-                      code: "execution",
-                      detail: `${name} failed inside. Whoever runs this sandbox can see why`
-                    })
-                  )
-                )
-        })
+      Effect.catchDefect((defect) =>
+        Effect.andThen(
+          Effect.logError(`the tool ${name} has a defect`, Cause.die(defect)),
+          Effect.fail(
+            new ToolFailed({
+              code: "execution",
+              detail: `${name} failed inside. Whoever runs this sandbox can see why`
+            })
+          )
+        )
       )
     )
   }

@@ -54,13 +54,7 @@ export interface Reply {
 }
 
 /** @category models */
-export interface SessionView {
-  readonly key: string
-  /** Messages that are answered or wait. */
-  readonly messages: number
-  /** Since the last one was answered; 0 while there are some. */
-  readonly idleSeconds: number
-}
+export type SessionView = SessionTable.SessionView
 
 /** What a session is given to call, over its executor. @category models */
 export type ToolsFor = (input: {
@@ -302,21 +296,15 @@ const guarded =
   <A, R>(
     effect: Effect.Effect<A, Orchestrator.OrchestratorFailed, R>
   ): Effect.Effect<A, Orchestrator.OrchestratorFailed, R> =>
-    Effect.catchCause(effect, (cause) =>
-      Option.match(Cause.findErrorOption(cause), {
-        onSome: (error) => Effect.fail(error),
-        onNone: () =>
-          Cause.hasInterruptsOnly(cause)
-            ? Effect.failCause(cause)
-            : Effect.andThen(
-                Effect.logError(`the agent ${name} has a defect`, cause),
-                Effect.fail(
-                  new Orchestrator.OrchestratorFailed({
-                    detail: `the agent ${name} failed inside`,
-                    remedy: "Whoever runs this host can see why",
-                    isRetryable: false
-                  })
-                )
-              )
-      })
+    Effect.catchDefect(effect, (defect) =>
+      Effect.andThen(
+        Effect.logError(`the agent ${name} has a defect`, Cause.die(defect)),
+        Effect.fail(
+          new Orchestrator.OrchestratorFailed({
+            detail: `the agent ${name} failed inside`,
+            remedy: "Whoever runs this host can see why",
+            isRetryable: false
+          })
+        )
+      )
     )

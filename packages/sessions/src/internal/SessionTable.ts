@@ -45,6 +45,7 @@ export interface SessionView {
   readonly key: string
   /** Messages that are answered or wait. */
   readonly messages: number
+  /** Since the last one was answered; 0 while there are some. */
   readonly idleSeconds: number
 }
 
