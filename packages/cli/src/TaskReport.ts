@@ -77,11 +77,15 @@ export const exitOf = (result: TaskResult): ExitName => {
 export const problemOf = (result: TaskResult): string | undefined =>
   result.end.outcome === "finished"
     ? patchProblem(result)
-    : [
-        ["stepsMax", "--steps-max"],
-        ["runtimeSecondsMax", "--timeout"],
-        ["llm.budget", "--max-calls, --max-output-tokens, …"]
-      ].reduce((message, [field, flag]) => message.replaceAll(field!, flag!), oneLine(result.end.message))
+    : words.reduce((message, [field, flag]) => message.replace(field, flag), oneLine(result.end.message))
+
+/** Of the loop's own limits two have a flag; the others nobody can raise from here. */
+const words: ReadonlyArray<readonly [RegExp, string]> = [
+  [/Raise (?:toolCalls|outputTokens|contextBytes)Max, or g/u, "G"],
+  [/stepsMax/gu, "--steps-max"],
+  [/runtimeSecondsMax/gu, "--timeout"],
+  [/llm\.budget/gu, "--max-calls, --max-output-tokens, …"]
+]
 
 /** How much was done, in a line. @category converting */
 export const summary = ({ steps, toolCalls, usage }: LoopEnd): string =>

@@ -122,6 +122,14 @@ describe("TaskReport at the end", () => {
       TaskReport.problemOf({ end, patch }),
       "not done after 3 steps. Raise --steps-max, or give it less to do"
     )
+    for (const limit of ["toolCallsMax", "outputTokensMax", "contextBytesMax"]) {
+      const message = `it was too much. Raise ${limit}, or give it less to do`
+      assert.strictEqual(
+        TaskReport.problemOf({ end: endOf({ outcome: "tool_calls_exhausted" }, message), patch }),
+        "it was too much. Give it less to do",
+        `no flag raises ${limit}`
+      )
+    }
     assert.isUndefined(TaskReport.problemOf({ end: finished, patch }))
     assert.strictEqual(TaskReport.summary(finished), "1 step, 2 tool calls, 3 tokens in, 4 out")
   })
