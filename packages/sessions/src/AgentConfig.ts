@@ -31,14 +31,11 @@ export const ToolEntry = Schema.String.check(
   })
 )
 
-/** What differs from the profile; `deny` goes before `allow`. @category models */
-export const ToolOverrides = Schema.Struct({
+/** What differs from the profile; `deny` goes before `allow`. */
+const ToolOverrides = Schema.Struct({
   allow: Schema.Array(ToolEntry),
   deny: Schema.Array(ToolEntry)
 })
-
-/** @category models */
-export type ToolOverrides = typeof ToolOverrides.Type
 
 /** @category models */
 export const AgentConfig = Schema.Struct({
