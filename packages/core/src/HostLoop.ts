@@ -11,6 +11,7 @@ import * as ChatModel from "./ChatModel.ts"
 import type { Executor } from "./Executor.ts"
 import * as HostLoopCalls from "./internal/HostLoopCalls.ts"
 import * as HostLoopStep from "./internal/HostLoopStep.ts"
+import * as HostLoopTalk from "./internal/HostLoopTalk.ts"
 import * as HostLoopTools from "./internal/HostLoopTools.ts"
 import type { SandboxError } from "./SandboxError.ts"
 import * as Telemetry from "./Telemetry.ts"
@@ -193,7 +194,7 @@ export const run = Effect.fn("HostLoop.run")(function* (
   const limits: LoopLimits = { ...defaultLimits, ...options.limits }
   yield* Effect.annotateCurrentSpan(Telemetry.attribute.model, options.model)
   const startedMs = yield* Clock.currentTimeMillis
-  const talk = HostLoopStep.makeTalk(options.messages)
+  const talk = HostLoopTalk.make(options.messages)
   const verdict = yield* Effect.raceFirst(
     conversation(options, limits, talk, tell),
     (options.ended ?? Effect.never).pipe(
@@ -239,7 +240,7 @@ export const stream = (options: LoopOptions): Stream.Stream<LoopEvent, never, Ch
 const conversation = Effect.fnUntraced(function* (
   options: LoopOptions,
   limits: LoopLimits,
-  talk: HostLoopStep.Talk,
+  talk: HostLoopTalk.Talk,
   tell: Tell
 ): Effect.fn.Return<LoopVerdict, never, ChatModel.ChatModel> {
   const chat = yield* ChatModel.ChatModel
@@ -258,7 +259,7 @@ const conversation = Effect.fnUntraced(function* (
     }
     if (step >= limits.stepsMax) return { outcome: "steps_exhausted" }
     if (talk.usage.outputTokens >= limits.outputTokensMax) return { outcome: "output_tokens_exhausted" }
-    HostLoopStep.remember(talk, {
+    HostLoopTalk.remember(talk, {
       role: "assistant",
       content: answer.text,
       toolCalls: answer.toolCalls.map(({ told }) => told)

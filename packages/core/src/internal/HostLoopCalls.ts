@@ -1,12 +1,89 @@
 /**
- * One call of a model's, carried out and answered.
+ * One call of a model's: read, carried out and answered.
+ *
+ * What goes into the history is made fit for any API: ids of its own for every call, names that are names, arguments
+ * that are a JSON object. A model that writes nonsense must not make the next question invalid.
  */
 import { Clock, Effect, Result } from "effect"
+import type { ChatToolCall } from "../ChatModel.ts"
 import { excerpt } from "../Excerpt.ts"
-import type { LoopLimits, Tell, ToolAnswer } from "../HostLoop.ts"
+import type { HostTool, LoopLimits, Tell, ToolAnswer } from "../HostLoop.ts"
 import type { SandboxError } from "../SandboxError.ts"
 import * as Telemetry from "../Telemetry.ts"
-import { type ReadCall, remember, type Talk } from "./HostLoopStep.ts"
+import { remember, type Talk } from "./HostLoopTalk.ts"
+
+/** A call of the model's, read. */
+export interface ReadCall {
+  /** As it is in the history. */
+  readonly told: ChatToolCall
+  readonly input: Readonly<Record<string, unknown>>
+  /** What it does, or what is wrong with it. */
+  readonly prepared: ReturnType<HostTool["prepare"]>
+}
+
+// -----------------------------------------------------------------------------
+// reading
+// -----------------------------------------------------------------------------
+
+/** What of nonsense is told again, to the model and to whoever watches. */
+const malformedBytesMax = 500
+
+const plainName = /^[A-Za-z0-9_-]{1,64}$/u
+const plainId = /^[\x21-\x7e]{1,128}$/u
+
+export const read = (call: ChatToolCall, tools: ReadonlyArray<HostTool>, talk: Talk): ReadCall => {
+  const id = freshId(call.id, talk)
+  const tool = tools.find(({ name }) => name === call.name)
+  if (tool === undefined) {
+    const name = plainName.test(call.name)
+      ? call.name
+      : call.name.replaceAll(/[^A-Za-z0-9_-]/gu, "_").slice(0, 64) || "unnamed"
+    const known = tools.map((other) => other.name).join(", ")
+    return unreadable(id, name, call.arguments, `there is no tool ${name}. There are: ${known}`)
+  }
+  const parsed = parse(call.arguments)
+  if (parsed === undefined) {
+    return unreadable(id, tool.name, call.arguments, "the arguments are no JSON object. Write one")
+  }
+  const prepared = tool.prepare(parsed)
+  return Result.isFailure(prepared)
+    ? unreadable(id, tool.name, call.arguments, `the arguments are refused: ${prepared.failure}`)
+    : { told: { id, name: tool.name, arguments: call.arguments }, input: parsed, prepared }
+}
+
+/** What was written is told back in a form that any API takes, however deep or long it was. */
+const unreadable = (id: string, name: string, written: string, problem: string): ReadCall => {
+  const input = { malformed: excerpt(written, malformedBytesMax).text }
+  return {
+    told: { id, name, arguments: JSON.stringify(input) },
+    input,
+    prepared: Result.fail(excerpt(problem, 4 * malformedBytesMax).text)
+  }
+}
+
+const parse = (text: string): Readonly<Record<string, unknown>> | undefined => {
+  try {
+    const parsed: unknown = JSON.parse(text)
+    return typeof parsed === "object" && parsed !== null && !Array.isArray(parsed)
+      ? (parsed as Record<string, unknown>)
+      : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** A model's own id, where it is one and names nothing else of this conversation. */
+const freshId = (given: string, talk: Talk): string => {
+  let id = given
+  for (let next = talk.callIds.size + 1; !plainId.test(id) || talk.callIds.has(id); next += 1)
+    id = `call_${next}`
+  talk.callIds.add(id)
+  return id
+}
+
+// -----------------------------------------------------------------------------
+// answering
+// -----------------------------------------------------------------------------
 
 /** Fails when the sandbox can be used no more. */
 export const answer = Effect.fnUntraced(function* (
