@@ -24,7 +24,9 @@ const exited = (id: number, exitCode: number) => {
 }
 
 /** A channel with a test at its other end. What is killed is gone, unless nobody says so. */
-const channelOf = Effect.fnUntraced(function* (options: { readonly saysGone: boolean } = { saysGone: true }) {
+const channelOf = Effect.fnUntraced(function* (
+  options: { readonly saysGone: boolean; readonly isRead?: boolean } = { saysGone: true }
+) {
   const said = yield* Queue.unbounded<OutputChunk, Cause.Done | RuntimeUnavailable>()
   const heard: Array<{ readonly kind: number; readonly id: number; readonly payload: Buffer }> = []
   let hungUp = 0
@@ -47,7 +49,7 @@ const channelOf = Effect.fnUntraced(function* (options: { readonly saysGone: boo
             })
           }
         }
-      }),
+      }).pipe(Effect.andThen(options.isRead === false ? Effect.never : Effect.void)),
     hangUp: Effect.sync(() => hungUp++)
   })
   const say = (...frames: ReadonlyArray<Uint8Array>) =>
@@ -402,6 +404,24 @@ describe("Supervisor", () => {
       yield* supervisor.exec(command)
       yield* say(exited(1, 0))
       yield* supervisor.exec(more)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("who does not read what it is sent is sent no more, until something is heard of it", () =>
+    Effect.gen(function* () {
+      const { heard, say, supervisor } = yield* channelOf({ saysGone: false, isRead: false })
+      const refused = (spec: Parameters<typeof supervisor.exec>[0]) =>
+        Effect.flip(Effect.scoped(supervisor.exec(spec)))
+      const first = yield* Effect.forkChild(refused(command))
+      yield* TestClock.adjust(Duration.seconds(5 + Supervisor.killSecondsMax))
+      assert.match((yield* Fiber.join(first)).message, /has not read what it was sent/u)
+      // At once, and kept nowhere.
+      const large = { ...command, stdin: new Uint8Array(1024 * 1024) }
+      assert.match((yield* refused(large)).message, /has not read what it was sent/u)
+      assert.deepStrictEqual(heard(kinds.start).length, 1)
+      yield* say(frame(kinds.gone, 1))
+      yield* Effect.forkChild(refused(large), { startImmediately: true })
+      assert.deepStrictEqual(heard(kinds.start).length, 2)
     }).pipe(Effect.scoped)
   )
 })

@@ -117,6 +117,8 @@ export const make = Effect.fnUntraced(function* (channel: {
   /** Being killed, whether their end has been told or is yet to come. */
   const leaving = new Map<number, Deferred.Deferred<void>>()
   let ended: ContainerError | undefined
+  /** A command that it was sent waits for it here, and nothing has come from it since. */
+  let isDeaf = false
   let lastId = 0
 
   const finish = (
@@ -131,6 +133,7 @@ export const make = Effect.fnUntraced(function* (channel: {
     })
 
   const hear = ({ id, told }: SupervisorFrame.Frame): Effect.Effect<unknown, ContainerError> => {
+    isDeaf = false
     if (told._tag === "Gone") {
       const gone = leaving.get(id)
       return gone === undefined ? Effect.void : Deferred.succeed(gone, undefined)
@@ -241,6 +244,8 @@ export const make = Effect.fnUntraced(function* (channel: {
     exec: (spec) =>
       Effect.gen(function* () {
         if (ended !== undefined) return yield* Effect.fail(ended)
+        // Once it has read so far, it says of that one that it is gone; more would only pile up here.
+        if (isDeaf) return yield* Effect.fail(deaf)
         if (commands.size >= commandsConcurrentMax) return yield* tooMany
         // What is not read yet lies in the supervisor, in the sandbox's own memory.
         if (inputBytes() + inputBytesOf(spec) > stdinBytesMax) return yield* tooMuchInput
@@ -260,7 +265,11 @@ export const make = Effect.fnUntraced(function* (channel: {
           Effect.sync(() => commands.set(id, running)),
           () => release(id, running)
         )
-        yield* say(asked)
+        yield* Effect.tapError(say(asked), () =>
+          Effect.sync(() => {
+            isDeaf = true
+          })
+        )
         return {
           output: Stream.fromQueue(running.output).pipe(
             Stream.tap(({ bytes }) => acknowledge(id, running, SupervisorFrame.costOf(bytes)))
