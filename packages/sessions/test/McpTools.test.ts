@@ -216,7 +216,8 @@ describe("over lines", () => {
         "{}\n",
         '{"jsonrpc":"1.0"}\n',
         '{"jsonrpc":"2.0"}\n',
-        `${"{".repeat(1e6)}\n`
+        `${"{".repeat(1e6)}\n`,
+        `{"jsonrpc":"2.0","x":${"[".repeat(1e5)}${"]".repeat(1e5)}}\n`
       ]) {
         yield* send(odd)
       }
@@ -231,6 +232,10 @@ describe("over lines", () => {
         9
       )
       assert.strictEqual(told.filter((text) => text.startsWith("an MCP message was left out: ")).length, 1)
+      assert.strictEqual(
+        told.filter((text) => text.startsWith("an MCP message that cannot be read")).length,
+        1
+      )
     })
   )
 

@@ -51,7 +51,12 @@ const take = (transport: McpTransport) => (line: string) => {
   const message = parse(line)
   return message === undefined
     ? Effect.logWarning("a line that is no MCP message was left out")
-    : Effect.sync(() => transport.onmessage?.(message as never))
+    : // Whoever receives it walks down into it, and there may be no bottom.
+      Effect.try(() => transport.onmessage?.(message as never)).pipe(
+        Effect.catch(({ cause }) =>
+          Effect.logWarning(`an MCP message that cannot be read was left out: ${String(cause).slice(0, 200)}`)
+        )
+      )
 }
 
 /** What kind of message it is, whoever receives it looks at. */
