@@ -438,6 +438,22 @@ describe("HostLoop.executorTools", () => {
     return prepared.success
   }
 
+  it.effect("read: sixteen megabytes of line breaks are no list of lines in the host's memory", () =>
+    Effect.gen(function* () {
+      const bytes = new Uint8Array(16 * 1024 * 1024).fill(10)
+      const files = { ...executor.files, read: () => Effect.succeed(bytes) }
+      const tool = HostLoop.executorTools({ ...executor, files }).find(({ name }) => name === "read")
+      const prepared = tool?.prepare({ path: "a", limit: 2 })
+      assert(prepared?._tag === "Success")
+      const before = process.memoryUsage().heapUsed
+      assert.deepStrictEqual(yield* prepared.success, {
+        content: "\n\n[16777214 of 16777216 lines are left: go on with offset 3]",
+        isError: false
+      })
+      assert.isBelow(process.memoryUsage().heapUsed - before, 64 * 1024 * 1024)
+    })
+  )
+
   it.effect("read: all, a part, and how to go on", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* call("read", { path: "a.txt" }), { content: file, isError: false })

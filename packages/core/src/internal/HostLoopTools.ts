@@ -161,50 +161,75 @@ const tellChannel = (name: string, { bytes, text, truncated }: Channel, bytesMax
   return `\n--- ${name}\n${excerpt(text, Math.max(0, bytesMax)).text}${more}`
 }
 
-const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
-
 const tellLines = (
   bytes: Uint8Array,
   offset: number,
   limit: number | undefined,
   bytesMax: number
 ): ToolAnswer => {
-  let text: string
-  try {
-    text = strict.decode(bytes)
-  } catch {
+  if (!isText(bytes)) {
     return {
       content: `the file is ${bytes.byteLength} bytes that are no text. Look at it with a command`,
       isError: true
     }
   }
-  const lines = text.split("\n")
-  // The last line break ends a line; it begins none.
-  if (lines.at(-1) === "") lines.pop()
-  if (offset > Math.max(1, lines.length)) {
-    return { content: `the file has ${lines.length} lines; offset ${offset} is after its end`, isError: true }
+  const { lines, start } = lineAt(bytes, offset)
+  if (offset > Math.max(1, lines)) {
+    return { content: `the file has ${lines} lines; offset ${offset} is after its end`, isError: true }
   }
-  const asked = lines.slice(offset - 1, limit === undefined ? undefined : offset - 1 + limit)
-  const kept = fitting(asked, bytesMax - wordsBytesMax)
-  if (kept.length === 0 && asked.length > 0) {
+  const room = bytesMax - wordsBytesMax
+  const { end, kept } = fitting(bytes, start, Math.min(limit ?? lines, lines - offset + 1), room)
+  if (kept === 0 && lines > 0) {
     return {
-      content: `line ${offset} alone is longer than ${bytesMax} bytes; its beginning and end:\n${excerpt(asked[0] ?? "", bytesMax - wordsBytesMax).text}`,
+      content: `line ${offset} alone is longer than ${bytesMax} bytes; its beginning and end:\n${excerpt(bytes.subarray(start, lineEnd(bytes, start)), room).text}`,
       isError: false
     }
   }
-  const next = offset + kept.length
-  const rest = lines.length - next + 1
-  const more = rest > 0 ? `\n[${rest} of ${lines.length} lines are left: go on with offset ${next}]` : ""
-  return { content: `${kept.join("\n")}${more}`, isError: false }
+  const next = offset + kept
+  const rest = lines - next + 1
+  const more = rest > 0 ? `\n[${rest} of ${lines} lines are left: go on with offset ${next}]` : ""
+  return { content: `${decoder.decode(bytes.subarray(start, end))}${more}`, isError: false }
 }
 
-/** As many whole lines as there is room for. */
-const fitting = (lines: ReadonlyArray<string>, bytesMax: number): ReadonlyArray<string> => {
-  const encoder = new TextEncoder()
-  let bytes = 0
-  const end = lines.findIndex((line) => {
-    bytes += encoder.encode(line).byteLength + 1
-    return bytes > bytesMax
-  })
-  return end === -1 ? lines : lines.slice(0, end)
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
+
+const isText = (bytes: Uint8Array): boolean => {
+  try {
+    decoder.decode(bytes)
+    return true
+  } catch {
+    return false
+  }
+}
+
+const newline = 0x0a
+
+const lineEnd = (bytes: Uint8Array, start: number): number => {
+  const end = bytes.indexOf(newline, start)
+  return end === -1 ? bytes.byteLength : end
+}
+
+/** How many lines there are, and where one of them begins; a list of them could have as many entries as there are bytes. */
+const lineAt = (bytes: Uint8Array, number: number) => {
+  let lines = 0
+  let start = 0
+  for (let index = 0; index < bytes.byteLength; index++) {
+    if (bytes[index] !== newline) continue
+    lines += 1
+    if (lines === number - 1) start = index + 1
+  }
+  // A line break ends a line; it begins none.
+  return { lines: bytes.byteLength > 0 && bytes.at(-1) !== newline ? lines + 1 : lines, start }
+}
+
+/** As many whole lines as there is room for, at most so many; where they end, without the last line break. */
+const fitting = (bytes: Uint8Array, start: number, linesMax: number, bytesMax: number) => {
+  let end = start
+  let kept = 0
+  for (; kept < linesMax; kept++) {
+    const next = lineEnd(bytes, kept === 0 ? start : end + 1)
+    if (next + 1 - start > bytesMax) break
+    end = next
+  }
+  return { end, kept }
 }
