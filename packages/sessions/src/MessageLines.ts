@@ -9,7 +9,8 @@
  */
 import { Effect, Option, Schema, Semaphore, Stream } from "effect"
 import * as ByteLines from "./internal/ByteLines.ts"
-import { MessageError, MessageInvalid, MessageRouter } from "./MessageRouter.ts"
+import { MessageError, MessageInvalid } from "./MessageError.ts"
+import { MessageRouter } from "./MessageRouter.ts"
 import { textBytesMax } from "./Orchestrator.ts"
 
 /** One message, with room for all that JSON escapes of its text. @category constants */
