@@ -29,8 +29,7 @@ export type Lines<E, E2> = ByteLines.ByteLines<E, E2>
 
 const parse = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
 
-const refusal = (problem: string) =>
-  new MessageError({ reason: new MessageInvalid({ problems: [problem] }) })
+const refusal = (problem: string) => new MessageError({ reason: new MessageInvalid({ problems: [problem] }) })
 
 const tooLong = refusal(`a line has at most ${lineBytesMax} bytes, and this one has more`)
 const noJson = refusal('expected a line of JSON: {"channel":"…","senderId":"…","text":"…"}')

@@ -15,6 +15,7 @@ import * as AgentRouter from "./AgentRouter.ts"
 import * as Configuration from "./Configuration.ts"
 import * as ConfigurationError from "./ConfigurationError.ts"
 import { ConfigurationStore } from "./ConfigurationStore.ts"
+import { Executors } from "./Executors.ts"
 import * as SessionExecution from "./internal/SessionExecution.ts"
 import * as SessionTable from "./internal/SessionTable.ts"
 import {
@@ -110,7 +111,7 @@ const sweepSeconds = 1
 export const make = Effect.fnUntraced(function* (options: RouterOptions) {
   const { closeSecondsMax = 30, messageSecondsMax = 900, messagesPerSessionMax = 32, toolsFor } = options
   const store = yield* ConfigurationStore
-  const executors = yield* Orchestrator.Executors
+  const executors = yield* Executors
   const orchestrators = yield* Orchestrator.Orchestrators
   const sessions = yield* SessionTable.make<Held>({ closeSecondsMax, messagesPerSessionMax })
   const routers = new WeakMap<Configuration.Configuration, AgentRouter.AgentRouter>()
@@ -241,11 +242,8 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
 /** Closing it ends all sessions, within a bounded time. @category layers */
 export const layer = (
   options: RouterOptions
-): Layer.Layer<
-  MessageRouter,
-  never,
-  ConfigurationStore | Orchestrator.Executors | Orchestrator.Orchestrators
-> => Layer.effect(MessageRouter, make(options))
+): Layer.Layer<MessageRouter, never, ConfigurationStore | Executors | Orchestrator.Orchestrators> =>
+  Layer.effect(MessageRouter, make(options))
 
 // -----------------------------------------------------------------------------
 // internal
@@ -270,7 +268,7 @@ const whyHost = (configuration: Configuration.Configuration, agent: AgentConfig)
 /** What runs outside of sandboxes, said before the first message. */
 const announce = Effect.fnUntraced(function* (
   configuration: Configuration.Configuration,
-  { host }: Orchestrator.Executors["Service"]
+  { host }: Executors["Service"]
 ) {
   const { agents, file, sandbox, warnings } = configuration
   for (const warning of warnings) {

@@ -1,16 +1,14 @@
 /**
- * What a session needs from others: something that answers messages, and somewhere to execute.
+ * The port to what answers the messages of a session.
  *
- * Ports only. An orchestrator is made once for a session, over tools and an executor that stay the same for as long as
- * it lives; which sandbox is behind the executor is settled anew for each message, when something of it is first
- * executed.
+ * An orchestrator is made once for a session, over tools and an executor that stay the same for as long as it lives;
+ * which sandbox is behind the executor is settled anew for each message, when something of it is first executed.
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
-import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Context, type Effect, Layer, type Option, Schema, type Scope } from "effect"
+import { Context, type Effect, Layer, Schema, type Scope } from "effect"
 import type { AgentConfig } from "./AgentConfig.ts"
-import type { SessionRefused } from "./SandboxManager.ts"
+import type { SessionExecutor } from "./Executors.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 
 // -----------------------------------------------------------------------------
@@ -72,15 +70,6 @@ export interface Orchestrator {
   readonly handle: (message: Message) => Effect.Effect<OrchestratorReply, OrchestratorFailed>
 }
 
-/** A sandbox of a session, or anything that stands for one. @category models */
-export interface SessionExecutor extends Executor {
-  readonly runId?: RunId | undefined
-  /** Where a loop on the host reaches the model in the sandbox's name. */
-  readonly llmSocketPath?: string | undefined
-  /** Never succeeds; fails, with the reason, when it can be used no more, its way to the model included. */
-  readonly ended?: Effect.Effect<never, SandboxError> | undefined
-}
-
 /** What an orchestrator is made from. @category models */
 export interface OrchestratorInput {
   readonly agent: AgentConfig
@@ -112,26 +101,9 @@ export class Orchestrators extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/Orchestrators") {}
 
-/** Where sessions execute. @category services */
-export class Executors extends Context.Service<
-  Executors,
-  {
-    /** The session's own sandbox, in use until the scope closes; made where there is none. */
-    readonly sandboxFor: (
-      key: string
-    ) => Effect.Effect<SessionExecutor, SandboxError | SessionRefused, Scope.Scope>
-    /** Absent unless somebody has chosen to have one. */
-    readonly host: Option.Option<Executor>
-  }
->()("@cogni/sandbox-sessions/Executors") {}
-
 // -----------------------------------------------------------------------------
 // layers
 // -----------------------------------------------------------------------------
-
-/** What there is, as it is. @category layers */
-export const layerExecutors = (executors: Executors["Service"]): Layer.Layer<Executors> =>
-  Layer.succeed(Executors, Executors.of(executors))
 
 /** Every orchestrator alike. @category layers */
 export const layerOrchestrators = (make: Orchestrators["Service"]["make"]): Layer.Layer<Orchestrators> =>

@@ -6,6 +6,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, RuntimeUnavailable, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
 import * as MessageRouter from "@cogni/sandbox-sessions/MessageRouter"
+import * as Executors from "@cogni/sandbox-sessions/Executors"
 import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
 import type { SessionRefused } from "@cogni/sandbox-sessions/SandboxManager"
 import * as ToolRegistry from "@cogni/sandbox-sessions/ToolRegistry"
@@ -101,7 +102,7 @@ const layerOf = (
       }
     })
   )
-  const executors = Orchestrator.layerExecutors({
+  const executors = Executors.layer({
     sandboxFor: (key) =>
       Effect.suspend(() =>
         world.trouble === undefined

@@ -1,0 +1,34 @@
+/**
+ * The port to what sessions execute in: their sandboxes, and the host where somebody has chosen to have it.
+ */
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { Context, type Effect, Layer, type Option, type Scope } from "effect"
+import type { SessionRefused } from "./SandboxManager.ts"
+
+/** A sandbox of a session, or anything that stands for one. @category models */
+export interface SessionExecutor extends Executor {
+  readonly runId?: RunId | undefined
+  /** Where a loop on the host reaches the model in the sandbox's name. */
+  readonly llmSocketPath?: string | undefined
+  /** Never succeeds; fails, with the reason, when it can be used no more, its way to the model included. */
+  readonly ended?: Effect.Effect<never, SandboxError> | undefined
+}
+
+/** Where sessions execute. @category services */
+export class Executors extends Context.Service<
+  Executors,
+  {
+    /** The session's own sandbox, in use until the scope closes; made where there is none. */
+    readonly sandboxFor: (
+      key: string
+    ) => Effect.Effect<SessionExecutor, SandboxError | SessionRefused, Scope.Scope>
+    /** Absent unless somebody has chosen to have one. */
+    readonly host: Option.Option<Executor>
+  }
+>()("@cogni/sandbox-sessions/Executors") {}
+
+/** What there is, as it is. @category layers */
+export const layer = (executors: Executors["Service"]): Layer.Layer<Executors> =>
+  Layer.succeed(Executors, Executors.of(executors))
