@@ -42,6 +42,7 @@ export const make = (options: Options) => {
       const path = pathOf(sessionId)
       return attempt(path, async () => {
         await mkdir(root, { recursive: true, mode: 0o700 })
+        let isGiven = false
         try {
           await mkdir(path, { mode: 0o700 })
         } catch (thrown) {
@@ -51,10 +52,11 @@ export const make = (options: Options) => {
             throw new Error("something else stands in its place", { cause: thrown })
           }
           // Of root it is only where whoever made it did not come to give it away.
-          if (found.uid !== 0) return
+          isGiven = found.uid !== 0
         }
+        // Also of one that is there: closed by who worked in it, it would be closed for ever.
         await chmod(path, 0o700)
-        if (process.getuid?.() === 0) await chown(path, owner.userId, owner.groupId)
+        if (!isGiven && process.getuid?.() === 0) await chown(path, owner.userId, owner.groupId)
       }).pipe(Effect.as({ type: "directory", path }))
     },
     forget: (sessionId) => attempt(pathOf(sessionId), () => remove(pathOf(sessionId)))

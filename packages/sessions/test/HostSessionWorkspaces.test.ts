@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
-import { chown, lstat, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises"
+import { chmod, chown, lstat, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as HostSessionWorkspaces from "../src/HostSessionWorkspaces.ts"
@@ -32,6 +32,18 @@ describe("HostSessionWorkspaces", () => {
         [mode & 0o777, uid],
         [0o700, process.getuid?.() === 0 ? 1000 : process.getuid?.()]
       )
+    })
+  )
+
+  it.effect("one that was closed by who worked in it is open again the next time, with what is in it", () =>
+    Effect.gen(function* () {
+      const root = yield* directory
+      const path = yield* of(root, "a")
+      yield* Effect.promise(() => writeFile(join(path, "kept"), ""))
+      yield* Effect.promise(() => chmod(path, 0))
+      assert.strictEqual(yield* of(root, "a"), path)
+      assert.strictEqual((yield* Effect.promise(() => lstat(path))).mode & 0o7777, 0o700)
+      assert.deepStrictEqual(yield* Effect.promise(() => readdir(path)), ["kept"])
     })
   )
 
