@@ -30,7 +30,7 @@ const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
 }
 
 /** Type-checked with the others, and not run here. */
-const needDocker = ["sealed-run-on-docker"]
+const needDocker = ["chat-on-docker", "sealed-run-on-docker"]
 
 describe("examples", () => {
   it("each is either run here or needs Docker", () => {

@@ -1,29 +1,55 @@
-/** The example that needs Docker runs as it is printed. Those that do not are run in `test/architecture`. */
+/** The examples that need Docker run as they are printed. Those that do not are run in `test/architecture`. */
 import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
 import { execFile } from "node:child_process"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import * as Images from "../harness/Images.ts"
+import * as ScriptedModel from "../harness/ScriptedModel.ts"
+
+const run = async (name: string, env: Readonly<Record<string, string>> = {}): Promise<string> => {
+  const home = await mkdtemp(join(tmpdir(), "cogni-example-"))
+  try {
+    const { stdout } = await promisify(execFile)(process.execPath, ["examples/run.ts", name], {
+      timeout: 30_000,
+      env: { COGNI_RUNTIME_IMAGE: Images.runtime, TMPDIR: home, ...env }
+    })
+    return stdout
+  } finally {
+    await rm(home, { recursive: true, force: true })
+  }
+}
 
 describe("examples", () => {
   it("sealed-run-on-docker seals a command", async () => {
-    const home = await mkdtemp(join(tmpdir(), "cogni-example-"))
-    try {
-      const { stdout } = await promisify(execFile)(
-        process.execPath,
-        ["examples/run.ts", "sealed-run-on-docker"],
-        {
-          timeout: 30_000,
-          env: { COGNI_RUNTIME_IMAGE: Images.runtime, TMPDIR: home }
-        }
-      )
-      assert.include(stdout, "uid=1000")
-      assert.include(stdout, "cannot touch '/etc/x': Read-only file system")
-      assert.include(stdout, "held as seen by sandbox, engine, host")
-    } finally {
-      await rm(home, { recursive: true, force: true })
-    }
+    const stdout = await run("sealed-run-on-docker")
+    assert.include(stdout, "uid=1000")
+    assert.include(stdout, "cannot touch '/etc/x': Read-only file system")
+    assert.include(stdout, "held as seen by sandbox, engine, host")
   })
+
+  it.live("chat-on-docker answers two messages in one container", () =>
+    Effect.gen(function* () {
+      const model = yield* ScriptedModel.acquire(({ results, text }) =>
+        results.length === 0
+          ? {
+              call: [
+                {
+                  name: "shell__exec",
+                  args: { command: text.startsWith("Write") ? "echo a date >file" : "cat file" }
+                }
+              ]
+            }
+          : { say: `it says ${String(JSON.parse(results.at(-1)!).stdout).trim()}` }
+      )
+      const env = { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: "sk-example", COGNI_LLM_MODEL: "m" }
+      const stdout = yield* Effect.promise(() => run("chat-on-docker", env))
+      assert.strictEqual(
+        stdout,
+        "irc:ana:coder (sandbox): it says \nirc:ana:coder (sandbox): it says a date\n"
+      )
+    }).pipe(Effect.scoped)
+  )
 })

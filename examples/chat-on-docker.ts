@@ -1,0 +1,61 @@
+/**
+ * A session of chat over a real Docker Engine: two messages, one container, a model that is asked on the host.
+ *
+ * Needs Docker, the runtime image and a model: `./dev setup`, then with `COGNI_LLM_URL`, `COGNI_LLM_KEY` and
+ * `COGNI_LLM_MODEL` in the environment, `pnpm example chat-on-docker`.
+ */
+import { SandboxRunner } from "@cogni/sandbox-core"
+import { DockerContainerRuntime, FileRunStore, HostWorkspace } from "@cogni/sandbox-docker"
+import { AiSdkChatModel } from "@cogni/sandbox-model"
+import { GatewayLlmProxy } from "@cogni/sandbox-proxy"
+import {
+  ConfigurationStore,
+  MessageRouter,
+  ModelOrchestrators,
+  Sessions,
+  SessionWorkspaces
+} from "@cogni/sandbox-sessions"
+import { Config, Effect, Layer } from "effect"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+const identity = { billingAccountId: "acme", attempt: 0 }
+
+const sessions = Layer.unwrap(
+  Effect.gen(function* () {
+    const url = yield* Config.String("COGNI_LLM_URL")
+    const key = yield* Config.Redacted("COGNI_LLM_KEY")
+    const model = yield* Config.String("COGNI_LLM_MODEL")
+    const image = yield* Config.String("COGNI_RUNTIME_IMAGE").pipe(
+      Config.withDefault("cogni-sandbox/runtime:latest")
+    )
+    const runner = SandboxRunner.layer.pipe(
+      Layer.provide(GatewayLlmProxy.layer({ url, key })),
+      Layer.provide([
+        DockerContainerRuntime.layer(),
+        FileRunStore.layer({ directory: join(tmpdir(), "cogni-sandbox-example") }),
+        HostWorkspace.layer()
+      ])
+    )
+    const text = `
+sandbox: { enabled: true, image: "${image}" }
+agent_configs: { coder: { system_prompt: You are a coding assistant., tool_profile: coding } }
+routing: { default_agent: coder }`
+    return Sessions.layer({ settings: { llm: { model, identity, caller: "host" } } }).pipe(
+      Layer.provide(ModelOrchestrators.layer({ model, identity })),
+      // Of a file: `ConfigurationStore.layerFile`, with the platform's file system. Files that stay: `HostSessionWorkspaces`.
+      Layer.provide(ConfigurationStore.layer(Effect.succeed(text), { file: "cogni.yaml" })),
+      Layer.provide([runner, AiSdkChatModel.layer(), SessionWorkspaces.layerTemporary])
+    )
+  })
+)
+
+const program = Effect.gen(function* () {
+  const { handle } = yield* MessageRouter.MessageRouter
+  for (const said of ["Write the date into a file", "What is in that file?"]) {
+    const { executor, key, text } = yield* handle({ channel: "irc", senderId: "ana", text: said })
+    console.log(`${key} (${executor}): ${text}`)
+  }
+})
+
+await Effect.runPromise(program.pipe(Effect.provide(sessions)))
