@@ -1,7 +1,7 @@
 /** `cogni-sandbox chat` as a process of its own: lines of JSON in and out, over a real engine and the real gateway. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as Images from "../harness/Images.ts"
@@ -103,6 +103,47 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cog
         model.received.map(({ body }) => body["model"]),
         ["large"]
       )
+    })
+  )
+
+  it.effect("on the host, where that was chosen, the model is asked in the same way", () =>
+    Effect.gen(function* () {
+      const { run, stateDirectory } = yield* CliProcess.CliProcess
+      const model = yield* ScriptedModel.acquire(shell)
+      const file = join(stateDirectory, "host.yaml")
+      const directory = join(stateDirectory, "work")
+      mkdirSync(directory)
+      writeFileSync(
+        file,
+        `${configuration.replace("enabled: true", "enabled: true\n  on_unavailable: host").replace("routing:", "  plain: { tool_profile: coding, sandbox: false }\nrouting:\n  channels: { host: plain }")}models: { default: large }\n`
+      )
+      const chat = (channel: string, env: Readonly<Record<string, string>> = {}) =>
+        run(["chat", file, "--model", "small", "--host-directory", directory], {
+          stdin: messages(["a", "1", "pwd"]).replace("irc", channel),
+          env: { COGNI_LLM_URL: model.url, COGNI_LLM_KEY: key, ...env }
+        })
+      const chosen = yield* chat("host")
+      const away = yield* chat("irc", { DOCKER_HOST: `unix://${stateDirectory}/none.sock` })
+      for (const [{ stderr, stdout }, fallback] of [
+        [chosen, false],
+        [away, true]
+      ] as const) {
+        const [reply] = repliesOf(stdout)
+        assert.deepStrictEqual(
+          [reply?.["text"], reply?.["executor"], reply?.["fallback"]],
+          [directory, "host", fallback],
+          `${stdout}${stderr}`
+        )
+      }
+      for (const { body, headers } of model.received) {
+        assert.strictEqual(body["model"], "large")
+        assert.strictEqual(headers.authorization, `Bearer ${key}`)
+        assert.isDefined(headers["x-litellm-end-user-id"])
+      }
+      const audits = readdirSync(join(stateDirectory, "host-sessions"))
+      assert.strictEqual(audits.length, 2)
+      for (const id of audits)
+        assert.isTrue(existsSync(join(stateDirectory, "host-sessions", id, "audit", "audit.jsonl")))
     })
   )
 

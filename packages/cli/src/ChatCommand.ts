@@ -6,6 +6,9 @@
  * host, through the session's own proxy; what it asks for is executed in the session's container. The configuration is
  * read again when it changes.
  */
+import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
 import type * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
@@ -17,8 +20,8 @@ import * as ModelOrchestrators from "@cogni/sandbox-sessions/ModelOrchestrators"
 import * as Sessions from "@cogni/sandbox-sessions/Sessions"
 import * as SessionWorkspaces from "@cogni/sandbox-sessions/SessionWorkspaces"
 import { toolNames } from "@cogni/sandbox-sessions/ToolProfile"
-import { Effect, Layer, Stdio } from "effect"
-import { resolve } from "node:path"
+import { Effect, FileSystem, Layer, Stdio } from "effect"
+import { join, resolve } from "node:path"
 import * as Composition from "./Composition.ts"
 import * as ConfigCommand from "./ConfigCommand.ts"
 import { Refusal } from "./Failure.ts"
@@ -64,15 +67,23 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   })
   const identity = { billingAccountId: settings.billingAccountId, attempt: 0 }
   const model = wayOut.model
+  const orchestrators = Layer.unwrap(
+    Effect.gen(function* () {
+      const proxy = yield* LlmProxy
+      const fs = yield* FileSystem.FileSystem
+      const endpointOnHost = (asked: string) =>
+        hostEndpoint(asked, identity, resolve(settings.stateDirectory, "host-sessions")).pipe(
+          Effect.provideService(LlmProxy, proxy),
+          Effect.provideService(FileSystem.FileSystem, fs)
+        )
+      return ModelOrchestrators.layer({ model, identity, endpointOnHost, readsMemory: true })
+    })
+  )
   const sessions = Sessions.layer({
     host,
     settings: { llm: { model, identity, caller: "host" } }
   }).pipe(
-    Layer.provide(
-      ModelOrchestrators.layer({ model, identity, readsMemory: true }).pipe(
-        Layer.provide(AiSdkChatModel.layer())
-      )
-    ),
+    Layer.provide(orchestrators.pipe(Layer.provide(AiSdkChatModel.layer()))),
     Layer.provide(workspaces(directory)),
     Layer.provideMerge(runner),
     Layer.provideMerge(
@@ -112,6 +123,28 @@ const workspaces = (
       )
     )
   )
+
+/**
+ * A way to a model for a session that executes on this host, where no sandbox has one: the same proxy, with the same
+ * key, identity and audit.
+ */
+const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmIdentity, parent: string) {
+  const proxy = yield* LlmProxy
+  const runId = yield* RunId.generate
+  const directory = join(parent, runId)
+  yield* FileSystem.FileSystem.use((fs) => fs.makeDirectory(directory, { recursive: true, mode: 0o700 }))
+  const { hostSocketPath, ready } = yield* proxy.acquire({
+    runId,
+    llm: { model, models: {}, identity, unknownFields: "drop", caller: "host" },
+    runtimeSecondsMax: 86_400,
+    directory,
+    tools: [],
+    canaries: { policy: "off", planted: [] },
+    observe: () => Effect.void
+  })
+  yield* ready
+  return { socketPath: hostSocketPath ?? "" }
+})
 
 /** One line: the first problem of all that there are. */
 const refusalOf = ({ file, lines, reason }: ConfigurationError.ConfigurationError) =>

@@ -45,6 +45,7 @@ export type Plan = Pick<RunPlan, "wayOut" | "proxy" | "auditBodies"> & {
 export type Runner =
   | SandboxRunner.SandboxRunner
   | ContainerRuntime
+  | LlmProxy
   | RunStore
   | SqlRunStore
   | DockerReaper.DockerReaper

@@ -10,7 +10,7 @@ import * as ChatModel from "@cogni/sandbox-core/ChatModel"
 import * as HostLoop from "@cogni/sandbox-core/HostLoop"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
-import { Effect, Layer, Result } from "effect"
+import { Effect, Layer, Result, Scope } from "effect"
 import * as ToolAnswer from "./internal/ToolAnswer.ts"
 import { OrchestratorFailed, type OrchestratorInput, Orchestrators } from "./Orchestrator.ts"
 import * as RepoMemory from "./RepoMemory.ts"
@@ -25,6 +25,13 @@ import * as ToolText from "./ToolText.ts"
 export interface ModelOrchestratorsOptions {
   /** Where the model is, for all sessions. Left out: the socket of each session's sandbox (`llm.caller: "host"`). */
   readonly endpoint?: ChatModel.ChatEndpoint | undefined
+  /**
+   * Where the model of that name is, for a session that executes in no sandbox: asked for when it is first needed, and
+   * there until the session ends. Left out: such a session has no model, unless there is an {@link endpoint}.
+   */
+  readonly endpointOnHost?:
+    | ((model: string) => Effect.Effect<ChatModel.ChatEndpoint, { readonly message: string }, Scope.Scope>)
+    | undefined
   /** For an agent whose tier has none in the configuration. */
   readonly model: string
   /** For an agent that has none of its own. */
@@ -60,10 +67,11 @@ export const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOpti
       })
       const model = input.model ?? options.model
       const prompt = input.agent.systemPrompt ?? options.systemPrompt
+      const onHost = yield* hostEndpointOf(options, model)
       return {
         handle: Effect.fn("ModelOrchestrator.handle")(function* ({ text }) {
           const { at, ended } =
-            options.endpoint === undefined ? yield* socketOf(input) : { at: options.endpoint }
+            options.endpoint === undefined ? yield* socketOf(input, onHost) : { at: options.endpoint }
           const said: ChatModel.ChatMessage = { role: "user", content: text }
           const remembered =
             options.readsMemory === true && history.isEmpty() ? yield* memoryOf(input) : undefined
@@ -147,7 +155,42 @@ interface Reached {
   readonly ended?: HostLoop.LoopOptions["ended"]
 }
 
-const socketOf = ({ bound }: OrchestratorInput): Effect.Effect<Reached, OrchestratorFailed> =>
+/** Once for a session; one that fails is tried again by the next message. */
+const hostEndpointOf = Effect.fnUntraced(function* (
+  { endpointOnHost }: ModelOrchestratorsOptions,
+  model: string
+): Effect.fn.Return<Effect.Effect<Reached, OrchestratorFailed>, never, Scope.Scope> {
+  if (endpointOnHost === undefined) return Effect.fail(noWay)
+  const scope = yield* Effect.scope
+  let found: Reached | undefined
+  return Effect.suspend(() =>
+    found === undefined
+      ? endpointOnHost(model).pipe(
+          Scope.provide(scope),
+          Effect.map((at) => (found = { at })),
+          Effect.mapError(
+            ({ message }) =>
+              new OrchestratorFailed({
+                detail: `there is no way to the model: ${message}`,
+                remedy: "Then ask again",
+                isRetryable: true
+              })
+          )
+        )
+      : Effect.succeed(found)
+  )
+})
+
+const noWay = new OrchestratorFailed({
+  detail: "what this session executes in has no way to a model",
+  remedy: "Give the sandboxes llm with caller host, or name an endpoint for the model",
+  isRetryable: false
+})
+
+const socketOf = (
+  { bound }: OrchestratorInput,
+  onHost: Effect.Effect<Reached, OrchestratorFailed>
+): Effect.Effect<Reached, OrchestratorFailed> =>
   bound.pipe(
     Effect.mapError(
       (error) =>
@@ -158,15 +201,7 @@ const socketOf = ({ bound }: OrchestratorInput): Effect.Effect<Reached, Orchestr
         })
     ),
     Effect.flatMap(({ ended, llmSocketPath }) =>
-      llmSocketPath === undefined
-        ? Effect.fail(
-            new OrchestratorFailed({
-              detail: "what this session executes in has no way to a model",
-              remedy: "Give the sandboxes llm with caller host, or name an endpoint for the model",
-              isRetryable: false
-            })
-          )
-        : Effect.succeed({ at: { socketPath: llmSocketPath }, ended })
+      llmSocketPath === undefined ? onHost : Effect.succeed({ at: { socketPath: llmSocketPath }, ended })
     )
   )
 

@@ -201,6 +201,41 @@ describe("ModelOrchestrators", () => {
     })
   )
 
+  it.effect(
+    "what executes in no sandbox has a way to its model of its own, made once and ended with it",
+    () =>
+      Effect.gen(function* () {
+        const made: Array<string> = []
+        let open = 0
+        const endpointOnHost = (model: string) =>
+          Effect.acquireRelease(
+            Effect.suspend(() => {
+              made.push(model)
+              if (made.length === 1) return Effect.fail({ message: "the disk is full" })
+              open++
+              return Effect.succeed({ socketPath: `/host/${model}.sock` })
+            }),
+            () => Effect.sync(() => open--)
+          )
+        const { asked, replies } = yield* talk(["one", "two", "three"], {
+          input: { bound: Effect.succeed(executorOf()), model: "large" },
+          model: { endpointOnHost }
+        })
+        const [failure] = replies
+        assert(typeof failure === "object")
+        assert.include(failure.message, "the disk is full")
+        assert.deepStrictEqual(replies.slice(1), ["re: two", "re: three"])
+        assert.deepStrictEqual(
+          asked.map(({ at }) => at),
+          [{ socketPath: "/host/large.sock" }, { socketPath: "/host/large.sock" }]
+        )
+        assert.deepStrictEqual([made, open], [["large", "large"], 0])
+        const inside = yield* talk(["one"], { model: { endpointOnHost } })
+        assert.deepStrictEqual(inside.asked[0]?.at, { socketPath: "/run/llm.sock" })
+        assert.strictEqual(made.length, 2)
+      })
+  )
+
   it.effect("where the sandbox ends, that is why there is no answer, and nobody waits for the model", () =>
     Effect.gen(function* () {
       const output = { text: "", truncated: false, bytes: 0 }
