@@ -18,7 +18,9 @@ const unreachable: Record<string, { readonly detail: (at: string) => string; rea
     remedy: "Start it (./dev setup, or systemctl start docker), or set DOCKER_HOST"
   },
   ECONNREFUSED: {
-    detail: (at) => `is not running: nobody listens at ${at}, left over from one that was killed`,
+    // A socket is a file, which a killed engine leaves; a port is not.
+    detail: (at) =>
+      `is not running: nobody listens at ${at}${at.startsWith("tcp:") ? "" : ", left over from one that was killed"}`,
     remedy: "Start it again (./dev setup, or systemctl restart docker)"
   },
   EACCES: {

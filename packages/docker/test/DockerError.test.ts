@@ -67,6 +67,13 @@ describe("DockerError", () => {
     assert.strictEqual(error._tag === "RuntimeUnavailable" && error.isAbsent === true, isAbsent)
   })
 
+  it("says of a socket that it is left over, and of a port only that nobody listens", () => {
+    const at = (address: string) =>
+      classify("start", { code: "ECONNREFUSED", message: "refused" }, { address })
+    assert.match(at("unix:///run/docker.sock").message, /docker\.sock, left over from one that was killed/u)
+    assert.match(at("tcp://127.0.0.1:9").message, /nobody listens at tcp:\/\/127\.0\.0\.1:9\. Start it/u)
+  })
+
   it("knows a removal that somebody else began", () => {
     assert.isTrue(isRemovalUnderWay(faultOf(http(409, "removal of container abc is already in progress"))))
     assert.isFalse(isRemovalUnderWay(faultOf(http(409, "container is running"))))
