@@ -68,8 +68,8 @@ export class SandboxManager extends Context.Service<
   SandboxManager,
   {
     /**
-     * The session's sandbox, in use until the scope closes. One that has ended is replaced by a fresh one, and so is one
-     * that nobody uses and that is held otherwise than the options say by now.
+     * The session's sandbox, in use until the scope closes. One that has ended is replaced by a fresh one; so is one
+     * that nobody uses, and that is held otherwise than the options say by now.
      */
     readonly getOrCreate: (
       sessionId: string
