@@ -8,6 +8,7 @@
  */
 import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
@@ -39,6 +40,9 @@ export interface ChatInput {
 
 /** How long a change of the configuration may take to hold. @category constants */
 export const reloadSecondsMax = 2
+
+/** How long one session may execute on the host. */
+const hostSessionSecondsMax = 86_400
 
 const reading = `reading messages, one on a line: {"channel":"…","senderId":"…","text":"…"}`
 
@@ -136,14 +140,20 @@ const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmId
   const { hostSocketPath, ready } = yield* proxy.acquire({
     runId,
     llm: { model, models: {}, identity, unknownFields: "drop", caller: "host" },
-    runtimeSecondsMax: 86_400,
+    runtimeSecondsMax: hostSessionSecondsMax,
     directory,
     tools: [],
     canaries: { policy: "off", planted: [] },
     observe: () => Effect.void
   })
   yield* ready
-  return { socketPath: hostSocketPath ?? "" }
+  if (hostSocketPath === undefined) {
+    return yield* new ProxyFailed({
+      detail: "the proxy has no socket on this host",
+      remedy: "Let the agent have a sandbox"
+    })
+  }
+  return { socketPath: hostSocketPath }
 })
 
 /** One line: the first problem of all that there are. */
