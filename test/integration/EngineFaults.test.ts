@@ -444,7 +444,7 @@ const schedules: ReadonlyArray<Schedule> = [
   },
   {
     name: "the workspace cannot be measured",
-    faults: { workspace: [WorkspaceFaults.failNth("Workspace.addedBytes", 1, disk)] },
+    faults: { workspace: [WorkspaceFaults.failNth("Workspace.countedBytes", 1, disk)] },
     spec: long,
     expected: "WorkspaceFailed"
   },

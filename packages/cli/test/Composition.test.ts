@@ -33,7 +33,8 @@ const refusal = Effect.fnUntraced(
         source: { type: "directory", path },
         inputs: [],
         planted: [],
-        memory: false
+        memory: false,
+        workspaceBytesMax: 1024 * 1024
       })
     ).pipe(
       Effect.as(undefined),

@@ -133,6 +133,7 @@ export const make = Effect.gen(function* () {
             inputs: [...spec.inputs, ...egress.planted.inputs],
             planted: egress.planted.directories,
             memory: spec.memory,
+            workspaceBytesMax: spec.limits.workspaceBytesMax,
             directory
           })
         ).pipe(life.phase("workspace")),
@@ -198,7 +199,7 @@ export const make = Effect.gen(function* () {
     const { container, endpoint, posture, workspace } = yield* begin(life, spec)
     const agent = yield* AgentWatch.watch(container, spec.limits, {
       emit: life.emit,
-      addedBytes: workspace.addedBytes,
+      countedBytes: workspace.countedBytes,
       failure: endpoint?.failure ?? Effect.never,
       violation: life.egress.violation,
       inspect: life.egress.inspect
@@ -272,7 +273,7 @@ export const make = Effect.gen(function* () {
       Effect.mapError(life.error)
     )
     const broken = yield* SandboxGuard.make(container, spec.limits, {
-      addedBytes: workspace.addedBytes,
+      countedBytes: workspace.countedBytes,
       failure: endpoint?.failure ?? Effect.never,
       violation: life.egress.violation,
       onBroken: (why) => {

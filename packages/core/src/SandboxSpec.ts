@@ -67,7 +67,12 @@ export const Limits = Schema.Struct({
   ),
   outputBytesMax: bounded(1, 16 * GiB, 64 * MiB, "stdout and stderr together, before the run is ended"),
   outputRetainedBytesMax: bounded(0, 256 * MiB, 4 * MiB, "of each of stdout and stderr, kept in the result"),
-  workspaceBytesMax: bounded(64 * KiB, 1024 * GiB, 2 * GiB, "what a run may add to its workspace"),
+  workspaceBytesMax: bounded(
+    64 * KiB,
+    1024 * GiB,
+    2 * GiB,
+    "what a run may add to its workspace, or what may be there in all"
+  ),
   temporaryBytesMax: bounded(
     64 * KiB,
     64 * GiB,
@@ -139,7 +144,12 @@ export const WorkspaceSource = Schema.Union([
     type: Schema.Literal("directory"),
     path: Schema.String.check(
       Schema.isPattern(/^\/[^\0]{0,4094}$/u, { expected: "an absolute path without NUL" })
-    )
+    ),
+    /**
+     * What counts for `workspaceBytesMax`: what this run adds, or `all` that is there, for a directory that one run
+     * after the other fills. Of one that is over it already nothing more may come, and files may go.
+     */
+    counts: Schema.optionalKey(Schema.Literals(["added", "all"]))
   })
 ])
 

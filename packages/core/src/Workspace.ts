@@ -34,6 +34,8 @@ export interface WorkspaceRequest {
   readonly planted: ReadonlyArray<PlantedDirectory>
   /** `.cogni` in the workspace is the agent's own: no input is mounted there. */
   readonly memory: boolean
+  /** The run's limit. */
+  readonly workspaceBytesMax: number
   /** The run's directory on the host. Absent where nothing is kept. */
   readonly directory?: string | undefined
 }
@@ -43,8 +45,8 @@ export interface AcquiredWorkspace {
   readonly mounts: ReadonlyArray<Mount>
   /** Who the agent must be, so that it can read and write the workspace. Never root. */
   readonly user: User
-  /** Bytes added since the run began. Cheap enough to ask every second. */
-  readonly addedBytes: Effect.Effect<number, WorkspaceFailed>
+  /** Bytes added since the run began, or all, where all count. Cheap enough to ask every second. */
+  readonly countedBytes: Effect.Effect<number, WorkspaceFailed>
 }
 
 /** @category services */
@@ -94,7 +96,7 @@ export const makeMemory = (options?: {
           }))
         ],
         user: { userId: 1000, groupId: 1000 },
-        addedBytes: Effect.succeed(0)
+        countedBytes: Effect.succeed(0)
       } satisfies AcquiredWorkspace
     })
     return Workspace.of({ acquire })

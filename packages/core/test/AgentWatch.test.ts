@@ -36,7 +36,7 @@ const growing = (bytesPerSecond: number) =>
       acquire: (request) =>
         Effect.map(inner.acquire(request), (acquired) => ({
           ...acquired,
-          addedBytes: Effect.map(Clock.currentTimeMillis, (now) => (now / 1000) * bytesPerSecond)
+          countedBytes: Effect.map(Clock.currentTimeMillis, (now) => (now / 1000) * bytesPerSecond)
         }))
     }))
   )
@@ -284,7 +284,7 @@ describe("AgentWatch", () => {
             program: () => Effect.never,
             workspace: WorkspaceFaults.layer(Workspace.layerMemory(), [
               WorkspaceFaults.failNth(
-                "Workspace.addedBytes",
+                "Workspace.countedBytes",
                 3,
                 new SandboxError.WorkspaceFailed({ path: "/w", detail: "is gone", remedy: "Look for it" })
               )

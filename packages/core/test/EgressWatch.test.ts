@@ -545,7 +545,7 @@ describe("an open sandbox", () => {
           Effect.map(inner.acquire(request), (acquired) => ({
             ...acquired,
             // A measure that is under way cannot be given up.
-            addedBytes: Effect.uninterruptible(Effect.as(Effect.sleep("10 seconds"), 0))
+            countedBytes: Effect.uninterruptible(Effect.as(Effect.sleep("10 seconds"), 0))
           }))
       }))
     ).pipe(Layer.provide(seen.workspace))

@@ -137,7 +137,7 @@ describe("Fault", () => {
           LlmProxyFaults.failNth("LlmProxy.traffic", 1, planted)
         ]),
         WorkspaceFaults.layer(Workspace.layerMemory(), [
-          WorkspaceFaults.failNth("Workspace.addedBytes", 2, failed)
+          WorkspaceFaults.failNth("Workspace.countedBytes", 2, failed)
         ]),
         RunStoreFaults.layer(RunStore.layerMemory, [
           RunStoreFaults.failNth("RunStore.open", 1, taken),
@@ -153,10 +153,11 @@ describe("Fault", () => {
           source: { type: "temporary" },
           inputs: [],
           planted: [],
-          memory: false
+          memory: false,
+          workspaceBytesMax: 1024 * 1024
         })
-        assert.strictEqual(yield* workspace.addedBytes, 0)
-        assert.deepStrictEqual(yield* Effect.flip(workspace.addedBytes), failed)
+        assert.strictEqual(yield* workspace.countedBytes, 0)
+        assert.deepStrictEqual(yield* Effect.flip(workspace.countedBytes), failed)
         const store = yield* RunStore.RunStore
         assert.deepStrictEqual(yield* Effect.flip(store.open(runId, {} as never)), taken)
         const fiber = yield* Effect.forkChild(store.list)

@@ -26,7 +26,14 @@ const observed = Layer.provideMerge(
 )
 
 const workspace = Workspace.Workspace.use((workspaces) =>
-  workspaces.acquire({ runId, source: { type: "temporary" }, inputs: [], planted: [], memory: false })
+  workspaces.acquire({
+    runId,
+    source: { type: "temporary" },
+    inputs: [],
+    planted: [],
+    memory: false,
+    workspaceBytesMax: 1024
+  })
 )
 const container = ContainerRuntime.ContainerRuntime.use((runtime) => runtime.acquire(containerSpec(runId)))
 const proxy = LlmProxy.LlmProxy.use((proxy) => proxy.acquire(LlmProxyContract.requestOf(runId)))

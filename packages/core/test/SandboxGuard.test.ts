@@ -11,21 +11,21 @@ const limits = { runtimeSecondsMax: 600, stopGraceSecondsMax: 5, workspaceBytesM
 describe("SandboxGuard", () => {
   it.effect("a workspace that grows over its limit ends the sandbox, while nobody runs a command in it", () =>
     Effect.gen(function* () {
-      const addedBytes = yield* Ref.make(1000)
+      const countedBytes = yield* Ref.make(1000)
       const stops = yield* Ref.make(0)
       const container = {
         exit: Effect.never,
         stop: () => Ref.update(stops, (count) => count + 1)
       } as unknown as Container
       const broken = yield* SandboxGuard.make(container, limits, {
-        addedBytes: Ref.get(addedBytes),
+        countedBytes: Ref.get(countedBytes),
         failure: Effect.never,
         violation: Effect.never
       })
       const waiting = yield* Effect.forkChild(broken)
       yield* TestClock.adjust("60 seconds")
       assert.isUndefined(waiting.pollUnsafe(), "as much as it may have")
-      yield* Ref.set(addedBytes, 1001)
+      yield* Ref.set(countedBytes, 1001)
       yield* TestClock.adjust("60 seconds")
       const why = yield* Fiber.join(waiting)
       assert.strictEqual(why({ output: emptyOutput, peak: {} })._tag, "DiskFull")

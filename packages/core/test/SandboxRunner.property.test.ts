@@ -45,7 +45,7 @@ const errors = {
   "Container.output": containerFailed,
   "Container.exit": unavailable,
   "Container.stop": containerFailed,
-  "Workspace.addedBytes": workspaceFailed,
+  "Workspace.countedBytes": workspaceFailed,
   "LlmProxy.failure": proxyFailed,
   "LlmProxy.traffic": proxyFailed
 } satisfies { [O in Interceptor.Operation]?: Interceptor.Operations[O] }
@@ -221,7 +221,7 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
     const leak: Step = {
       at: stopsForLeak && reader.ends === undefined ? reader.at : Number.POSITIVE_INFINITY
     }
-    const disk = ask("Workspace.addedBytes", start)
+    const disk = ask("Workspace.countedBytes", start)
     const failure = ask("LlmProxy.failure", start, { seconds: Number.POSITIVE_INFINITY })
     const readerFails: Step = reader.ends === undefined ? { at: Number.POSITIVE_INFINITY } : reader
     const exits: Step = reader.ends === undefined ? exit : { at: Number.POSITIVE_INFINITY }
@@ -247,7 +247,7 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
     for (const step of faulty) if (step.at === at) for (const end of step.ends ?? []) ends.add(end)
     if (exits.at !== at || exits.ends !== undefined) return { at, ends: [...ends] }
     // A run that ended by itself is measured once more.
-    const measured = ask("Workspace.addedBytes", at, { again: true }).at
+    const measured = ask("Workspace.countedBytes", at, { again: true }).at
     const bound = start + runtimeSecondsMax + stopGraceSecondsMax + 30
     if (measured >= bound) ends.add("RuntimeUnavailable")
     if (measured > bound) return { at: bound, ends: [...ends].filter((end) => end !== "exited") }

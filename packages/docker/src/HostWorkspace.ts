@@ -16,10 +16,10 @@ import {
   Workspace,
   type WorkspaceRequest
 } from "@cogni/sandbox-core/Workspace"
-import { Effect, Layer } from "effect"
+import { Effect, Fiber, Layer } from "effect"
 import { constants, type Stats } from "node:fs"
 import { access, chmod, chown, lstat, mkdir, mkdtemp, opendir, realpath, writeFile } from "node:fs/promises"
-import { tmpdir } from "node:os"
+import { homedir, tmpdir } from "node:os"
 import { basename, dirname, join, resolve } from "node:path"
 import * as HostTree from "./HostTree.ts"
 
@@ -103,17 +103,21 @@ export const make = (options?: {
         : [{ type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true } as const]),
       ...planted
     ]
-    // A large workspace is first measured while the agent already runs: it must not wait for that.
-    let before: number | undefined =
-      source.type === "temporary" ? yield* attempt(path, () => measure(path)) : undefined
-    const addedBytes = Effect.map(
-      attempt(path, () => measure(path)),
-      (bytes) => {
-        before ??= bytes
-        return Math.max(0, bytes - before)
-      }
+    const measured = attempt(path, () => measure(path))
+    // A large workspace takes its time, for which no agent waits.
+    const before =
+      source.type === "temporary"
+        ? Effect.succeed(yield* measured)
+        : Fiber.join(yield* Effect.forkScoped(measured, { startImmediately: true }))
+    const forgiven = Effect.map(before, (bytes) =>
+      source.type === "directory" && source.counts === "all"
+        ? Math.max(0, bytes - request.workspaceBytesMax)
+        : bytes
     )
-    return { mounts, user, addedBytes } satisfies AcquiredWorkspace
+    const countedBytes = Effect.flatMap(forgiven, (forgiven) =>
+      Effect.map(measured, (bytes) => Math.max(0, bytes - forgiven))
+    )
+    return { mounts, user, countedBytes } satisfies AcquiredWorkspace
   })
   return Workspace.of({ acquire })
 }
@@ -219,7 +223,7 @@ const userFor = async (path: string, found: Stats): Promise<User> => {
     await access(path, constants.R_OK | constants.W_OK | constants.X_OK).catch(() => {
       throw new Refused(
         `cannot be read and written by uid ${own.userId}, as which the agent runs`,
-        `Give it to that user: chown -R ${own.userId}:${own.groupId} ${path}`
+        remedyOf(path, own)
       )
     })
     return own
@@ -229,9 +233,15 @@ const userFor = async (path: string, found: Stats): Promise<User> => {
   if ((bits & 0o7) === 0o7) return defaultUser
   throw new Refused(
     `belongs to root and cannot be read and written by uid ${defaultUser.userId}, as which the agent runs`,
-    `Give it to that user: chown -R ${defaultUser.userId}:${defaultUser.groupId} ${path}`
+    remedyOf(path, defaultUser)
   )
 }
+
+/** Of a home, or of all of them, nobody is told to change the owner: who does can log in no more. */
+const remedyOf = (path: string, { groupId, userId }: User): string =>
+  path === homedir() || dirname(path) === "/"
+    ? "Name a directory of a project in it, one that belongs to that user"
+    : `Give it to that user: chown -R ${userId}:${groupId} ${path}`
 
 /** A real directory for the mount of the inputs. `mkdir` never follows a link at the end of its path. */
 const controlDirectory = async (control: string, workspace: string): Promise<void> => {

@@ -57,7 +57,7 @@ export const make = (options: Options) => {
         // Also of one that is there: closed by who worked in it, it would be closed for ever.
         await chmod(path, 0o700)
         if (!isGiven && process.getuid?.() === 0) await chown(path, owner.userId, owner.groupId)
-      }).pipe(Effect.as({ type: "directory", path }))
+      }).pipe(Effect.as({ type: "directory", path, counts: "all" }))
     },
     forget: (sessionId) => attempt(pathOf(sessionId), () => remove(pathOf(sessionId)))
   })

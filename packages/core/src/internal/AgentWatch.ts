@@ -90,7 +90,7 @@ export const watch = Effect.fnUntraced(function* (
   limits: Limits,
   around: {
     readonly emit: (event: RunEvent) => Effect.Effect<void>
-    readonly addedBytes: Effect.Effect<number, WorkspaceFailed>
+    readonly countedBytes: Effect.Effect<number, WorkspaceFailed>
     readonly failure: Effect.Effect<never, LlmProxyError>
     /** Settles when what left the sandbox must end the run. */
     readonly violation: Effect.Effect<HostLimit>
@@ -116,7 +116,7 @@ export const watch = Effect.fnUntraced(function* (
   )
   const exit = Effect.andThen(Fiber.join(reader), container.exit)
 
-  const measured = Effect.tap(around.addedBytes, (bytes) =>
+  const measured = Effect.tap(around.countedBytes, (bytes) =>
     Effect.sync(() => {
       workspaceBytes = Math.max(workspaceBytes, bytes)
     })

@@ -29,7 +29,7 @@ export const make = Effect.fnUntraced(function* (
   container: Container,
   limits: Limits,
   around: {
-    readonly addedBytes: Effect.Effect<number, WorkspaceFailed>
+    readonly countedBytes: Effect.Effect<number, WorkspaceFailed>
     readonly failure: Effect.Effect<never, LlmProxyError>
     readonly violation: Effect.Effect<AgentWatch.HostLimit>
     /** Told once, where the sandbox did not simply close. */
@@ -42,7 +42,7 @@ export const make = Effect.fnUntraced(function* (
       Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)),
       AgentWatch.timedOut(limits) as Broken
     ),
-    Effect.as(AgentWatch.overfull(around.addedBytes, limits), AgentWatch.diskFull(limits) as Broken),
+    Effect.as(AgentWatch.overfull(around.countedBytes, limits), AgentWatch.diskFull(limits) as Broken),
     around.violation as Effect.Effect<Broken>,
     around.failure,
     Effect.map(

@@ -54,7 +54,7 @@ export interface LlmProxyOperations {
 export interface WorkspaceOperations {
   readonly "Workspace.acquire": WorkspaceFailed
   readonly "Workspace.release": never
-  readonly "Workspace.addedBytes": WorkspaceFailed
+  readonly "Workspace.countedBytes": WorkspaceFailed
 }
 
 /** @category models */
@@ -179,7 +179,7 @@ const workspace =
         },
         Effect.map(inner.acquire(request), (acquired) => ({
           ...acquired,
-          addedBytes: call("Workspace.addedBytes", acquired.addedBytes)
+          countedBytes: call("Workspace.countedBytes", acquired.countedBytes)
         }))
       )
   })

@@ -41,7 +41,8 @@ const requestOf = (runId: RunId.RunId, source: WorkspaceRequest["source"]): Work
   source,
   inputs: [{ name: "prompt.txt", content: "hello ☃\n" }],
   planted: [],
-  memory: false
+  memory: false,
+  workspaceBytesMax: 1024 * 1024
 })
 
 /** Two directories, one of them empty. */
@@ -154,12 +155,12 @@ export const suite = <R, E>(
     it.effect("the agent is never root, and has added nothing yet", () =>
       Effect.gen(function* () {
         const workspaces = yield* Workspace
-        const { addedBytes, user } = yield* workspaces.acquire(
+        const { countedBytes, user } = yield* workspaces.acquire(
           requestOf(yield* RunId.generate, { type: "temporary" })
         )
         assert.isAbove(user.userId, 0)
         assert.isAbove(user.groupId, 0)
-        assert.strictEqual(yield* addedBytes, 0)
+        assert.strictEqual(yield* countedBytes, 0)
       })
     )
 
