@@ -5,9 +5,9 @@
  *     {"messageId":"m-1","ok":true,"text":"…","agent":"coder","key":"telegram:12345:coder","executor":"sandbox",…}
  *
  * A line that is no message, or too long for one, is answered as one that failed. Replies come as they are ready, so a
- * message that wants to know its own has an id.
+ * message that wants to know its own has an id. Ids may be whole numbers, as many messengers have them.
  */
-import { Effect, Option, Schema, Semaphore, Stream } from "effect"
+import { Effect, Option, Schema, Semaphore, Stream, Struct } from "effect"
 import * as ByteLines from "./internal/ByteLines.ts"
 import { MessageError, MessageInvalid } from "./MessageError.ts"
 import { MessageRouter } from "./MessageRouter.ts"
@@ -42,14 +42,14 @@ export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines
   const handle = (line: string | undefined, asked: Option.Option<unknown>) => {
     if (line === undefined) return Effect.fail(tooLong)
     if (Option.isNone(asked)) return Effect.fail(noJson)
-    return router.handle(asked.value as Parameters<typeof router.handle>[0])
+    return router.handle(withText(asked.value) as Parameters<typeof router.handle>[0])
   }
 
   const answer = (line: string | undefined) => {
     const asked = line === undefined ? Option.none() : parse(line)
     return handle(line, asked).pipe(
       Effect.match({
-        onSuccess: (reply) => ({ ok: true, ...reply }),
+        onSuccess: (reply) => ({ ok: true, ...Struct.omit(reply, ["messageId"]) }),
         onFailure: ({ agent, isRetryable, key, message, reason }) => ({
           ok: false,
           agent,
@@ -70,8 +70,21 @@ export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines
   )
 })
 
-/** Also of a message that is refused, so that whoever sent it knows which. */
-const idOf = (asked: unknown): string | undefined =>
-  typeof asked === "object" && asked !== null && "messageId" in asked && typeof asked.messageId === "string"
-    ? asked.messageId.slice(0, 256)
-    : undefined
+/** Its ids as text; whatever else it is stays what it is. */
+const withText = (asked: unknown): unknown => {
+  if (typeof asked !== "object" || asked === null) return asked
+  const ids = Object.entries(asked).filter(
+    ([key, value]) => (key === "senderId" || key === "messageId") && Number.isSafeInteger(value)
+  )
+  return ids.length === 0
+    ? asked
+    : { ...asked, ...Object.fromEntries(ids.map(([key, value]) => [key, String(value)])) }
+}
+
+/** As it was given, also of a message that is refused, so that whoever sent it knows which. */
+const idOf = (asked: unknown): string | number | undefined => {
+  if (typeof asked !== "object" || asked === null || !("messageId" in asked)) return undefined
+  const { messageId } = asked
+  if (typeof messageId === "number") return messageId
+  return typeof messageId === "string" ? messageId.slice(0, 256) : undefined
+}

@@ -108,11 +108,20 @@ describe("MessageLines", () => {
     })
   )
 
+  it.effect("ids may be whole numbers, and a reply has the id as it was", () =>
+    Effect.gen(function* () {
+      const router = routerOf()
+      const [told] = yield* serve([`{"channel":"c","senderId":12345,"text":"t","messageId":7}\n`], router)
+      assert.deepStrictEqual(router.heard, [{ channel: "c", senderId: "12345", text: "t", messageId: "7" }])
+      assert.strictEqual(told?.messageId, 7)
+    })
+  )
+
   it.effect("what is no message goes to the router as it is, and is refused there", () =>
     Effect.gen(function* () {
       const router = routerOf()
-      const told = yield* serve(["[1]\n", '"x"\n', `{"messageId":7,"text":"t"}\n`], router)
-      assert.deepStrictEqual(router.heard, [[1], "x", { messageId: 7, text: "t" }])
+      const told = yield* serve(["[1]\n", '"x"\n', `{"messageId":7.5,"text":"t"}\n`], router)
+      assert.deepStrictEqual(router.heard, [[1], "x", { messageId: 7.5, text: "t" }])
       assert.strictEqual(told.length, 3)
     })
   )
