@@ -282,6 +282,24 @@ layer(RunHarness.layer(), options)("a file", (it) => {
       })
   )
 
+  it.effect(
+    "that is more than the disk may hold is no less for being written by one container after the other",
+    () =>
+      Effect.gen(function* () {
+        const settings = SessionHarness.settingsWith({ workspaceBytesMax: 4 * MiB })
+        const manager = yield* SessionHarness.manager({ settings, keeps: true })
+        const write = (name: string) => `head -c 3000000 /dev/zero > ${name}; sleep 2.5`
+        const first = yield* manager.getOrCreate("chat")
+        assert.strictEqual(yield* said(first, write("one")), "")
+        yield* manager.destroy("chat")
+        const second = yield* manager.getOrCreate("chat")
+        const { value } = yield* SessionHarness.within(30, Effect.flip(second.exec(write("two"))))
+        assert.strictEqual(value.reason._tag, "DiskFull", value.message)
+        const third = yield* manager.getOrCreate("chat")
+        assert.strictEqual(yield* said(third, "ls; rm one; sleep 2.5; ls"), "one\ntwo\ntwo")
+      })
+  )
+
   it.effect("that is more than one may be is refused, and nothing of it is left", () =>
     Effect.gen(function* () {
       const sandbox = yield* session({ workspaceBytesMax: 4 * MiB })
