@@ -283,6 +283,23 @@ describe("HostLoop limits", () => {
     })
   )
 
+  it.effect("output tokens, estimated where what an upstream says is no count", () =>
+    Effect.gen(function* () {
+      for (const said of [-1e9, Number.NaN, 0.5, Number.POSITIVE_INFINITY]) {
+        const model = ChatModel.layerMemory(() => [
+          { type: "usage", inputTokens: said, outputTokens: said },
+          ...ChatModel.calls(callOf("exec", { command: "a" }))
+        ])
+        const { end } = yield* Effect.provide(
+          told(options(silent, { limits: { outputTokensMax: 20 } })),
+          model
+        )
+        assert.strictEqual(end.outcome, "output_tokens_exhausted", `${said}`)
+        assert.deepInclude(end, { steps: 3, usage: { inputTokens: 0, outputTokens: 21 } }, `${said}`)
+      }
+    })
+  )
+
   it.effect("the conversation: it is never handed over with more bytes than it may have", () =>
     Effect.gen(function* () {
       const executor = World.executorOf(() => Effect.succeed(World.output("x".repeat(10_000))))

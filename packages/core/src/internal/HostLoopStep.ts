@@ -111,9 +111,13 @@ const listen = (
   })
 
 const usageOf = (heard: Heard): LoopUsage => ({
-  inputTokens: heard.inputTokens ?? 0,
-  outputTokens: heard.outputTokens ?? Math.ceil(heard.bytes / bytesPerToken)
+  inputTokens: countOr(heard.inputTokens, 0),
+  outputTokens: countOr(heard.outputTokens, Math.ceil(heard.bytes / bytesPerToken))
 })
+
+/** What an upstream says, where that is a count: less than none would be taken off the others. */
+const countOr = (said: number | undefined, otherwise: number): number =>
+  said !== undefined && Number.isSafeInteger(said) && said >= 0 ? said : otherwise
 
 const count = (talk: Talk, heard: Heard): void => {
   const { inputTokens, outputTokens } = usageOf(heard)
