@@ -14,6 +14,7 @@ import { Effect, Exit, Ref, Scope, Stream } from "effect"
 import { existsSync, readdirSync } from "node:fs"
 import { join } from "node:path"
 import * as LeakCheck from "../harness/LeakCheck.ts"
+import * as OutOfTheWay from "../harness/OutOfTheWay.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as SessionHarness from "../harness/SessionHarness.ts"
 
@@ -298,6 +299,18 @@ layer(RunHarness.layer(), options)("a file", (it) => {
         const third = yield* manager.getOrCreate("chat")
         assert.strictEqual(yield* said(third, "ls; rm one; sleep 2.5; ls"), "one\ntwo\ntwo")
       })
+  )
+
+  it.effect("that is moved out of the way of each look is found all the same", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* session({ workspaceBytesMax: 4 * MiB })
+      const hiding = yield* sandbox.spawn(["perl", "-e", OutOfTheWay.program])
+      yield* Stream.runHead(hiding.output)
+      const write =
+        'cd "$(readlink big)"; for i in 1 2 3 4 5; do head -c 3000000 /dev/zero > $i; sleep 1; done; sleep 20'
+      const { value } = yield* SessionHarness.within(30, Effect.flip(sandbox.exec(write)))
+      assert.strictEqual(value.reason._tag, "DiskFull", value.message)
+    })
   )
 
   it.effect("that is more than one may be is refused, and nothing of it is left", () =>

@@ -51,6 +51,7 @@ const containerOf = Effect.fnUntraced(function* (spec: ContainerSpec) {
     })),
     send: () => nothing,
     stop: () => nothing,
+    whilePaused: (effect) => effect,
     exec: () => nothing,
     files: { read: () => nothing, write: () => nothing, list: () => nothing }
   } satisfies Container

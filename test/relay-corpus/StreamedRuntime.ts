@@ -53,6 +53,7 @@ const containerOf = Effect.fnUntraced(function* (
     exit: Effect.as(Deferred.await(over), exitOf(exitCode)),
     send: () => nothing,
     stop: () => nothing,
+    whilePaused: (effect) => effect,
     exec: () => nothing,
     files: { read: () => nothing, write: () => nothing, list: () => nothing }
   } satisfies Container

@@ -144,6 +144,8 @@ export interface Container {
   readonly send: (bytes: Uint8Array) => Effect.Effect<void>
   /** SIGTERM, and SIGKILL after the grace. Of a container that has ended: nothing. */
   readonly stop: (grace: Duration.Duration) => Effect.Effect<void, ContainerError>
+  /** Nothing inside runs while this effect does, and goes on after it, however it ends. */
+  readonly whilePaused: <A, E>(effect: Effect.Effect<A, E>) => Effect.Effect<A, E | ContainerError>
   /**
    * Run a command, if the container is supervised. Closing the scope kills what still runs of it, children that have
    * left its session or its group too, and settles when they are gone.

@@ -231,6 +231,8 @@ export const make = (options: MemoryOptions = {}) =>
               process.exit.pipe(Effect.timeoutOrElse({ duration: grace, orElse: () => process.kill }))
             )
           ).pipe(Effect.asVoid),
+        // Its program is no process that could be held.
+        whilePaused: (effect) => effect,
         exec: (command) =>
           Effect.gen(function* () {
             yield* placed(files, command)

@@ -199,7 +199,7 @@ export const make = Effect.gen(function* () {
     const { container, endpoint, posture, workspace } = yield* begin(life, spec)
     const agent = yield* AgentWatch.watch(container, spec.limits, {
       emit: life.emit,
-      countedBytes: workspace.countedBytes,
+      countedBytes: AgentWatch.counted(container, workspace),
       failure: endpoint?.failure ?? Effect.never,
       violation: life.egress.violation,
       inspect: life.egress.inspect
@@ -273,7 +273,7 @@ export const make = Effect.gen(function* () {
       Effect.mapError(life.error)
     )
     const broken = yield* SandboxGuard.make(container, spec.limits, {
-      countedBytes: workspace.countedBytes,
+      countedBytes: AgentWatch.counted(container, workspace),
       failure: endpoint?.failure ?? Effect.never,
       violation: life.egress.violation,
       onBroken: (why) => {

@@ -40,13 +40,22 @@ export interface WorkspaceRequest {
   readonly directory?: string | undefined
 }
 
+/** What counts for a run's limit: bytes added since it began, or all, where all count. @category models */
+export interface CountedBytes {
+  readonly bytes: number
+  /** Whether there can be no more than that: who works while it is counted can move files out of its way. */
+  readonly isCertain: boolean
+}
+
 /** @category models */
 export interface AcquiredWorkspace {
   readonly mounts: ReadonlyArray<Mount>
   /** Who the agent must be, so that it can read and write the workspace. Never root. */
   readonly user: User
-  /** Bytes added since the run began, or all, where all count. Cheap enough to ask every second. */
-  readonly countedBytes: Effect.Effect<number, WorkspaceFailed>
+  /** Cheap enough to ask every second. */
+  readonly countedBytes: Effect.Effect<CountedBytes, WorkspaceFailed>
+  /** The same, asked while nothing happens in the workspace, and so certain. */
+  readonly countedBytesAtRest: Effect.Effect<number, WorkspaceFailed>
 }
 
 /** @category services */
@@ -96,7 +105,8 @@ export const makeMemory = (options?: {
           }))
         ],
         user: { userId: 1000, groupId: 1000 },
-        countedBytes: Effect.succeed(0)
+        countedBytes: Effect.succeed({ bytes: 0, isCertain: true }),
+        countedBytesAtRest: Effect.succeed(0)
       } satisfies AcquiredWorkspace
     })
     return Workspace.of({ acquire })

@@ -1,4 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
+import * as AgentWatch from "../src/internal/AgentWatch.ts"
 import {
   LlmProxy,
   MemoryContainerRuntime,
@@ -36,7 +37,10 @@ const growing = (bytesPerSecond: number) =>
       acquire: (request) =>
         Effect.map(inner.acquire(request), (acquired) => ({
           ...acquired,
-          countedBytes: Effect.map(Clock.currentTimeMillis, (now) => (now / 1000) * bytesPerSecond)
+          countedBytes: Effect.map(Clock.currentTimeMillis, (now) => ({
+            bytes: (now / 1000) * bytesPerSecond,
+            isCertain: true
+          }))
         }))
     }))
   )
@@ -271,6 +275,26 @@ describe("AgentWatch", () => {
           runner({ workspace: growing(3 * MiB), program: () => Effect.as(Effect.sleep("500 millis"), 0) })
         )
       )
+    )
+
+    it.effect("bytes that are not certain are counted once more, while nothing of it runs", () =>
+      Effect.gen(function* () {
+        const done: Array<string> = []
+        const say = (what: string) => Effect.sync(() => done.push(what))
+        const countOf = (isCertain: boolean) =>
+          AgentWatch.counted(
+            {
+              whilePaused: (effect) => Effect.andThen(say("paused"), Effect.ensuring(effect, say("goes on")))
+            },
+            {
+              countedBytes: Effect.as(say("counted"), { bytes: 1, isCertain }),
+              countedBytesAtRest: Effect.as(say("counted at rest"), 2)
+            }
+          )
+        assert.strictEqual(yield* countOf(true), 1)
+        assert.strictEqual(yield* countOf(false), 2)
+        assert.deepStrictEqual(done, ["counted", "counted", "paused", "counted at rest", "goes on"])
+      })
     )
 
     it.effect("a workspace that can no longer be measured ends the run", () =>

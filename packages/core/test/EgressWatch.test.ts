@@ -545,7 +545,10 @@ describe("an open sandbox", () => {
           Effect.map(inner.acquire(request), (acquired) => ({
             ...acquired,
             // A measure that is under way cannot be given up.
-            countedBytes: Effect.uninterruptible(Effect.as(Effect.sleep("10 seconds"), 0))
+            countedBytes: Effect.sleep("10 seconds").pipe(
+              Effect.as({ bytes: 0, isCertain: true }),
+              Effect.uninterruptible
+            )
           }))
       }))
     ).pipe(Layer.provide(seen.workspace))

@@ -156,7 +156,7 @@ describe("Fault", () => {
           memory: false,
           workspaceBytesMax: 1024 * 1024
         })
-        assert.strictEqual(yield* workspace.countedBytes, 0)
+        assert.deepStrictEqual(yield* workspace.countedBytes, { bytes: 0, isCertain: true })
         assert.deepStrictEqual(yield* Effect.flip(workspace.countedBytes), failed)
         const store = yield* RunStore.RunStore
         assert.deepStrictEqual(yield* Effect.flip(store.open(runId, {} as never)), taken)

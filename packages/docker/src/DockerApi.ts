@@ -112,6 +112,9 @@ export class DockerApi extends Context.Service<
     readonly waitNextExit: (id: string) => Effect.Effect<void, ContainerError>
     readonly inspect: (id: string) => Effect.Effect<Inspected | undefined, ContainerError>
     readonly kill: (id: string, signal: "SIGTERM" | "SIGKILL") => Effect.Effect<void, ContainerError>
+    /** Hold all its processes; of one that does not run: nothing. */
+    readonly pause: (id: string) => Effect.Effect<void, ContainerError>
+    readonly unpause: (id: string) => Effect.Effect<void, ContainerError>
     /** Idempotent: succeeds when the container is gone. */
     readonly remove: (id: string) => Effect.Effect<void, ContainerError>
     readonly createVolume: (options: {
@@ -154,6 +157,19 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
           classify(operation, new Error(`an answer this library does not know: ${error.message}`))
         )
       )
+
+  /** Of a container that does not run, or is gone: nothing. */
+  const toRunning =
+    (operation: string, act: (container: Docker.Container, abortSignal: AbortSignal) => Promise<unknown>) =>
+    (id: string): Effect.Effect<void, ContainerError> =>
+      call(operation, async (abortSignal) => {
+        try {
+          await act(docker.getContainer(id), abortSignal)
+        } catch (thrown) {
+          const { statusCode } = faultOf(thrown)
+          if (statusCode !== 404 && statusCode !== 409) throw thrown
+        }
+      })
 
   const remove = (id: string): Effect.Effect<void, ContainerError> =>
     call(
@@ -251,15 +267,9 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         )
       ),
     kill: (id, signal) =>
-      call("kill", async (abortSignal) => {
-        try {
-          await docker.getContainer(id).kill({ signal, abortSignal })
-        } catch (thrown) {
-          // Not running, or gone: what was wanted is so.
-          const { statusCode } = faultOf(thrown)
-          if (statusCode !== 404 && statusCode !== 409) throw thrown
-        }
-      }),
+      toRunning("kill", (container, abortSignal) => container.kill({ signal, abortSignal }))(id),
+    pause: toRunning("pause", (container, abortSignal) => container.pause({ abortSignal })),
+    unpause: toRunning("unpause", (container, abortSignal) => container.unpause({ abortSignal })),
     remove,
     createVolume: (options) =>
       call("create volume", async (abortSignal) => {

@@ -180,6 +180,13 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       if (ended._tag === "None") yield* api.kill(id, "SIGKILL")
     })
 
+    /** Engines have no code of their own for what is not paused, such as a container that has ended. */
+    const resume = Effect.catch(api.unpause(id), (error) =>
+      Effect.flatMap(api.inspect(id), (found) =>
+        found?.State.Status === "paused" ? Effect.fail(error) : Effect.void
+      )
+    )
+
     return {
       id,
       start,
@@ -188,6 +195,12 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       exit: Deferred.await(exited),
       send: attached.write,
       stop,
+      whilePaused: (effect) =>
+        Effect.acquireUseRelease(
+          api.pause(id),
+          () => effect,
+          () => resume
+        ),
       ...(supervisor === undefined
         ? takesNoCommands
         : { exec: supervisor.exec, files: ContainerFiles.make(supervisor) })

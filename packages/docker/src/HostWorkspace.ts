@@ -18,7 +18,18 @@ import {
 } from "@cogni/sandbox-core/Workspace"
 import { Effect, Fiber, Layer } from "effect"
 import { constants, type Stats } from "node:fs"
-import { access, chmod, chown, lstat, mkdir, mkdtemp, opendir, realpath, writeFile } from "node:fs/promises"
+import {
+  access,
+  chmod,
+  chown,
+  lstat,
+  mkdir,
+  mkdtemp,
+  opendir,
+  realpath,
+  statfs,
+  writeFile
+} from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { basename, dirname, join, resolve } from "node:path"
 import * as HostTree from "./HostTree.ts"
@@ -103,21 +114,8 @@ export const make = (options?: {
         : [{ type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true } as const]),
       ...planted
     ]
-    const measured = attempt(path, () => measure(path))
-    // A large workspace takes its time, for which no agent waits.
-    const before =
-      source.type === "temporary"
-        ? Effect.succeed(yield* measured)
-        : Fiber.join(yield* Effect.forkScoped(measured, { startImmediately: true }))
-    const forgiven = Effect.map(before, (bytes) =>
-      source.type === "directory" && source.counts === "all"
-        ? Math.max(0, bytes - request.workspaceBytesMax)
-        : bytes
-    )
-    const countedBytes = Effect.flatMap(forgiven, (forgiven) =>
-      Effect.map(measured, (bytes) => Math.max(0, bytes - forgiven))
-    )
-    return { mounts, user, countedBytes } satisfies AcquiredWorkspace
+    const counted = yield* count(path, request)
+    return { mounts, user, ...counted } satisfies AcquiredWorkspace
   })
   return Workspace.of({ acquire })
 }
@@ -150,6 +148,49 @@ const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, Works
             remedy: "Check the directory, its file system and its permissions"
           })
   })
+
+/**
+ * Whoever works in a workspace while it is walked can move files from where nobody has looked yet to where somebody
+ * has. They cannot hide that the disk fills: once that has grown by as much as may still come here, whoever else did
+ * it, the bytes are only certain when they were counted at rest.
+ */
+const count = Effect.fnUntraced(function* (
+  path: string,
+  { source, workspaceBytesMax }: Pick<WorkspaceRequest, "source" | "workspaceBytesMax">
+) {
+  const measured = attempt(path, () => measure(path))
+  const used = attempt(path, () => usedBytes(path))
+  // A large workspace takes its time, for which no agent waits.
+  const before =
+    source.type === "temporary"
+      ? Effect.succeed(yield* measured)
+      : Fiber.join(yield* Effect.forkScoped(measured, { startImmediately: true }))
+  const usedBefore = yield* used
+  /** What was there and does not count, and what does. */
+  const start = Effect.map(before, (bytes) => {
+    const countsAll = source.type === "directory" && source.counts === "all"
+    const forgiven = countsAll ? Math.max(0, bytes - workspaceBytesMax) : bytes
+    return { forgiven, certain: { bytes: bytes - forgiven, usedBytes: usedBefore } }
+  })
+  const countedNow = Effect.flatMap(start, ({ forgiven }) =>
+    Effect.map(measured, (bytes) => Math.max(0, bytes - forgiven))
+  )
+  let atRest: { readonly bytes: number; readonly usedBytes: number } | undefined
+  return {
+    countedBytes: Effect.gen(function* () {
+      const bytes = yield* countedNow
+      const certain = atRest ?? (yield* start).certain
+      const possible = certain.bytes + (yield* used) - certain.usedBytes
+      return { bytes, isCertain: bytes > workspaceBytesMax || possible <= workspaceBytesMax }
+    }),
+    countedBytesAtRest: Effect.gen(function* () {
+      const usedBytes = yield* used
+      const bytes = yield* countedNow
+      atRest = { bytes, usedBytes }
+      return bytes
+    })
+  }
+})
 
 /** Root makes containers for others; anyone else is who the container runs as. */
 const ownUser = (): User | undefined => {
@@ -284,6 +325,12 @@ const measure = async (path: string): Promise<number> => {
     }
   }
   return bytes
+}
+
+/** Of the disk that it lies on, whoever has written it. */
+const usedBytes = async (path: string): Promise<number> => {
+  const { bfree, blocks, bsize } = await statfs(path)
+  return (blocks - bfree) * bsize
 }
 
 /** What is gone between the listing and the look is no longer there to count; anything else was made to hide. */

@@ -4,6 +4,7 @@ import type { WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
 import { Workspace } from "@cogni/sandbox-core/Workspace"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import { Effect } from "effect"
+import { execFileSync } from "node:child_process"
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -11,19 +12,24 @@ import { join } from "node:path"
 const KiB = 1024
 const workspaceBytesMax = 256 * KiB
 
-const acquire = Effect.fnUntraced(function* (source: WorkspaceSource) {
+const acquireWhole = Effect.fnUntraced(function* (source: WorkspaceSource, bytesMax: number) {
   const workspaces = yield* Workspace
   const runId = yield* RunId.generate
-  const { countedBytes, mounts } = yield* workspaces.acquire({
+  return yield* workspaces.acquire({
     runId,
     source,
     inputs: [],
     planted: [],
     memory: true,
-    workspaceBytesMax
+    workspaceBytesMax: bytesMax
   })
-  return { countedBytes, path: mounts[0]!.source }
 }, Effect.provide(HostWorkspace.layer()))
+
+const acquire = (source: WorkspaceSource) =>
+  Effect.map(acquireWhole(source, workspaceBytesMax), ({ countedBytes, mounts }) => ({
+    countedBytes: Effect.map(countedBytes, ({ bytes }) => bytes),
+    path: mounts[0]!.source
+  }))
 
 const directory = Effect.acquireRelease(
   Effect.sync(() => {
@@ -92,6 +98,41 @@ describe("what a run has added", () => {
       assert.strictEqual(yield* countedBytes, workspaceBytesMax + 4 * KiB)
       rmSync(join(path, "other"))
       assert.isBelow(yield* countedBytes, workspaceBytesMax)
+    })
+  )
+})
+
+describe("how certain that is", () => {
+  it.effect("is very, until the disk has grown by what may still be added, whoever did it", () =>
+    Effect.gen(function* () {
+      const elsewhere = yield* directory
+      const allocate = (name: string, bytes: number) =>
+        execFileSync("fallocate", ["--length", String(bytes), join(elsewhere, name)])
+      const path = yield* directory
+      // Others use this disk too, but not as fast as that.
+      const bytesMax = 64 * 1024 * KiB
+      const { countedBytes, countedBytesAtRest } = yield* acquireWhole({ type: "directory", path }, bytesMax)
+      assert.deepStrictEqual(yield* countedBytes, { bytes: 0, isCertain: true })
+      allocate("much", bytesMax + 1024 * KiB)
+      assert.deepStrictEqual(yield* countedBytes, { bytes: 0, isCertain: false })
+      assert.strictEqual(yield* countedBytesAtRest, 0)
+      assert.deepStrictEqual(yield* countedBytes, { bytes: 0, isCertain: true })
+      fill(path, "half", bytesMax / 2)
+      assert.strictEqual(yield* countedBytesAtRest, bytesMax / 2)
+      allocate("less", (bytesMax / 4) * 3)
+      assert.deepStrictEqual(yield* countedBytes, { bytes: bytesMax / 2, isCertain: false })
+    })
+  )
+
+  it.effect("is less in a workspace that is full already, where all counts", () =>
+    Effect.gen(function* () {
+      const bytesMax = 64 * 1024 * KiB
+      const path = yield* directory
+      fill(path, "kept", (bytesMax / 4) * 3)
+      const { countedBytes } = yield* acquireWhole({ type: "directory", path, counts: "all" }, bytesMax)
+      assert.deepInclude(yield* countedBytes, { isCertain: true })
+      execFileSync("fallocate", ["--length", String(bytesMax / 2), join(yield* directory, "elsewhere")])
+      assert.deepInclude(yield* countedBytes, { isCertain: false })
     })
   )
 })

@@ -17,6 +17,7 @@ import {
   type WorkspaceFailed
 } from "../SandboxError.ts"
 import type { Limits } from "../SandboxSpec.ts"
+import type { AcquiredWorkspace } from "../Workspace.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import * as OutputCollector from "./OutputCollector.ts"
 
@@ -73,6 +74,15 @@ const flooding =
   (partial) =>
     new OutputLimitExceeded({ outputBytesMax, partial })
 
+/** What counts of a workspace; where that is not certain, counted once more while nothing runs that could move it. */
+export const counted = (
+  container: Pick<Container, "whilePaused">,
+  { countedBytes, countedBytesAtRest }: Pick<AcquiredWorkspace, "countedBytes" | "countedBytesAtRest">
+): Effect.Effect<number, WorkspaceFailed | ContainerError> =>
+  Effect.flatMap(countedBytes, ({ bytes, isCertain }) =>
+    isCertain ? Effect.succeed(bytes) : container.whilePaused(countedBytesAtRest)
+  )
+
 /** Settles when the workspace is over its limit. Measuring takes a small share of the time, however large it is. */
 export const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits): Effect.Effect<void, E> =>
   Effect.gen(function* () {
@@ -90,7 +100,7 @@ export const watch = Effect.fnUntraced(function* (
   limits: Limits,
   around: {
     readonly emit: (event: RunEvent) => Effect.Effect<void>
-    readonly countedBytes: Effect.Effect<number, WorkspaceFailed>
+    readonly countedBytes: Effect.Effect<number, WorkspaceFailed | ContainerError>
     readonly failure: Effect.Effect<never, LlmProxyError>
     /** Settles when what left the sandbox must end the run. */
     readonly violation: Effect.Effect<HostLimit>

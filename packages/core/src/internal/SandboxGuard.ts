@@ -4,7 +4,7 @@
  * The first break is told to every command at once, then the sandbox is stopped.
  */
 import { Deferred, Duration, Effect, type Scope } from "effect"
-import type { Container } from "../ContainerRuntime.ts"
+import type { Container, ContainerError } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
 import { ContainerFailed, type Partial, type Reason, type WorkspaceFailed } from "../SandboxError.ts"
 import type { Limits } from "../SandboxSpec.ts"
@@ -29,7 +29,7 @@ export const make = Effect.fnUntraced(function* (
   container: Container,
   limits: Limits,
   around: {
-    readonly countedBytes: Effect.Effect<number, WorkspaceFailed>
+    readonly countedBytes: Effect.Effect<number, WorkspaceFailed | ContainerError>
     readonly failure: Effect.Effect<never, LlmProxyError>
     readonly violation: Effect.Effect<AgentWatch.HostLimit>
     /** Told once, where the sandbox did not simply close. */

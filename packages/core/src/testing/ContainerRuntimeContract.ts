@@ -215,6 +215,22 @@ export const suite = <E>(
       })
     )
 
+    it.effect("what is done while it is paused ends as it would, and the container goes on", () =>
+      Effect.gen(function* () {
+        const container = yield* begun({ _tag: "ExitsOnTerm", exitCode: 42 })
+        yield* untilReady(container)
+        assert.strictEqual(yield* container.whilePaused(Effect.succeed("done")), "done")
+        assert.strictEqual(yield* Effect.flip(container.whilePaused(Effect.fail("broken"))), "broken")
+        yield* Effect.forkChild(container.whilePaused(Effect.never)).pipe(
+          Effect.tap(() => Effect.sleep("50 millis")),
+          Effect.flatMap(Fiber.interrupt)
+        )
+        yield* container.stop(Duration.seconds(20))
+        assert.strictEqual((yield* container.exit).exitCode, 42)
+        assert.strictEqual(yield* container.whilePaused(Effect.succeed("over")), "over")
+      })
+    )
+
     it.effect("a slow reader gets everything", () =>
       Effect.gen(function* () {
         const bytes = 4 * 1024 ** 2 + 17

@@ -110,6 +110,7 @@ const containerRuntime =
       exit: call("Container.exit", inner.exit),
       send: inner.send,
       stop: (grace) => call("Container.stop", inner.stop(grace)),
+      whilePaused: inner.whilePaused,
       exec: (spec) =>
         Effect.map(call("Container.exec", inner.exec(spec)), (exec) => ({
           output: streamed("Exec.output", exec.output),
@@ -179,7 +180,8 @@ const workspace =
         },
         Effect.map(inner.acquire(request), (acquired) => ({
           ...acquired,
-          countedBytes: call("Workspace.countedBytes", acquired.countedBytes)
+          countedBytes: call("Workspace.countedBytes", acquired.countedBytes),
+          countedBytesAtRest: call("Workspace.countedBytes", acquired.countedBytesAtRest)
         }))
       )
   })

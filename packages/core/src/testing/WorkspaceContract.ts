@@ -155,12 +155,13 @@ export const suite = <R, E>(
     it.effect("the agent is never root, and has added nothing yet", () =>
       Effect.gen(function* () {
         const workspaces = yield* Workspace
-        const { countedBytes, user } = yield* workspaces.acquire(
+        const { countedBytes, countedBytesAtRest, user } = yield* workspaces.acquire(
           requestOf(yield* RunId.generate, { type: "temporary" })
         )
         assert.isAbove(user.userId, 0)
         assert.isAbove(user.groupId, 0)
-        assert.strictEqual(yield* countedBytes, 0)
+        assert.deepInclude(yield* countedBytes, { bytes: 0 })
+        assert.strictEqual(yield* countedBytesAtRest, 0)
       })
     )
 
