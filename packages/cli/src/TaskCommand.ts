@@ -44,7 +44,7 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   const result = yield* Effect.gen(function* () {
     const progress = yield* Progress.make({ quiet: input.quiet })
     if (plan.note !== undefined) yield* progress.note(plan.note)
-    return yield* follow(plan, prompt, progress)
+    return yield* follow(plan, prompt, input.patch !== undefined, progress)
   }).pipe(
     Effect.provide(Composition.runner(settings, { ...plan, proxy: "gateway", auditBodies: false })),
     Effect.scoped
@@ -61,6 +61,7 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
 const follow = Effect.fnUntraced(function* (
   plan: TaskPlan.TaskPlan,
   prompt: string,
+  requiresPatch: boolean,
   progress: Progress.Progress
 ) {
   const runner = yield* SandboxRunner
@@ -86,6 +87,7 @@ const follow = Effect.fnUntraced(function* (
       model: plan.model,
       messages: [{ role: "user", content: prompt }],
       limits: plan.limits,
+      requiresPatch,
       tell
     })
     yield* progress.rest

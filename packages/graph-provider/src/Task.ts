@@ -7,8 +7,8 @@
 import type { ChatEndpoint, ChatModel } from "@cogni/sandbox-core/ChatModel"
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as HostLoop from "@cogni/sandbox-core/HostLoop"
-import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Effect, Option } from "effect"
+import { SandboxError, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { Effect, Option, Result } from "effect"
 import type { Message } from "./Agent.ts"
 import type { AgentDescriptor } from "./AgentCatalog.ts"
 import { GraphId } from "./ExecutionGrant.ts"
@@ -34,6 +34,8 @@ export interface TaskOptions {
   /** What is worked on, and what the patch is of. Absent: the workspace. */
   readonly workingDirectory?: string | undefined
   readonly limits?: Partial<HostLoop.LoopLimits> | undefined
+  /** Without a patch the work is of no use: where none can be made, no model is asked. */
+  readonly requiresPatch?: boolean | undefined
   /** Absent: {@link defaultPatchBytesMax}. */
   readonly patchBytesMax?: number | undefined
   readonly tell?: HostLoop.Tell | undefined
@@ -81,7 +83,8 @@ export const descriptor: AgentDescriptor = {
 // -----------------------------------------------------------------------------
 
 /**
- * How it went is in the end of its loop; it fails where the sandbox was over before that began.
+ * How it went is in the end of its loop; it fails where the sandbox was over before that began, or gives no patch that
+ * is required.
  *
  * @category constructors
  */
@@ -91,6 +94,11 @@ export const run = Effect.fn("Task.run")(function* (
   const { at, ended, executor, limits, model, patchBytesMax = defaultPatchBytesMax, tell } = options
   const workingDirectory = options.workingDirectory ?? executor.workspace
   const base = yield* TaskPatch.begin(executor, workingDirectory)
+  if (options.requiresPatch === true && Result.isFailure(base)) {
+    const detail = `would be changed in vain: ${base.failure}`
+    const reason = new WorkspaceFailed({ path: workingDirectory, detail, remedy: TaskPatch.remedy })
+    return yield* new SandboxError({ reason })
+  }
   const end = yield* HostLoop.run(
     {
       at,

@@ -21,6 +21,9 @@ export const outputBytesOf = (patchBytesMax: number): number => Math.ceil(patchB
 /** The state at the beginning, as the id of a tree, or why there is none. */
 export type Base = Result.Result<string, string>
 
+/** What goes wrong at the beginning is nearly always how much there is. */
+export const remedy = "Leave out what is large and not worked on (.gitignore), or name a smaller directory"
+
 /**
  * Nothing of the user's, the system's or the workspace's configuration is read. Attributes of the workspace could
  * change what is compared, so they are overruled; a path may hold a line break, so lists end in NUL.
@@ -82,7 +85,7 @@ echo "$files $bytes"
 /** Fails when the sandbox can be used no more; whatever else goes wrong is why there is no patch. */
 export const begin = Effect.fnUntraced(function* (executor: Executor, directory: string) {
   const told = yield* script(executor, beginScript, [directory])
-  return Result.flatMap(Result.mapError(told, withRemedy), (text): Base =>
+  return Result.flatMap(told, (text): Base =>
     /^[0-9a-f]{40,64}$/u.test(text)
       ? Result.succeed(text)
       : Result.fail("git answered something else than a tree")
@@ -95,7 +98,7 @@ export const end = Effect.fnUntraced(function* (
   base: Base,
   patchBytesMax: number
 ): Effect.fn.Return<GraphPatch, SandboxError> {
-  if (Result.isFailure(base)) return none(base.failure)
+  if (Result.isFailure(base)) return none(`${base.failure}. ${remedy}`)
   const ask = (kind: "text" | "binary") =>
     Effect.map(script(executor, endScript, [directory, base.success, String(patchBytesMax), kind]), (told) =>
       Result.flatMap(told, (text) => read(text, patchBytesMax))
@@ -153,10 +156,6 @@ const ofTheCommand: ReadonlySet<SandboxError["reason"]["_tag"]> = new Set([
 /** It may quote what is inside: one line, and not long. */
 const problem = (said: string): string =>
   `the patch could not be made: ${excerpt(said, 400).text.replaceAll(/[\p{C}\s]+/gu, " ")}`
-
-/** At the beginning, what goes wrong is nearly always how much there is. */
-const withRemedy = (told: string): string =>
-  `${told}. Leave out what is large and not worked on (.gitignore), or name a smaller directory`
 
 interface Told {
   readonly files: number
