@@ -77,6 +77,23 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a container that is pa
     })
   )
 
+  it.effect("and ends at any moment of that is no failure", () =>
+    Effect.forEach(
+      Array.from({ length: 24 }, (_, index) => index),
+      Effect.fnUntraced(function* (index) {
+        const container = yield* begun(yield* RunId.generate, `sleep 0.${String(10 + 3 * index)}`)
+        yield* Effect.forkScoped(Stream.runDrain(container.output))
+        yield* Effect.raceFirst(
+          Effect.forever(container.whilePaused(Effect.sleep("1 millis"))),
+          container.exit
+        )
+        assert.strictEqual((yield* container.exit).exitCode, 0)
+        yield* container.whilePaused(Effect.void)
+      }, Effect.scoped),
+      { concurrency: 4, discard: true }
+    )
+  )
+
   it.effect("that does not go on says so, and is removed all the same", () =>
     Effect.gen(function* () {
       const runtime = yield* ContainerRuntime

@@ -180,12 +180,20 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       if (ended._tag === "None") yield* api.kill(id, "SIGKILL")
     })
 
-    /** Engines have no code of their own for what is not paused, such as a container that has ended. */
-    const resume = Effect.catch(api.unpause(id), (error) =>
-      Effect.flatMap(api.inspect(id), (found) =>
-        found?.State.Status === "paused" ? Effect.fail(error) : Effect.void
+    /** What ends meanwhile can be neither paused nor unpaused, and the engine takes a moment to know that it has. */
+    const outOf = (status: "running" | "paused", change: Effect.Effect<void, ContainerError>) =>
+      change.pipe(
+        Effect.catch((error) =>
+          Effect.flatMap(api.inspect(id), (found) =>
+            found?.State.Status === status ? Effect.fail(error) : Effect.void
+          )
+        ),
+        Effect.retry({
+          schedule: Schedule.spaced("50 millis"),
+          times: 40,
+          while: ({ _tag }) => _tag === "ContainerFailed"
+        })
       )
-    )
 
     return {
       id,
@@ -197,9 +205,9 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       stop,
       whilePaused: (effect) =>
         Effect.acquireUseRelease(
-          api.pause(id),
+          outOf("running", api.pause(id)),
           () => effect,
-          () => resume
+          () => outOf("paused", api.unpause(id))
         ),
       ...(supervisor === undefined
         ? takesNoCommands
