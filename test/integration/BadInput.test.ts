@@ -436,7 +436,9 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
 
     it.effect("one file over the limit is told to the agent, which may tidy up", () =>
       Effect.gen(function* () {
-        const result = yield* run(shell(`${oneFile}; rm file; echo over`, { workspaceBytesMax: 4 * MiB }))
+        // With a hole in it, so that no measure finds it full meanwhile.
+        const beyond = "dd if=/dev/zero of=file bs=1 count=1 seek=8388608 || echo refused"
+        const result = yield* run(shell(`${beyond}; rm file; echo over`, { workspaceBytesMax: 4 * MiB }))
         assert.strictEqual(result.exitCode, 0)
         assert.strictEqual(result.output.stdout.text, "refused\nover\n")
         assert.match(result.output.stderr.text, /File size limit exceeded|File too large/u)
