@@ -112,7 +112,7 @@ export class DockerApi extends Context.Service<
     readonly waitNextExit: (id: string) => Effect.Effect<void, ContainerError>
     readonly inspect: (id: string) => Effect.Effect<Inspected | undefined, ContainerError>
     readonly kill: (id: string, signal: "SIGTERM" | "SIGKILL") => Effect.Effect<void, ContainerError>
-    /** Hold all its processes; of one that does not run: nothing. */
+    /** Freeze all its processes; of one that does not run: nothing. */
     readonly pause: (id: string) => Effect.Effect<void, ContainerError>
     readonly unpause: (id: string) => Effect.Effect<void, ContainerError>
     /** Idempotent: succeeds when the container is gone. */
