@@ -72,6 +72,8 @@ const Info = Schema.Struct({
   MemTotal: Schema.Finite,
   SwapLimit: Schema.optional(Schema.Boolean),
   PidsLimit: Schema.optional(Schema.Boolean),
+  CpuCfsPeriod: Schema.optional(Schema.Boolean),
+  CpuCfsQuota: Schema.optional(Schema.Boolean),
   SecurityOptions: Schema.NullishOr(Schema.Array(Schema.String)),
   Warnings: Schema.NullishOr(Schema.Array(Schema.String))
 })

@@ -79,7 +79,13 @@ export const engineFindings = (info: DockerApi.Info, apiVersion: string): Readon
           "without a limit on processes",
           "Enable the pids controller: a fork bomb could not be held"
         )
-      : ok("cgroups", `version ${info.CgroupVersion ?? "?"}, driver ${info.CgroupDriver ?? "?"}`),
+      : info.CpuCfsPeriod === false || info.CpuCfsQuota === false
+        ? fail(
+            "cgroups",
+            "without a limit on CPU time",
+            "Use a kernel with CONFIG_CFS_BANDWIDTH and delegate the cpu controller: the engine drops the limit, and no run starts without it"
+          )
+        : ok("cgroups", `version ${info.CgroupVersion ?? "?"}, driver ${info.CgroupDriver ?? "?"}`),
   (info.SecurityOptions ?? []).some((option) => option.includes("seccomp") && !option.includes("unconfined"))
     ? ok("seccomp", "the engine's default filter")
     : fail(

@@ -102,15 +102,124 @@ export const parseReport = (text: string): Posture | undefined => {
   }
 }
 
-/** What the engine's own configuration of the container must say; each difference is one sentence. @category predicates */
+/**
+ * Everything in which the engine's own configuration of a container differs from what was asked, each as one sentence.
+ *
+ * @category predicates
+ */
 export const engineMismatches = (
   asked: HostConfig,
   used: Readonly<Record<string, unknown>>
-): ReadonlyArray<string> =>
-  compared.flatMap((name) => {
-    const [want, got] = [canonical(asked[name]), canonical(used[name])]
-    return want === got ? [] : [`the engine uses ${name} ${got}, not ${want}`]
-  })
+): ReadonlyArray<string> => {
+  const normalized = normalize(used)
+  return [
+    ...Object.entries(normalize({ ...asked })).flatMap(([name, want]) =>
+      want === normalized[name] ? [] : [`the engine uses ${name} ${normalized[name]}, not ${want}`]
+    ),
+    ...notAsked.flatMap((name) =>
+      isEmpty(used[name]) ? [] : [`the engine uses ${name} ${canonical(used[name])}, which was not asked for`]
+    ),
+    ...protectedPaths.flatMap((name) =>
+      Array.isArray(used[name]) && used[name].length === 0
+        ? [`the engine uses ${name} nothing, not its own list`]
+        : []
+    )
+  ]
+}
+
+/** Must be as asked, up to the order of lists and maps and to the spelling of what is empty. */
+const compared = [
+  "CapAdd",
+  "CapDrop",
+  "CgroupnsMode",
+  "CpuPeriod",
+  "CpuQuota",
+  "Devices",
+  "Init",
+  "IpcMode",
+  "Memory",
+  "MemorySwap",
+  "NetworkMode",
+  "PidMode",
+  "PidsLimit",
+  "Privileged",
+  "ReadonlyRootfs",
+  "SecurityOpt",
+  "ShmSize",
+  "Tmpfs",
+  "UsernsMode"
+] as const satisfies ReadonlyArray<keyof HostConfig>
+
+/** Ways to give a container more that are never asked for, so that they must be empty. */
+const notAsked = [
+  "Binds",
+  "Cgroup",
+  "CpuRealtimeRuntime",
+  "DeviceCgroupRules",
+  "DeviceRequests",
+  "ExtraHosts",
+  "GroupAdd",
+  "Links",
+  "NanoCpus",
+  "PortBindings",
+  "PublishAllPorts",
+  "Sysctls",
+  "UTSMode",
+  "VolumesFrom"
+] as const
+
+/** Lists that the engine fills itself: parts of `/proc` and `/sys` that stay hidden or read-only. An empty one hides nothing. */
+const protectedPaths = ["MaskedPaths", "ReadonlyPaths"] as const
+
+/** What is compared of a configuration, one text for each name, the same however an engine's version writes it. */
+const normalize = (config: Readonly<Record<string, unknown>>): Readonly<Record<string, string>> => ({
+  ...Object.fromEntries(compared.map((name) => [name, canonical(config[name])])),
+  // The daemon adds options of its own to a driver that is also its default.
+  LogConfig: canonical(fieldsOf(config["LogConfig"])["Type"]),
+  Mounts: canonical(listOf(config["Mounts"]).map(mountOf)),
+  // An engine on control groups of version 2 writes null for false.
+  OomKillDisable: canonical(config["OomKillDisable"] === true),
+  RestartPolicy: canonical(fieldsOf(config["RestartPolicy"])["Name"] || "no"),
+  // The daemon may add defaults for other resources (default-ulimits); those that are asked for stay as they are.
+  Ulimits: canonical(
+    listOf(config["Ulimits"])
+      .map(fieldsOf)
+      .filter(({ Name }) => askedUlimits.has(String(Name)))
+      .map(({ Hard, Name, Soft }) => ({ Hard, Name, Soft }))
+  )
+})
+
+const askedUlimits: ReadonlySet<string> = new Set(["core", "fsize", "nofile"])
+
+/** Docker Desktop shows a directory of its user's machine where its own virtual machine has it. */
+const desktopPrefix = /^\/(?:host_mnt|run\/desktop\/mnt\/host)(?=\/)/u
+
+/** A mount in whole, with the defaults that an engine leaves out; whatever else it has is named as well. */
+const mountOf = (mount: unknown) => {
+  const { BindOptions, ReadOnly, Source, Target, VolumeOptions, ...rest } = fieldsOf(mount)
+  const { Propagation, ...bindOptions } = fieldsOf(BindOptions)
+  return {
+    ...filled(rest),
+    ...filled(bindOptions),
+    ...filled(fieldsOf(VolumeOptions)),
+    Propagation: Propagation || "rprivate",
+    ReadOnly: ReadOnly === true,
+    Source: String(Source)
+      .replace(desktopPrefix, "")
+      .replace(/(?<=.)\/+$/u, ""),
+    Target
+  }
+}
+
+const listOf = (value: unknown): ReadonlyArray<unknown> => (Array.isArray(value) ? value : [])
+
+const fieldsOf = (value: unknown): Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null ? { ...value } : {}
+
+const filled = (fields: Readonly<Record<string, unknown>>) =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => !isEmpty(value)))
+
+const isEmpty = (value: unknown): boolean => value === false || value === 0 || canonical(value) === "nothing"
 
 /** Engines write what is empty as null, and keep lists and maps in an order of their own. */
 const canonical = (value: unknown): string => {
@@ -121,24 +230,6 @@ const canonical = (value: unknown): string => {
   const entries = Object.entries(value).map(([key, inner]) => `${key}: ${canonical(inner)}`)
   return entries.length === 0 ? "nothing" : `{${entries.toSorted().join(", ")}}`
 }
-
-const compared = [
-  "CapAdd",
-  "CapDrop",
-  "CgroupnsMode",
-  "Devices",
-  "IpcMode",
-  "Memory",
-  "MemorySwap",
-  "NetworkMode",
-  "PidMode",
-  "PidsLimit",
-  "Privileged",
-  "ReadonlyRootfs",
-  "SecurityOpt",
-  "Tmpfs",
-  "UsernsMode"
-] as const satisfies ReadonlyArray<keyof HostConfig>
 
 /** What the host sees of the container's first process; user ids are left out, a user namespace may map them. @category predicates */
 export const hostMismatches = (status: ProcessStatus): ReadonlyArray<string> => [

@@ -31,6 +31,7 @@ describe("DockerDoctor", () => {
     [{ Driver: "vfs" }, "1.41", "storage driver"],
     [{ SwapLimit: false }, "1.41", "cgroups"],
     [{ PidsLimit: false }, "1.41", "cgroups"],
+    [{ CpuCfsQuota: false }, "1.41", "cgroups"],
     [{ SecurityOptions: [] }, "1.41", "seccomp"],
     [{ SecurityOptions: ["name=seccomp,profile=unconfined"] }, "1.41", "seccomp"]
   ] as const)("names the fix when %o at API %s", (changed, apiVersion, check) => {

@@ -78,24 +78,78 @@ describe("PostureReport", () => {
     assert.isUndefined(parseReport(text))
   })
 
-  it("holds the engine's own configuration against what was asked", () => {
+  it("accepts the engine's own configuration however its version spells what was asked", () => {
     const asked = hostConfig(ContainerSpecs.written)
-    assert.deepStrictEqual(engineMismatches(asked, { ...asked, CapAdd: null, Devices: null }), [])
-    for (const weaker of [
-      { Memory: 0 },
-      { MemorySwap: -1 },
-      { PidsLimit: null },
-      { CapDrop: [] },
-      { CapAdd: ["SYS_ADMIN"] },
-      { SecurityOpt: ["no-new-privileges", "seccomp=unconfined"] },
-      { NetworkMode: "host" },
-      { Privileged: true },
-      { ReadonlyRootfs: false },
-      { PidMode: "host" },
-      { Tmpfs: { "/tmp": "rw" } }
+    for (const used of [
+      { CapAdd: null, Devices: null, OomKillDisable: null, Binds: null, PortBindings: {}, NanoCpus: 0 },
+      { Ulimits: [{ Name: "nproc", Soft: 9, Hard: 9 }, ...asked.Ulimits.toReversed()] },
+      { LogConfig: { Type: "none", Config: { "max-size": "1m" } }, RestartPolicy: { Name: "" } },
+      { MaskedPaths: ["/proc/kcore"], ReadonlyPaths: ["/proc/sys"], Sysctls: null },
+      {
+        Mounts: [
+          {
+            Type: "volume",
+            Source: "cogni-run-000000000000-socket",
+            Target: "/llm-sock",
+            ReadOnly: true,
+            VolumeOptions: { NoCopy: true, Labels: null, DriverConfig: null }
+          },
+          {
+            Type: "bind",
+            Source: "/host_mnt/srv/run/workspace/",
+            Target: "/workspace",
+            BindOptions: { Propagation: "rprivate", NonRecursive: false }
+          }
+        ]
+      }
     ]) {
-      assert.strictEqual(engineMismatches(asked, { ...asked, ...weaker }).length, 1, JSON.stringify(weaker))
+      assert.deepStrictEqual(engineMismatches(asked, { ...asked, ...used }), [], JSON.stringify(used))
     }
+  })
+
+  const asked = hostConfig(ContainerSpecs.written)
+  const [workspace, socket] = asked.Mounts
+  it.each<Record<string, unknown>>([
+    { Memory: 0 },
+    { MemorySwap: -1 },
+    { PidsLimit: null },
+    { CapDrop: [] },
+    { CapAdd: ["SYS_ADMIN"] },
+    { SecurityOpt: ["no-new-privileges", "seccomp=unconfined"] },
+    { NetworkMode: "host" },
+    { Privileged: true },
+    { ReadonlyRootfs: false },
+    { PidMode: "host" },
+    { Tmpfs: { "/tmp": "rw" } },
+    { CpuQuota: 0 },
+    { CpuQuota: -1 },
+    { CpuPeriod: 1000 },
+    { Init: false },
+    { ShmSize: 67_108_864 },
+    { OomKillDisable: true },
+    { LogConfig: { Type: "json-file", Config: {} } },
+    { RestartPolicy: { Name: "always" } },
+    { Ulimits: null },
+    { Ulimits: asked.Ulimits.slice(1) },
+    { Ulimits: [...asked.Ulimits, { Name: "nofile", Soft: -1, Hard: -1 }] },
+    { Ulimits: asked.Ulimits.map((limit) => ({ ...limit, Hard: -1 })) },
+    { Mounts: null },
+    { Mounts: [workspace] },
+    { Mounts: [workspace, socket, { Type: "bind", Source: "/", Target: "/host" }] },
+    { Mounts: [{ ...workspace, Source: "/srv/run/other" }, socket] },
+    { Mounts: [workspace, { ...socket, ReadOnly: false }] },
+    { Mounts: [{ ...workspace, BindOptions: { Propagation: "rshared" } }, socket] },
+    {
+      Mounts: [{ ...workspace, BindOptions: { Propagation: "rprivate", ReadOnlyNonRecursive: true } }, socket]
+    },
+    { Binds: ["/var/run/docker.sock:/run/docker.sock"] },
+    { DeviceRequests: [{ Count: -1 }] },
+    { GroupAdd: ["0"] },
+    { VolumesFrom: ["other"] },
+    { MaskedPaths: [] },
+    { ReadonlyPaths: [] }
+  ])("finds that the engine uses %j", (weaker) => {
+    assert.strictEqual(engineMismatches(asked, { ...asked, ...weaker }).length, 1)
   })
 
   it("holds the host's view of the first process against it too", () => {
