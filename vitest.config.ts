@@ -1,4 +1,5 @@
 import { configDefaults, defineConfig } from "vitest/config"
+import * as Pace from "./test/harness/Pace.ts"
 
 const tests = ["packages/*/test/**/*.test.ts", "test/**/*.test.ts"]
 
@@ -8,8 +9,9 @@ const alone = ["test/integration/BadInput.test.ts", "test/integration/HostileReq
 export default defineConfig({
   test: {
     setupFiles: ["test/harness/setup.ts"],
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // Only a hang takes this long: a test must not fail because the machine is busy.
+    testTimeout: Pace.hangMillis,
+    hookTimeout: Pace.hangMillis,
     projects: [
       {
         extends: true,

@@ -4,12 +4,13 @@
 import { assert, describe, it } from "@effect/vitest"
 import { execFile } from "node:child_process"
 import { promisify } from "node:util"
+import * as Pace from "../harness/Pace.ts"
 import * as SourceTree from "./SourceTree.ts"
 
 const run = async (...argv: ReadonlyArray<string>) => {
   const { stderr, stdout } = await promisify(execFile)(process.execPath, [...argv], {
     cwd: SourceTree.root,
-    timeout: 30_000
+    timeout: Pace.hangMillis / 2
   })
   return { stderr: stderr.replaceAll(/^\(.*Warning.*\n|^\(Use `node.*\n/gmu, ""), stdout }
 }

@@ -2,11 +2,12 @@
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
 import { promisify } from "node:util"
+import * as Pace from "./Pace.ts"
 
 /** What it printed on stdout; a non-zero exit is a defect of the test. Bounded to 30 s. */
 export const docker = (...argv: ReadonlyArray<string>): Effect.Effect<string> =>
   Effect.promise(() =>
-    promisify(execFile)("docker", [...argv], { timeout: 30_000, maxBuffer: 64 * 1024 ** 2 })
+    promisify(execFile)("docker", [...argv], { timeout: Pace.hangMillis, maxBuffer: 64 * 1024 ** 2 })
   ).pipe(Effect.map(({ stdout }) => stdout.trim()))
 
 /** An internal network of the test's own. */

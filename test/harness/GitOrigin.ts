@@ -9,6 +9,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { promisify } from "node:util"
+import * as Pace from "./Pace.ts"
 
 /** One request, as it came. */
 export interface Received {
@@ -76,7 +77,7 @@ export const gitWith = (
   Effect.promise(() =>
     promisify(execFile)("git", ["-C", directory, "-c", "safe.directory=*", ...argv], {
       env: { ...gitEnvironment, ...env },
-      timeout: 60_000,
+      timeout: Pace.hangMillis,
       maxBuffer: 64 * 1024 ** 2
     })
   ).pipe(Effect.map(({ stdout }) => stdout.trim()))

@@ -46,7 +46,7 @@ export const masterKey = "sk-master-7f3a9c51e2d84b06"
 
 const home = process.env["COGNI_LITELLM"] ?? join(homedir(), ".cache", "cogni-sandbox", "litellm")
 
-const startSecondsMax = 90
+const startSecondsMax = 500
 
 const decode = Schema.decodeUnknownSync(Schema.fromJsonString(Recorded))
 
@@ -140,7 +140,7 @@ export const acquire = Effect.gen(function* () {
     recorded: (found) =>
       records.pipe(
         Effect.filterOrFail(found),
-        Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 200 }),
+        Effect.retry({ schedule: Schedule.spaced("50 millis"), times: 6000 }),
         Effect.catch(() => records)
       )
   } satisfies LiteLlm

@@ -25,7 +25,7 @@ export interface PostgresServer {
 /** Made up, and with everything in it that has to be escaped. */
 export const password = "p@ss/wörd?#%31:s3cr3t"
 
-const startSecondsMax = 30
+const startSecondsMax = 300
 
 /** Where `./dev` says the programs are; Debian's newest where it says nothing. */
 const programs = () =>

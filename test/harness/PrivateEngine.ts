@@ -29,7 +29,7 @@ const exec = promisify(execFile)
 const parent = "/tmp"
 const prefix = "cogni-engine-"
 
-const answerSecondsMax = 20
+const answerSecondsMax = 300
 const stopSecondsMax = 30
 
 export interface PrivateEngine {

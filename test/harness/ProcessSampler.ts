@@ -193,7 +193,7 @@ export const acquire = (planted: ReadonlyArray<Planted>): Effect.Effect<ProcessS
       return Effect.sync(() => here.off("message", listener))
     }).pipe(
       Effect.timeoutOrElse({
-        duration: "10 seconds",
+        duration: "5 minutes",
         orElse: () => Effect.die(new Error("the sampler says nothing"))
       })
     )

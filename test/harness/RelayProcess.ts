@@ -95,7 +95,7 @@ export interface RelayProcess {
 }
 
 /** How long anything may take, once it is started. */
-const patience = "30 seconds"
+const patience = "5 minutes"
 
 // -----------------------------------------------------------------------------
 // both halves

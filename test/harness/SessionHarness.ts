@@ -13,6 +13,7 @@ import { Duration, Effect, Layer, Schedule, type Scope } from "effect"
 import { join } from "node:path"
 import { docker } from "./Docker.ts"
 import * as Images from "./Images.ts"
+import * as Pace from "./Pace.ts"
 import * as RunHarness from "./RunHarness.ts"
 
 const MiB = 1024 ** 2
@@ -73,26 +74,37 @@ export const containers = (...runIds: ReadonlyArray<RunId>) =>
     names.split("\n").filter((name) => runIds.some((runId) => name.startsWith(`cogni-${runId}-`)))
   )
 
-/** Ask again and again, for so long at most, until it holds. */
+/** Asks again and again until it holds, for at most this many seconds of a quiet machine. */
 export const eventually = <E, R>(what: string, holds: Effect.Effect<boolean, E, R>, seconds = 10) =>
-  holds.pipe(
-    Effect.repeat({ schedule: Schedule.spaced("20 millis"), until: Boolean }),
-    Effect.timeoutOrElse({
-      duration: Duration.seconds(seconds),
-      orElse: () => Effect.die(new Error(`${what}: not within ${seconds} s`))
-    }),
-    Effect.asVoid
-  )
+  Effect.suspend(() => {
+    const before = performance.now()
+    const isLate = () => performance.now() - before > Pace.allowed(seconds * 1000)
+    return holds.pipe(
+      Effect.repeat({ schedule: Schedule.spaced("20 millis"), until: (held) => held || isLate() }),
+      Effect.filterOrElse(Boolean, () => Effect.die(new Error(`${what}: not within ${seconds} s`))),
+      Effect.asVoid
+    )
+  })
 
-/** How long something takes, and what came of it; a wait that is longer than this is a hang. */
+/**
+ * Runs something that may take this many seconds of a quiet machine, and says how many milliseconds of a quiet machine
+ * it took. A hang is ended.
+ */
 export const within = <A, E, R>(seconds: number, effect: Effect.Effect<A, E, R>) =>
   Effect.suspend(() => {
     const before = performance.now()
     return effect.pipe(
       Effect.timeoutOrElse({
-        duration: Duration.seconds(seconds),
-        orElse: () => Effect.die(new Error(`still waiting after ${seconds} s`))
+        duration: Duration.millis(Pace.hangMillis / 2),
+        orElse: () => Effect.die(new Error(`still waiting after ${Pace.hangMillis / 2000} s`))
       }),
-      Effect.map((value) => ({ value, millis: performance.now() - before }))
+      Effect.map((value) => ({ value, millis: (performance.now() - before) / Pace.slowdown() })),
+      Effect.tap(({ millis }) =>
+        millis <= seconds * 1000
+          ? Effect.void
+          : Effect.die(
+              new Error(`took ${Math.round(millis)} ms of a quiet machine, not at most ${seconds} s`)
+            )
+      )
     )
   })

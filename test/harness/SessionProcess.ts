@@ -32,7 +32,7 @@ export interface SessionProcess {
   readonly kill: Effect.Effect<void>
 }
 
-const readySecondsMax = 60
+const readySecondsMax = 300
 
 /** Settles when its sessions are open and the command has ended in each. */
 export const start = (asked: Asked): Effect.Effect<SessionProcess, never, Scope.Scope> =>

@@ -8,7 +8,7 @@ import { Context, Effect, Layer } from "effect"
 import { spawn } from "node:child_process"
 import * as Stores from "../../packages/sql/test/Stores.ts"
 
-const secondsMax = 30
+const secondsMax = 300
 
 /** Runs that it had, `RunIdInUse`, or what went wrong. */
 export const begin = (directory: string, runIds: ReadonlyArray<string>): Effect.Effect<string> =>

@@ -193,116 +193,113 @@ const runLoosened = Effect.fnUntraced(function* (
   return yield* docker("logs", id)
 }, Effect.scoped)
 
-layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })(
-  "Hardening, seen from inside",
-  (it) => {
-    it.effect("every defence stands", () =>
-      Effect.gen(function* () {
-        const runner = yield* SandboxRunner
-        const { output } = yield* runner.run({
-          image: Images.runtime,
-          argv: [
-            "bash",
-            "-c",
-            probes.map(({ script }) => `( ${script}\n) 2>&1 | tr '\\n' ' '; echo`).join("\n")
-          ],
-          inputs: [{ name: "messages.json", content: "[]" }],
-          limits
-        })
-        const said = output.stdout.text.trimEnd().split("\n")
-        assert.deepStrictEqual(
-          probes.map(({ defence }, index) => `${defence}: ${said[index]?.trim()}`),
-          probes.map(({ defence }) => `${defence}: held`)
-        )
+layer(RunHarness.layer(), { excludeTestServices: true })("Hardening, seen from inside", (it) => {
+  it.effect("every defence stands", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner
+      const { output } = yield* runner.run({
+        image: Images.runtime,
+        argv: [
+          "bash",
+          "-c",
+          probes.map(({ script }) => `( ${script}\n) 2>&1 | tr '\\n' ' '; echo`).join("\n")
+        ],
+        inputs: [{ name: "messages.json", content: "[]" }],
+        limits
       })
-    )
-
-    for (const probe of probes) {
-      it.effect(`"${probe.defence}" is missed when it is gone`, () =>
-        Effect.map(runLoosened(probe), (said) => assert.notStrictEqual(said, "held"))
+      const said = output.stdout.text.trimEnd().split("\n")
+      assert.deepStrictEqual(
+        probes.map(({ defence }, index) => `${defence}: ${said[index]?.trim()}`),
+        probes.map(({ defence }) => `${defence}: held`)
       )
-    }
+    })
+  )
 
-    it.effect("nothing of the workspace runs before the sandbox has said how it is held", () =>
-      Effect.gen(function* () {
-        const runner = yield* SandboxRunner
-        const path = yield* RunHarness.Directory
-        const workspace = join(path, "poisoned")
-        yield* Effect.sync(() => {
-          mkdirSync(join(workspace, "bin"), { recursive: true })
-          for (const name of ["readlink", "socat", "sleep", "sh", "cat"]) {
-            writeFileSync(join(workspace, "bin", name), "#!/bin/bash\necho $0 >> /workspace/ran\n", {
-              mode: 0o755
-            })
-          }
-          chownSync(workspace, 1000, 1000)
-        })
-        const poisoned = {
-          image: Images.runtime,
-          env: { PATH: "/workspace/bin:/usr/local/bin:/usr/bin:/bin" },
-          workspace: { type: "directory" as const, path: workspace }
-        }
-        const result = yield* runner.run({ ...poisoned, argv: ["true"] })
-        assert.strictEqual(result.exitCode, 0)
-        assert.isFalse(existsSync(join(workspace, "ran")))
-        yield* runner.run({ ...poisoned, argv: ["cat"] })
-        assert.strictEqual(
-          readFileSync(join(workspace, "ran"), "utf8"),
-          "/workspace/bin/cat\n",
-          "the agent's own PATH is kept"
-        )
-      })
-    )
-
-    it.effect("the directory of the socket is held twice: by its mount, and by its owner", () =>
-      Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
-        const source = yield* runtime.acquireVolume({
-          runId: yield* RunId.generate,
-          role: "socket",
-          owner: { userId: 999, groupId: 999 },
-          bytesMax: 64 * 1024,
-          filesMax: 8,
-          runtimeSecondsMax: 60
-        })
-        const write = (readOnly: boolean, user: string) =>
-          runLoosened({ script: ": > /llm-sock/evil && echo written || echo held", without: { user } }, [
-            { type: "volume", source, target: "/llm-sock", readOnly }
-          ])
-        assert.deepStrictEqual(
-          {
-            both: yield* write(true, "1000:1000"),
-            mountAlone: yield* write(true, "999:999"),
-            ownerAlone: yield* write(false, "1000:1000"),
-            neither: yield* write(false, "999:999")
-          },
-          { both: "held", mountAlone: "held", ownerAlone: "held", neither: "written" }
-        )
-      })
-    )
-
-    it.effect("a container that the engine holds more loosely than asked does not start its agent", () =>
-      Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
-        const spec = yield* SandboxSpec.decode({ image: Images.runtime, argv: ["true"] }).pipe(Effect.orDie)
-        const runId = yield* RunId.generate
-        const container = yield* runtime.acquire({
-          runId,
-          role: "agent",
-          image: spec.image,
-          argv: ["sh", "-c", "echo started > /workspace/started"],
-          env: {},
-          user: { userId: 1000, groupId: 1000 },
-          mounts: [],
-          network: { mode: "none" },
-          limits: spec.limits
-        })
-        // Somebody lifts a limit between create and start.
-        yield* docker("update", "--memory", "2g", "--memory-swap", "4g", container.id)
-        const error = yield* Effect.flip(container.start)
-        assert.strictEqual(error._tag, "PostureMismatch")
-        assert.include(error.message, "Memory")
-      })
+  for (const probe of probes) {
+    it.effect(`"${probe.defence}" is missed when it is gone`, () =>
+      Effect.map(runLoosened(probe), (said) => assert.notStrictEqual(said, "held"))
     )
   }
-)
+
+  it.effect("nothing of the workspace runs before the sandbox has said how it is held", () =>
+    Effect.gen(function* () {
+      const runner = yield* SandboxRunner
+      const path = yield* RunHarness.Directory
+      const workspace = join(path, "poisoned")
+      yield* Effect.sync(() => {
+        mkdirSync(join(workspace, "bin"), { recursive: true })
+        for (const name of ["readlink", "socat", "sleep", "sh", "cat"]) {
+          writeFileSync(join(workspace, "bin", name), "#!/bin/bash\necho $0 >> /workspace/ran\n", {
+            mode: 0o755
+          })
+        }
+        chownSync(workspace, 1000, 1000)
+      })
+      const poisoned = {
+        image: Images.runtime,
+        env: { PATH: "/workspace/bin:/usr/local/bin:/usr/bin:/bin" },
+        workspace: { type: "directory" as const, path: workspace }
+      }
+      const result = yield* runner.run({ ...poisoned, argv: ["true"] })
+      assert.strictEqual(result.exitCode, 0)
+      assert.isFalse(existsSync(join(workspace, "ran")))
+      yield* runner.run({ ...poisoned, argv: ["cat"] })
+      assert.strictEqual(
+        readFileSync(join(workspace, "ran"), "utf8"),
+        "/workspace/bin/cat\n",
+        "the agent's own PATH is kept"
+      )
+    })
+  )
+
+  it.effect("the directory of the socket is held twice: by its mount, and by its owner", () =>
+    Effect.gen(function* () {
+      const runtime = yield* ContainerRuntime
+      const source = yield* runtime.acquireVolume({
+        runId: yield* RunId.generate,
+        role: "socket",
+        owner: { userId: 999, groupId: 999 },
+        bytesMax: 64 * 1024,
+        filesMax: 8,
+        runtimeSecondsMax: 60
+      })
+      const write = (readOnly: boolean, user: string) =>
+        runLoosened({ script: ": > /llm-sock/evil && echo written || echo held", without: { user } }, [
+          { type: "volume", source, target: "/llm-sock", readOnly }
+        ])
+      assert.deepStrictEqual(
+        {
+          both: yield* write(true, "1000:1000"),
+          mountAlone: yield* write(true, "999:999"),
+          ownerAlone: yield* write(false, "1000:1000"),
+          neither: yield* write(false, "999:999")
+        },
+        { both: "held", mountAlone: "held", ownerAlone: "held", neither: "written" }
+      )
+    })
+  )
+
+  it.effect("a container that the engine holds more loosely than asked does not start its agent", () =>
+    Effect.gen(function* () {
+      const runtime = yield* ContainerRuntime
+      const spec = yield* SandboxSpec.decode({ image: Images.runtime, argv: ["true"] }).pipe(Effect.orDie)
+      const runId = yield* RunId.generate
+      const container = yield* runtime.acquire({
+        runId,
+        role: "agent",
+        image: spec.image,
+        argv: ["sh", "-c", "echo started > /workspace/started"],
+        env: {},
+        user: { userId: 1000, groupId: 1000 },
+        mounts: [],
+        network: { mode: "none" },
+        limits: spec.limits
+      })
+      // Somebody lifts a limit between create and start.
+      yield* docker("update", "--memory", "2g", "--memory-swap", "4g", container.id)
+      const error = yield* Effect.flip(container.start)
+      assert.strictEqual(error._tag, "PostureMismatch")
+      assert.include(error.message, "Memory")
+    })
+  )
+})

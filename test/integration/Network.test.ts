@@ -13,7 +13,7 @@ const server = "require('http').createServer((q,s)=>s.end('reached')).listen(400
 const get = (url: string) =>
   `fetch(${JSON.stringify(url)},{signal:AbortSignal.timeout(4000)}).then(r=>r.text()).then(console.log,e=>console.log('failed',e.cause?.code))`
 
-layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("network", (it) => {
+layer(RunHarness.layer(), { excludeTestServices: true })("network", (it) => {
   it.effect("a sandbox on an internal network reaches its neighbour, and nothing further", () =>
     Effect.gen(function* () {
       const networkName = yield* internalNetwork(`cogni-test-${process.pid}-in`)

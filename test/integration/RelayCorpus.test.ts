@@ -30,8 +30,6 @@ import { type Trial, trialsOf } from "../relay-corpus/Trials.ts"
 const denialMillis = 1500
 /** What the relay gives an export that hangs. An ordinary one takes a tenth of it. */
 const collectSeconds = 8
-/** Most of it is waiting for a place. */
-const patience = 170_000
 
 /** An origin, and how much may go on at a time. */
 class Stage extends Context.Service<Stage, Scene.Stage & { readonly places: Semaphore.Semaphore }>()(
@@ -57,7 +55,7 @@ const inScene = <A, E, R>(
     return yield* stage.places.withPermits(places)(Effect.scoped(Effect.flatMap(Scene.acquire(stage), use)))
   })
 
-const live = { excludeTestServices: true, timeout: patience } as const
+const live = { excludeTestServices: true } as const
 
 // -----------------------------------------------------------------------------
 // a careless host
@@ -87,28 +85,22 @@ describe.concurrent("a careless host", () => {
     for (const workspace of Corpus.hostile) {
       const { attack, name, unshown } = workspace
       if (unshown !== undefined) continue
-      it.effect(
-        `is harmed (${attack}): ${name}`,
-        () =>
-          Effect.map(careless(workspace), ({ fired, last }) => {
-            const seen = `${JSON.stringify(fired)}; the last was ${last}`
-            assert.include(
-              fired.map((one) => one.attack),
-              attack,
-              `it bites nobody: ${seen}`
-            )
-          }),
-        patience
+      it.effect(`is harmed (${attack}): ${name}`, () =>
+        Effect.map(careless(workspace), ({ fired, last }) => {
+          const seen = `${JSON.stringify(fired)}; the last was ${last}`
+          assert.include(
+            fired.map((one) => one.attack),
+            attack,
+            `it bites nobody: ${seen}`
+          )
+        })
       )
     }
     for (const workspace of sampled) {
-      it.effect(
-        `is not harmed: ${workspace.name}`,
-        () =>
-          Effect.map(careless(workspace), ({ fired }) => {
-            assert.deepStrictEqual(fired, [])
-          }),
-        patience
+      it.effect(`is not harmed: ${workspace.name}`, () =>
+        Effect.map(careless(workspace), ({ fired }) => {
+          assert.deepStrictEqual(fired, [])
+        })
       )
     }
   })
@@ -184,10 +176,8 @@ export const relayHalf = <E, R>(
   describe.concurrent(`the relay ${how}`, () => {
     layer(relay, live)("", (it) => {
       for (const trial of trialsOf(workspaces)) {
-        it.effect(
-          `${trial.wants} (${trial.benign ? "benign" : trial.attack}): ${trial.name}`,
-          () => Effect.map(relayed(trial), (outcome) => judge(trial, outcome)),
-          patience
+        it.effect(`${trial.wants} (${trial.benign ? "benign" : trial.attack}): ${trial.name}`, () =>
+          Effect.map(relayed(trial), (outcome) => judge(trial, outcome))
         )
       }
     })
@@ -275,7 +265,7 @@ const bundleOf = async (context: Corpus.Context): Promise<Streams.StreamContext>
 /** Once nothing can be left any more. */
 const leftOf = (directory: string) =>
   Effect.sync(() => Observation.processesOf(directory)).pipe(
-    Effect.repeat({ schedule: Schedule.spaced("20 millis"), times: 50, until: (left) => left.length === 0 })
+    Effect.repeat({ schedule: Schedule.spaced("20 millis"), times: 3000, until: (left) => left.length === 0 })
   )
 
 const pour = (stream: Streams.HostileStream, { clone, made, scene }: Waiting) =>
@@ -332,14 +322,11 @@ describe.concurrent("a stream in the place of a bundle", () => {
   )
   layer(services, live)("", (it) => {
     for (const stream of Streams.streams) {
-      it.effect(
-        `${stream.wants}: ${stream.name}`,
-        () =>
-          Effect.map(streamed(stream), (refusal) => {
-            if (stream.wants === "refused") assert.isDefined(refusal, "nothing was refused")
-            if (stream.wants === "delivered") assert.isUndefined(refusal?.message)
-          }),
-        patience
+      it.effect(`${stream.wants}: ${stream.name}`, () =>
+        Effect.map(streamed(stream), (refusal) => {
+          if (stream.wants === "refused") assert.isDefined(refusal, "nothing was refused")
+          if (stream.wants === "delivered") assert.isUndefined(refusal?.message)
+        })
       )
     }
     it.effect("what a refused one brought is not there for the next", () =>

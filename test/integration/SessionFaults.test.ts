@@ -25,7 +25,7 @@ import * as SessionProcess from "../harness/SessionProcess.ts"
 
 const { containerOf, said, within } = SessionHarness
 
-const options = { excludeTestServices: true, timeout: 60_000 } as const
+const options = { excludeTestServices: true } as const
 
 /** Fails, in time, with one of these. */
 const fails = Effect.fnUntraced(function* <A>(
@@ -250,8 +250,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine under sessions"
         }).pipe(Effect.scoped, Effect.provide(SessionProcess.layer({ directory, host }), { local: true }))
         assert.deepStrictEqual(yield* labelledAt(host), [])
         assert.deepStrictEqual(LeakCheck.directories(directory), [])
-      }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped),
-    240_000
+      }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped)
   )
 })
 
@@ -304,7 +303,6 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process with sessi
           )
         }).pipe(Effect.scoped, Effect.provide(SessionProcess.layer({ directory, host }), { local: true }))
         assert.deepStrictEqual(yield* labelledAt(host), [])
-      }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped),
-    180_000
+      }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped)
   )
 })

@@ -50,7 +50,7 @@ const pidOf = (name: string) =>
 
 const supervisor = "cogni-superviso"
 
-const options = { excludeTestServices: true, timeout: 60_000 } as const
+const options = { excludeTestServices: true } as const
 
 // -----------------------------------------------------------------------------
 // beside each other

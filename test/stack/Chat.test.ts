@@ -180,116 +180,113 @@ const scenario = <A, E>(
   }).pipe(Effect.provide(RunHarness.Directory.layer), Effect.scoped)
 
 describe.skipIf(PrivateEngine.obstacle !== undefined)("a chat", () => {
-  it.live(
-    "goes on through crossing messages, a new configuration, and an engine that was away",
-    () =>
-      scenario((engine, configure) =>
-        Effect.gen(function* () {
-          const server = `socat TCP-LISTEN:9000,bind=127.0.0.1,reuseaddr,fork SYSTEM:'echo pong'`
-          const askServer =
-            "sh for i in 1 2 3 4 5 6 7 8 9; do socat -t 1 - TCP:127.0.0.1:9000 </dev/null 2>/dev/null && exit; sleep 0.1; done; echo nobody"
+  it.live("goes on through crossing messages, a new configuration, and an engine that was away", () =>
+    scenario((engine, configure) =>
+      Effect.gen(function* () {
+        const server = `socat TCP-LISTEN:9000,bind=127.0.0.1,reuseaddr,fork SYSTEM:'echo pong'`
+        const askServer =
+          "sh for i in $(seq 60); do socat -t 1 - TCP:127.0.0.1:9000 </dev/null 2>&0 && exit; sleep 0.1; done; echo nobody"
 
-          // Rules of every kind, each session with files of its own.
-          assert.deepStrictEqual(
-            yield* Effect.all(
-              [
-                ask("telegram", "12345", "sh echo from telegram > note; cat note"),
-                ask("telegram", "999", "sh cat note 2>/dev/null || echo none"),
-                ask("slack", "U0ABC", "sh echo from slack > note; cat note"),
-                ask("slack", "U0GUEST1", "sh cat note 2>/dev/null || echo none"),
-                ask("slack", "X1", "say hello"),
-                ask("discord", "anyone", "sh exit 3")
-              ],
-              { concurrency: "unbounded" }
-            ),
+        // Rules of every kind, each session with files of its own.
+        assert.deepStrictEqual(
+          yield* Effect.all(
             [
-              "coder by Sender: [large, coder, 1] from telegram",
-              "assistant by Default: [small, assistant, 1] none",
-              "coder by SenderPattern: [large, coder, 1] from slack",
-              "assistant by SenderPattern: [small, assistant, 1] none",
-              "assistant by Default: [small, assistant, 1] hello",
-              "coder by Channel: [large, coder, 1]  (3)"
-            ]
-          )
-          // Who only talks needs no container.
-          const busy = yield* SandboxManager.use((manager) => manager.list)
-          assert.strictEqual(busy.length, 5)
-
-          // A server that one message starts, and the next one asks; another session has no such server.
-          assert.strictEqual(
-            yield* ask("telegram", "12345", `start ${server}`),
-            "coder by Sender: [large, coder, 2] started proc-1"
-          )
-          assert.deepStrictEqual(
-            yield* Effect.all(
-              [
-                ask("telegram", "12345", askServer),
-                ask("telegram", "12345", "list"),
-                ask("slack", "U0ABC", askServer),
-                ask("slack", "U0ABC", "list")
-              ],
-              { concurrency: "unbounded" }
-            ),
-            [
-              "coder by Sender: [large, coder, 3] pong",
-              `coder by Sender: [large, coder, 4] ${JSON.stringify([server])}`,
-              "coder by SenderPattern: [large, coder, 2] nobody",
-              "coder by SenderPattern: [large, coder, 3] []"
-            ]
-          )
-
-          // A configuration that is none changes nothing; one that is holds from the next message on.
-          const refused = yield* Effect.flip(configure({ discord: "nobody" }))
-          assert.include(refused.message, "routing.channels.discord")
-          yield* configure({ discord: "assistant", coderPrompt: "reviewer" })
-          assert.deepStrictEqual(
-            [
-              yield* ask("discord", "anyone", "say hi"),
-              yield* ask("telegram", "12345", "sh cat note"),
-              yield* ask("slack", "U0GUEST1", "say still me")
+              ask("telegram", "12345", "sh echo from telegram > note; cat note"),
+              ask("telegram", "999", "sh cat note 2>/dev/null || echo none"),
+              ask("slack", "U0ABC", "sh echo from slack > note; cat note"),
+              ask("slack", "U0GUEST1", "sh cat note 2>/dev/null || echo none"),
+              ask("slack", "X1", "say hello"),
+              ask("discord", "anyone", "sh exit 3")
             ],
-            [
-              "assistant by Channel: [small, assistant, 1] hi",
-              "coder by Sender: [large, reviewer, 1] from telegram",
-              "assistant by SenderPattern: [small, assistant, 2] still me"
-            ]
-          )
+            { concurrency: "unbounded" }
+          ),
+          [
+            "coder by Sender: [large, coder, 1] from telegram",
+            "assistant by Default: [small, assistant, 1] none",
+            "coder by SenderPattern: [large, coder, 1] from slack",
+            "assistant by SenderPattern: [small, assistant, 1] none",
+            "assistant by Default: [small, assistant, 1] hello",
+            "coder by Channel: [large, coder, 1]  (3)"
+          ]
+        )
+        // Who only talks needs no container.
+        const busy = yield* SandboxManager.use((manager) => manager.list)
+        assert.strictEqual(busy.length, 5)
 
-          // Without an engine nothing is executed, and nothing of that on the host.
-          yield* engine.terminate
-          assert.deepStrictEqual(
-            [yield* ask("telegram", "12345", "sh cat note"), yield* ask("slack", "X1", "say I only talk")],
+        // A server that one message starts, and the next one asks; another session has no such server.
+        assert.strictEqual(
+          yield* ask("telegram", "12345", `start ${server}`),
+          "coder by Sender: [large, coder, 2] started proc-1"
+        )
+        assert.deepStrictEqual(
+          yield* Effect.all(
             [
-              "coder by Sender (no sandbox): [large, reviewer, 2] unavailable",
-              "assistant by Default: [small, assistant, 2] I only talk"
-            ]
-          )
-          yield* configure({ coderPrompt: "reviewer", onUnavailable: "host" })
-          assert.strictEqual(
-            yield* ask("telegram", "12345", "sh ls; echo here"),
-            "coder by Sender on the host instead (no sandbox): [large, reviewer, 1] here"
-          )
+              ask("telegram", "12345", askServer),
+              ask("telegram", "12345", "list"),
+              ask("slack", "U0ABC", askServer),
+              ask("slack", "U0ABC", "list")
+            ],
+            { concurrency: "unbounded" }
+          ),
+          [
+            "coder by Sender: [large, coder, 3] pong",
+            `coder by Sender: [large, coder, 4] ${JSON.stringify([server])}`,
+            "coder by SenderPattern: [large, coder, 2] nobody",
+            "coder by SenderPattern: [large, coder, 3] []"
+          ]
+        )
 
-          // Back again: what was kept is there, in a container that is new.
-          yield* configure({ coderPrompt: "reviewer" })
-          yield* engine.restart
-          assert.deepStrictEqual(
-            yield* Effect.all(
-              [
-                ask("telegram", "12345", "sh cat note; ls /tmp"),
-                ask("slack", "U0ABC", "sh cat note"),
-                ask("telegram", "12345", "list")
-              ],
-              { concurrency: "unbounded" }
-            ),
+        // A configuration that is none changes nothing; one that is holds from the next message on.
+        const refused = yield* Effect.flip(configure({ discord: "nobody" }))
+        assert.include(refused.message, "routing.channels.discord")
+        yield* configure({ discord: "assistant", coderPrompt: "reviewer" })
+        assert.deepStrictEqual(
+          [
+            yield* ask("discord", "anyone", "say hi"),
+            yield* ask("telegram", "12345", "sh cat note"),
+            yield* ask("slack", "U0GUEST1", "say still me")
+          ],
+          [
+            "assistant by Channel: [small, assistant, 1] hi",
+            "coder by Sender: [large, reviewer, 1] from telegram",
+            "assistant by SenderPattern: [small, assistant, 2] still me"
+          ]
+        )
+
+        // Without an engine nothing is executed, and nothing of that on the host.
+        yield* engine.terminate
+        assert.deepStrictEqual(
+          [yield* ask("telegram", "12345", "sh cat note"), yield* ask("slack", "X1", "say I only talk")],
+          [
+            "coder by Sender (no sandbox): [large, reviewer, 2] unavailable",
+            "assistant by Default: [small, assistant, 2] I only talk"
+          ]
+        )
+        yield* configure({ coderPrompt: "reviewer", onUnavailable: "host" })
+        assert.strictEqual(
+          yield* ask("telegram", "12345", "sh ls; echo here"),
+          "coder by Sender on the host instead (no sandbox): [large, reviewer, 1] here"
+        )
+
+        // Back again: what was kept is there, in a container that is new.
+        yield* configure({ coderPrompt: "reviewer" })
+        yield* engine.restart
+        assert.deepStrictEqual(
+          yield* Effect.all(
             [
-              "coder by Sender: [large, reviewer, 1] from telegram",
-              "coder by SenderPattern: [large, reviewer, 1] from slack",
-              "coder by Sender: [large, reviewer, 2] []"
-            ]
-          )
-        })
-      ),
-    120_000
+              ask("telegram", "12345", "sh cat note; ls /tmp"),
+              ask("slack", "U0ABC", "sh cat note"),
+              ask("telegram", "12345", "list")
+            ],
+            { concurrency: "unbounded" }
+          ),
+          [
+            "coder by Sender: [large, reviewer, 1] from telegram",
+            "coder by SenderPattern: [large, reviewer, 1] from slack",
+            "coder by Sender: [large, reviewer, 2] []"
+          ]
+        )
+      })
+    )
   )
 })

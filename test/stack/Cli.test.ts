@@ -72,7 +72,7 @@ const keyFile = (mode: number) =>
     return path
   })
 
-const suite = layer(CliProcess.layer, { excludeTestServices: true, timeout: 90_000 })
+const suite = layer(CliProcess.layer, { excludeTestServices: true })
 
 // -----------------------------------------------------------------------------
 // what is printed where

@@ -10,7 +10,7 @@ import * as CliProcess from "../harness/CliProcess.ts"
 
 const key = "sk-planted-9b2e4d-quixotic"
 
-layer(CliProcess.layer, { excludeTestServices: true, timeout: 60_000 })("demo", (it) => {
+layer(CliProcess.layer, { excludeTestServices: true })("demo", (it) => {
   it.effect("needs no key, says demo throughout, and fits into 80 columns", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess

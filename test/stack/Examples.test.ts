@@ -8,12 +8,13 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import * as Images from "../harness/Images.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
+import * as Pace from "../harness/Pace.ts"
 
 const run = async (name: string, env: Readonly<Record<string, string>> = {}): Promise<string> => {
   const home = await mkdtemp(join(tmpdir(), "cogni-example-"))
   try {
     const { stdout } = await promisify(execFile)(process.execPath, ["examples/run.ts", name], {
-      timeout: 30_000,
+      timeout: Pace.hangMillis / 2,
       env: { COGNI_RUNTIME_IMAGE: Images.runtime, TMPDIR: home, ...env }
     })
     return stdout

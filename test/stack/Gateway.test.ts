@@ -34,122 +34,107 @@ const asking = (times: number) => [
 
 const idOf = (stderr: string): string => /run-[0-9a-z]{12}/u.exec(stderr)?.[0] ?? assert.fail(stderr)
 
-layer(CliProcess.layer, { excludeTestServices: true, timeout: 90_000 })(
-  "the gateway, from the command line",
-  (it) => {
-    it.effect("an agent that fails of its budget ends with that, and its audit is whole", () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const { received, url } = yield* ModelApi.acquire
-        const ended = yield* cli.run(["run", "--max-calls", "2", "--", ...asking(3)], {
-          env: environment(url)
-        })
-        assert.strictEqual(ended.code, 120, ended.stderr)
-        assert.match(ended.stdout.toString(), /refused 1/u)
-        assert.match(ended.stderr, /budget of 2 calls is spent/u)
-        assert.strictEqual(received.length, 2)
-        const verified = yield* cli.run(["audit", "verify", idOf(ended.stderr)])
-        assert.strictEqual(verified.code, 0, verified.stderr)
+layer(CliProcess.layer, { excludeTestServices: true })("the gateway, from the command line", (it) => {
+  it.effect("an agent that fails of its budget ends with that, and its audit is whole", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { received, url } = yield* ModelApi.acquire
+      const ended = yield* cli.run(["run", "--max-calls", "2", "--", ...asking(3)], {
+        env: environment(url)
       })
-    )
+      assert.strictEqual(ended.code, 120, ended.stderr)
+      assert.match(ended.stdout.toString(), /refused 1/u)
+      assert.match(ended.stderr, /budget of 2 calls is spent/u)
+      assert.strictEqual(received.length, 2)
+      const verified = yield* cli.run(["audit", "verify", idOf(ended.stderr)])
+      assert.strictEqual(verified.code, 0, verified.stderr)
+    })
+  )
 
-    it.effect("an agent that copes with its budget ends as it likes; one that must stop is stopped", () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const { url } = yield* ModelApi.acquire
-        const env = environment(url)
-        const coping = yield* cli.run(
-          ["run", "--max-calls", "1", "--", "sh", "-c", `${quoted(asking(2))} || true`],
-          { env }
-        )
-        assert.strictEqual(coping.code, 0, coping.stderr)
-        const stopped = yield* cli.run(
-          [
-            "run",
-            "--max-calls",
-            "1",
-            "--stop-when-spent",
-            "--",
-            "sh",
-            "-c",
-            `${quoted(asking(2))}; sleep 60`
-          ],
-          { env }
-        )
-        assert.strictEqual(stopped.code, 120, stopped.stderr)
-      })
-    )
+  it.effect("an agent that copes with its budget ends as it likes; one that must stop is stopped", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { url } = yield* ModelApi.acquire
+      const env = environment(url)
+      const coping = yield* cli.run(
+        ["run", "--max-calls", "1", "--", "sh", "-c", `${quoted(asking(2))} || true`],
+        { env }
+      )
+      assert.strictEqual(coping.code, 0, coping.stderr)
+      const stopped = yield* cli.run(
+        ["run", "--max-calls", "1", "--stop-when-spent", "--", "sh", "-c", `${quoted(asking(2))}; sleep 60`],
+        { env }
+      )
+      assert.strictEqual(stopped.code, 120, stopped.stderr)
+    })
+  )
 
-    it.effect("a planted secret in a prompt: warned of, or stopped for, and never sent", () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const { received, url } = yield* ModelApi.acquire
-        const env = environment(url)
-        const thief = [
-          "node",
-          "-e",
-          `const secret = require("node:fs").readFileSync(process.env.HOME + "/.aws/credentials", "utf8")
+  it.effect("a planted secret in a prompt: warned of, or stopped for, and never sent", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { received, url } = yield* ModelApi.acquire
+      const env = environment(url)
+      const thief = [
+        "node",
+        "-e",
+        `const secret = require("node:fs").readFileSync(process.env.HOME + "/.aws/credentials", "utf8")
         fetch("http://localhost:8080/v1/chat/completions", {
           method: "POST",
           headers: { "content-type": "application/json" },
           body: JSON.stringify({ messages: [{ role: "user", content: Buffer.from(secret).toString("base64") }] })
         }).then((response) => console.log(response.status)).then(() => setTimeout(() => {}, 3000))`
-        ]
-        const warned = yield* cli.run(["run", "--canaries", "warn", "--", ...thief], { env })
-        assert.strictEqual(warned.code, 0, warned.stderr)
-        assert.match(warned.stderr, /planted secret was seen in the prompt/u)
-        assert.strictEqual(received.length, 1)
-        const stopped = yield* cli.run(["run", "--canaries", "stop", "--", ...thief], { env })
-        assert.strictEqual(stopped.code, 119, stopped.stderr)
-        assert.strictEqual(received.length, 1)
-      })
-    )
+      ]
+      const warned = yield* cli.run(["run", "--canaries", "warn", "--", ...thief], { env })
+      assert.strictEqual(warned.code, 0, warned.stderr)
+      assert.match(warned.stderr, /planted secret was seen in the prompt/u)
+      assert.strictEqual(received.length, 1)
+      const stopped = yield* cli.run(["run", "--canaries", "stop", "--", ...thief], { env })
+      assert.strictEqual(stopped.code, 119, stopped.stderr)
+      assert.strictEqual(received.length, 1)
+    })
+  )
 
-    it.effect("an audit is verified while its run lives and after; an edit is found, and where", () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const { url } = yield* ModelApi.acquire
-        const living = yield* cli.start(
-          ["run", "--", "sh", "-c", `${quoted(asking(2))}; echo up; sleep 30`],
-          {
-            env: environment(url)
-          }
-        )
-        yield* living.said(/^up$/mu)
-        const listed = yield* cli.run(["ps", "--output", "json"])
-        const [{ runId }] = JSON.parse(listed.stdout.toString()).runs ?? JSON.parse(listed.stdout.toString())
-        const alive = yield* cli.run(["audit", "verify", runId])
-        assert.strictEqual(alive.code, 0, alive.stderr + alive.stdout.toString())
-        yield* living.kill("SIGTERM")
-        yield* living.ended
-        assert.strictEqual((yield* cli.run(["audit", "verify", runId])).code, 0)
-        const shown = yield* cli.run(["audit", "show", runId])
-        assert.include(shown.stdout.toString(), "call.started")
-        const path = join(cli.stateDirectory, "runs", runId, "audit", "audit.jsonl")
-        const log = readFileSync(path, "utf8")
-        assert.notInclude(log, key)
-        writeFileSync(path, log.replace('"status":200', '"status":201'))
-        const edited = yield* cli.run(["audit", "verify", runId])
-        assert.strictEqual(edited.code, 1, edited.stdout.toString())
-        assert.match(edited.stdout.toString() + edited.stderr, /line [0-9]+/u)
-        writeFileSync(path, log.split("\n").slice(0, -2).join("\n"))
-        assert.strictEqual((yield* cli.run(["audit", "verify", runId])).code, 1)
-        writeFileSync(path, log)
+  it.effect("an audit is verified while its run lives and after; an edit is found, and where", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { url } = yield* ModelApi.acquire
+      const living = yield* cli.start(["run", "--", "sh", "-c", `${quoted(asking(2))}; echo up; sleep 30`], {
+        env: environment(url)
       })
-    )
+      yield* living.said(/^up$/mu)
+      const listed = yield* cli.run(["ps", "--output", "json"])
+      const [{ runId }] = JSON.parse(listed.stdout.toString()).runs ?? JSON.parse(listed.stdout.toString())
+      const alive = yield* cli.run(["audit", "verify", runId])
+      assert.strictEqual(alive.code, 0, alive.stderr + alive.stdout.toString())
+      yield* living.kill("SIGTERM")
+      yield* living.ended
+      assert.strictEqual((yield* cli.run(["audit", "verify", runId])).code, 0)
+      const shown = yield* cli.run(["audit", "show", runId])
+      assert.include(shown.stdout.toString(), "call.started")
+      const path = join(cli.stateDirectory, "runs", runId, "audit", "audit.jsonl")
+      const log = readFileSync(path, "utf8")
+      assert.notInclude(log, key)
+      writeFileSync(path, log.replace('"status":200', '"status":201'))
+      const edited = yield* cli.run(["audit", "verify", runId])
+      assert.strictEqual(edited.code, 1, edited.stdout.toString())
+      assert.match(edited.stdout.toString() + edited.stderr, /line [0-9]+/u)
+      writeFileSync(path, log.split("\n").slice(0, -2).join("\n"))
+      assert.strictEqual((yield* cli.run(["audit", "verify", runId])).code, 1)
+      writeFileSync(path, log)
+    })
+  )
 
-    it.effect("a proxy that does not read bodies refuses what it could not hold", () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const ended = yield* cli.run(["run", "--proxy", "nginx", "--max-calls", "2", "--", "true"], {
-          env: environment("http://127.0.0.1:9")
-        })
-        assert.strictEqual(ended.code, 65, ended.stderr)
-        assert.match(ended.stderr, /does not read bodies/u)
+  it.effect("a proxy that does not read bodies refuses what it could not hold", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const ended = yield* cli.run(["run", "--proxy", "nginx", "--max-calls", "2", "--", "true"], {
+        env: environment("http://127.0.0.1:9")
       })
-    )
-  }
-)
+      assert.strictEqual(ended.code, 65, ended.stderr)
+      assert.match(ended.stderr, /does not read bodies/u)
+    })
+  )
+})
 
 /** For a shell. */
 const quoted = (argv: ReadonlyArray<string>): string =>

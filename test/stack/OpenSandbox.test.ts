@@ -7,7 +7,7 @@ import { Effect } from "effect"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
-layer(RunHarness.layer(), { excludeTestServices: true, timeout: 60_000 })("an open sandbox", (it) => {
+layer(RunHarness.layer(), { excludeTestServices: true })("an open sandbox", (it) => {
   it.effect("keeps files between commands, not environment; and goes with its scope", () =>
     Effect.gen(function* () {
       const runner = yield* SandboxRunner

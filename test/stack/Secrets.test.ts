@@ -109,162 +109,159 @@ for (const proxy of proxies) {
     Layer.provideMerge(Upstream.layer),
     Layer.provideMerge(logs)
   )
-  layer(whole, { excludeTestServices: true, timeout: 120_000 })(
-    `a key in the proxy (${proxy.name})`,
-    (it) => {
-      it.effect(
-        "the agent gets its answer, and the upstream sees our key and identity, and nothing of the client's",
-        () =>
-          Effect.gen(function* () {
-            const runner = yield* SandboxRunner
-            const result = yield* runner.run(spec)
-            const envelope = JSON.parse(result.output.stdout.text)
-            assert.strictEqual(result.exitCode, 0)
-            assert.isNull(envelope.meta.error)
-            assert.include(envelope.payloads[0].text, "What is the capital of Peru?")
+  layer(whole, { excludeTestServices: true })(`a key in the proxy (${proxy.name})`, (it) => {
+    it.effect(
+      "the agent gets its answer, and the upstream sees our key and identity, and nothing of the client's",
+      () =>
+        Effect.gen(function* () {
+          const runner = yield* SandboxRunner
+          const result = yield* runner.run(spec)
+          const envelope = JSON.parse(result.output.stdout.text)
+          assert.strictEqual(result.exitCode, 0)
+          assert.isNull(envelope.meta.error)
+          assert.include(envelope.payloads[0].text, "What is the capital of Peru?")
 
-            const [request] = (yield* (yield* Upstream).received).slice(-1)
-            const headers = new Map(request!.headers.map(([name, value]) => [name.toLowerCase(), value]))
-            assert.strictEqual(headers.get("authorization"), `Bearer ${key}`)
-            assert.strictEqual(headers.get("x-litellm-end-user-id"), identity.billingAccountId)
-            assert.strictEqual(headers.get("x-litellm-customer-id"), identity.billingAccountId)
-            assert.deepStrictEqual(JSON.parse(headers.get("x-litellm-spend-logs-metadata")!), {
-              run_id: result.runId,
-              attempt: 1,
-              user_id: "user-7",
-              graph_id: "sandbox:agent",
-              existing_trace_id: "trace-1",
-              session_id: "session-9",
-              trace_user_id: "tracer"
-            })
-            assert.strictEqual(result.llm?.calls.length, 1)
-            assert.strictEqual(result.llm?.calls[0]?.status, 200)
-            assert.isDefined(result.llm?.calls[0]?.callId)
+          const [request] = (yield* (yield* Upstream).received).slice(-1)
+          const headers = new Map(request!.headers.map(([name, value]) => [name.toLowerCase(), value]))
+          assert.strictEqual(headers.get("authorization"), `Bearer ${key}`)
+          assert.strictEqual(headers.get("x-litellm-end-user-id"), identity.billingAccountId)
+          assert.strictEqual(headers.get("x-litellm-customer-id"), identity.billingAccountId)
+          assert.deepStrictEqual(JSON.parse(headers.get("x-litellm-spend-logs-metadata")!), {
+            run_id: result.runId,
+            attempt: 1,
+            user_id: "user-7",
+            graph_id: "sandbox:agent",
+            existing_trace_id: "trace-1",
+            session_id: "session-9",
+            trace_user_id: "tracer"
           })
-      )
-
-      it.effect("is nowhere inside the sandbox, and its socket can be neither removed nor replaced", () =>
-        Effect.gen(function* () {
-          const runner = yield* SandboxRunner
-          const { output } = yield* runner.run({ ...spec, argv: ["bash", "-c", searchInside] })
-          const said = output.stdout.text + output.stderr.text
-          assert.notInclude(said, "planted-7f3c")
-          assert.notMatch(said, /^SOCKET-/mu)
-          assert.include(said, "socket-stands")
-          assert.include(said, "HTTP/1.1 403")
+          assert.strictEqual(result.llm?.calls.length, 1)
+          assert.strictEqual(result.llm?.calls[0]?.status, 200)
+          assert.isDefined(result.llm?.calls[0]?.callId)
         })
-      )
+    )
 
-      it.effect("is nothing the engine knows, in no record, no log and no file of the run", () =>
-        Effect.gen(function* () {
-          const runner = yield* SandboxRunner
-          const directory = yield* RunHarness.Directory
-          const seen = yield* runner.stream({ ...spec, argv: ["sleep", "1"] }).pipe(
-            Stream.mapEffect((event) =>
-              event._tag !== "PostureVerified"
-                ? Effect.succeed("")
-                : Effect.gen(function* () {
-                    const ids = (yield* docker("ps", "-aq", "--filter", "label=dev.cogni.sandbox.run"))
-                      .trim()
-                      .split("\n")
-                    // Others run on this engine too, and some of theirs is gone by now.
-                    const known = yield* Effect.promise(() =>
-                      promisify(execFile)("docker", ["inspect", ...ids]).then(
-                        ({ stdout }) => stdout,
-                        (thrown) => (thrown as { stdout: string }).stdout
-                      )
-                    )
-                    assert.include(known, "cogni-run-", "the containers were looked at")
-                    if (proxy.adds !== undefined)
-                      assert.include(known, proxy.adds, "the proxy's container was looked at")
-                    const volumes = yield* docker(
-                      "volume",
-                      "ls",
-                      "-q",
-                      "--filter",
-                      "label=dev.cogni.sandbox.run"
-                    )
-                    const onDisk = yield* Effect.promise(() =>
-                      promisify(execFile)("grep", [
-                        "-rlsa",
-                        key,
-                        directory,
-                        "/var/lib/docker/containers",
-                        "/var/lib/docker/volumes"
-                      ]).then(
-                        ({ stdout }) => stdout,
-                        (thrown) => (thrown as { stdout: string }).stdout
-                      )
-                    )
-                    return known + volumes + onDisk
-                  })
-            ),
-            Stream.runCollect
-          )
-          assert.notInclude(seen.join("\n"), "planted-7f3c")
-          assert.notInclude(logged.join("\n"), "planted-7f3c")
-          const records = yield* (yield* RunStore).list
-          assert.isAbove(records.length, 0)
-          assert.notInclude(JSON.stringify(records), "planted-7f3c")
-        })
-      )
+    it.effect("is nowhere inside the sandbox, and its socket can be neither removed nor replaced", () =>
+      Effect.gen(function* () {
+        const runner = yield* SandboxRunner
+        const { output } = yield* runner.run({ ...spec, argv: ["bash", "-c", searchInside] })
+        const said = output.stdout.text + output.stderr.text
+        assert.notInclude(said, "planted-7f3c")
+        assert.notMatch(said, /^SOCKET-/mu)
+        assert.include(said, "socket-stands")
+        assert.include(said, "HTTP/1.1 403")
+      })
+    )
 
-      it.effect("is in no image layer", () =>
-        Effect.gen(function* () {
-          const found = yield* Effect.promise(
-            () =>
-              new Promise<string>((resolve, reject) => {
-                const save = spawn("docker", ["save", Images.runtime, Images.proxy, Images.gateway], {
-                  stdio: ["ignore", "pipe", "inherit"]
+    it.effect("is nothing the engine knows, in no record, no log and no file of the run", () =>
+      Effect.gen(function* () {
+        const runner = yield* SandboxRunner
+        const directory = yield* RunHarness.Directory
+        const seen = yield* runner.stream({ ...spec, argv: ["sleep", "1"] }).pipe(
+          Stream.mapEffect((event) =>
+            event._tag !== "PostureVerified"
+              ? Effect.succeed("")
+              : Effect.gen(function* () {
+                  const ids = (yield* docker("ps", "-aq", "--filter", "label=dev.cogni.sandbox.run"))
+                    .trim()
+                    .split("\n")
+                  // Others run on this engine too, and some of theirs is gone by now.
+                  const known = yield* Effect.promise(() =>
+                    promisify(execFile)("docker", ["inspect", ...ids]).then(
+                      ({ stdout }) => stdout,
+                      (thrown) => (thrown as { stdout: string }).stdout
+                    )
+                  )
+                  assert.include(known, "cogni-run-", "the containers were looked at")
+                  if (proxy.adds !== undefined)
+                    assert.include(known, proxy.adds, "the proxy's container was looked at")
+                  const volumes = yield* docker(
+                    "volume",
+                    "ls",
+                    "-q",
+                    "--filter",
+                    "label=dev.cogni.sandbox.run"
+                  )
+                  const onDisk = yield* Effect.promise(() =>
+                    promisify(execFile)("grep", [
+                      "-rlsa",
+                      key,
+                      directory,
+                      "/var/lib/docker/containers",
+                      "/var/lib/docker/volumes"
+                    ]).then(
+                      ({ stdout }) => stdout,
+                      (thrown) => (thrown as { stdout: string }).stdout
+                    )
+                  )
+                  return known + volumes + onDisk
                 })
-                const grep = spawn("grep", ["-ac", "planted-7f3c"], {
-                  stdio: [save.stdout, "pipe", "inherit"]
-                })
-                let counted = ""
-                grep.stdout.on("data", (piece) => (counted += piece))
-                grep.on("close", () => resolve(counted.trim()))
-                grep.on("error", reject)
+          ),
+          Stream.runCollect
+        )
+        assert.notInclude(seen.join("\n"), "planted-7f3c")
+        assert.notInclude(logged.join("\n"), "planted-7f3c")
+        const records = yield* (yield* RunStore).list
+        assert.isAbove(records.length, 0)
+        assert.notInclude(JSON.stringify(records), "planted-7f3c")
+      })
+    )
+
+    it.effect("is in no image layer", () =>
+      Effect.gen(function* () {
+        const found = yield* Effect.promise(
+          () =>
+            new Promise<string>((resolve, reject) => {
+              const save = spawn("docker", ["save", Images.runtime, Images.proxy, Images.gateway], {
+                stdio: ["ignore", "pipe", "inherit"]
               })
-          )
-          assert.strictEqual(found, "0")
-        })
-      )
+              const grep = spawn("grep", ["-ac", "planted-7f3c"], {
+                stdio: [save.stdout, "pipe", "inherit"]
+              })
+              let counted = ""
+              grep.stdout.on("data", (piece) => (counted += piece))
+              grep.on("close", () => resolve(counted.trim()))
+              grep.on("error", reject)
+            })
+        )
+        assert.strictEqual(found, "0")
+      })
+    )
 
-      it.effect("is in no error, whatever fails", () =>
-        Effect.gen(function* () {
-          const llm = yield* Effect.provide(
-            LlmProxy,
-            NginxLlmProxy.layer({
-              image: Images.absent,
-              upstream: { type: "host", url: "http://127.0.0.1:9" },
-              key: Redacted.make(`${key}\nforged: header`)
-            })
+    it.effect("is in no error, whatever fails", () =>
+      Effect.gen(function* () {
+        const llm = yield* Effect.provide(
+          LlmProxy,
+          NginxLlmProxy.layer({
+            image: Images.absent,
+            upstream: { type: "host", url: "http://127.0.0.1:9" },
+            key: Redacted.make(`${key}\nforged: header`)
+          })
+        )
+        const least = LlmProxyContract.requestOf("run-000000000001" as never)
+        const runner = yield* SandboxRunner
+        const gateway = yield* Effect.provide(
+          LlmProxy,
+          GatewayLlmProxy.layer({
+            url: "http://127.0.0.1:9",
+            key: Redacted.make(`${key}\nforged: header`),
+            carrier: "container",
+            image: Images.absent
+          })
+        )
+        const errors = yield* Effect.all([
+          Effect.flip(Effect.scoped(gateway.acquire({ ...least, llm: { ...least.llm, identity } }))),
+          Effect.flip(runner.run({ ...spec, image: Images.absent })),
+          Effect.flip(runner.run({ ...spec, limits: { runtimeSecondsMax: 1 }, argv: ["sleep", "30"] })),
+          Effect.flip(Effect.scoped(llm.acquire({ ...least, llm: { ...least.llm, identity } })))
+        ])
+        for (const error of errors) {
+          assert.notInclude(
+            `${error} ${error.message} ${error.stack} ${JSON.stringify(error)}`,
+            "planted-7f3c"
           )
-          const least = LlmProxyContract.requestOf("run-000000000001" as never)
-          const runner = yield* SandboxRunner
-          const gateway = yield* Effect.provide(
-            LlmProxy,
-            GatewayLlmProxy.layer({
-              url: "http://127.0.0.1:9",
-              key: Redacted.make(`${key}\nforged: header`),
-              carrier: "container",
-              image: Images.absent
-            })
-          )
-          const errors = yield* Effect.all([
-            Effect.flip(Effect.scoped(gateway.acquire({ ...least, llm: { ...least.llm, identity } }))),
-            Effect.flip(runner.run({ ...spec, image: Images.absent })),
-            Effect.flip(runner.run({ ...spec, limits: { runtimeSecondsMax: 1 }, argv: ["sleep", "30"] })),
-            Effect.flip(Effect.scoped(llm.acquire({ ...least, llm: { ...least.llm, identity } })))
-          ])
-          for (const error of errors) {
-            assert.notInclude(
-              `${error} ${error.message} ${error.stack} ${JSON.stringify(error)}`,
-              "planted-7f3c"
-            )
-          }
-        })
-      )
-    }
-  )
+        }
+      })
+    )
+  })
 }

@@ -16,6 +16,7 @@ import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 import { freePort } from "../harness/FreePort.ts"
+import * as Pace from "../harness/Pace.ts"
 
 const guide = fileURLToPath(new URL("../../docs/guides/server.md", import.meta.url))
 const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
@@ -61,7 +62,7 @@ const walked = Effect.gen(function* () {
   const ended = yield* run("sh", ["-c", script], {
     cwd: home,
     // Before the test's own time is over, so that what was said is told.
-    timeout: 50_000,
+    timeout: Pace.hangMillis / 2,
     env: {
       PATH: `${bin}:/usr/local/bin:/usr/bin:/bin`,
       COGNI_STATE_DIR: stateDirectory,
@@ -89,134 +90,49 @@ const createdFor = (runId: string, since: Date) =>
 
 layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
   describe("the guide", () => {
-    it.effect(
-      "does what it says, block by block, and what is refused makes no container",
-      () =>
-        Effect.gen(function* () {
-          const since = new Date()
-          const { blocks, stderr } = yield* walked
-          const [start, grants, catalog, chat, record, refusals, stop] = blocks
-          assert.strictEqual(start, '{"status":"ok"}{"status":"ready","checks":{"store":"ok","engine":"ok"}}')
-          assert.match(stderr, /^listening on http:\/\/127\.0\.0\.1:\d+$/mu)
-          assert.match(grants!, /^grant-\S+ +stands +yes +acme +ana +\* /mu)
-          assert.include(catalog!.split("\n"), '"sandbox:agent"')
-          assert.match(chat!, /^event: assistant_final\ndata: .*Where is Lima\?/mu)
-          assert.match(chat!, /event: usage_report\ndata: .*"billingAccountId":"acme"/u)
-          assert.match(chat!, /event: done\ndata: \{"type":"done"\}$/u)
-          const events = [...chat!.matchAll(/^event: /gmu)].length
-          assert.strictEqual(
-            record,
-            `{"status":"succeeded","model":"demo","exitCode":0,"events":${events}}\n` +
-              'sandbox_runs_total{agent="sandbox:agent",status="ok"} 1'
-          )
-          assert.strictEqual(
-            refusals,
-            ["403 GrantMissing", "403 SandboxNotAllowed", "403 GrantExpired", "400 BodyInvalid"].join("\n")
-          )
-          assert.strictEqual(stop, "ended with 143")
-          const runId = /^: (run-[a-z0-9]+)$/mu.exec(chat!)![1]!
-          assert.lengthOf(yield* createdFor(runId, since), 1)
-          assert.deepStrictEqual(yield* createdFor("run-refused-walk", since), [])
-          // Tokens are told where they are asked for, and nowhere else.
-          assert.notMatch(`${stderr}${blocks.join("\n")}`, /cgs_[\w-]{20}/u)
-        }),
-      60_000
+    it.effect("does what it says, block by block, and what is refused makes no container", () =>
+      Effect.gen(function* () {
+        const since = new Date()
+        const { blocks, stderr } = yield* walked
+        const [start, grants, catalog, chat, record, refusals, stop] = blocks
+        assert.strictEqual(start, '{"status":"ok"}{"status":"ready","checks":{"store":"ok","engine":"ok"}}')
+        assert.match(stderr, /^listening on http:\/\/127\.0\.0\.1:\d+$/mu)
+        assert.match(grants!, /^grant-\S+ +stands +yes +acme +ana +\* /mu)
+        assert.include(catalog!.split("\n"), '"sandbox:agent"')
+        assert.match(chat!, /^event: assistant_final\ndata: .*Where is Lima\?/mu)
+        assert.match(chat!, /event: usage_report\ndata: .*"billingAccountId":"acme"/u)
+        assert.match(chat!, /event: done\ndata: \{"type":"done"\}$/u)
+        const events = [...chat!.matchAll(/^event: /gmu)].length
+        assert.strictEqual(
+          record,
+          `{"status":"succeeded","model":"demo","exitCode":0,"events":${events}}\n` +
+            'sandbox_runs_total{agent="sandbox:agent",status="ok"} 1'
+        )
+        assert.strictEqual(
+          refusals,
+          ["403 GrantMissing", "403 SandboxNotAllowed", "403 GrantExpired", "400 BodyInvalid"].join("\n")
+        )
+        assert.strictEqual(stop, "ended with 143")
+        const runId = /^: (run-[a-z0-9]+)$/mu.exec(chat!)![1]!
+        assert.lengthOf(yield* createdFor(runId, since), 1)
+        assert.deepStrictEqual(yield* createdFor("run-refused-walk", since), [])
+        // Tokens are told where they are asked for, and nowhere else.
+        assert.notMatch(`${stderr}${blocks.join("\n")}`, /cgs_[\w-]{20}/u)
+      })
     )
   })
 
   describe("SIGTERM", () => {
-    it.effect(
-      "with runs under way: they are cancelled, say so, are on record, and nothing is left",
-      () =>
-        Effect.gen(function* () {
-          const cli = yield* CliProcess.CliProcess
-          const model = yield* silentModel
-          const port = yield* freePort
-          const { child, ended, said } = yield* cli.start(
-            ["serve", "--port", String(port), "--drain", "1s"],
-            {
-              env: { ...model, SANDBOX_ENABLED: "true", COGNI_GATEWAY_IMAGE: Images.gateway }
-            }
-          )
-          yield* said(/^listening on /mu)
-          const url = `http://127.0.0.1:${port}`
-          const { stdout } = yield* cli.run([
-            "grants",
-            "create",
-            "--user",
-            "u",
-            "--account",
-            "a",
-            "--allow-sandbox"
-          ])
-          const headers = { authorization: `Bearer ${stdout.toString("utf8").trim()}` }
-          const body = JSON.stringify({
-            graphId: "sandbox:agent",
-            messages: [{ role: "user", content: "Where?" }]
-          })
-          const answers = yield* Effect.forEach(
-            [1, 2, 3],
-            () => Effect.promise(() => fetch(`${url}/api/v1/ai/chat`, { method: "POST", headers, body })),
-            { concurrency: "unbounded" }
-          )
-          const texts = Effect.forEach(
-            answers,
-            (answer) =>
-              Effect.promise(async () => {
-                const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
-                let text = ""
-                for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
-                  text += piece.value
-                  // All of them are at work by now, or soon.
-                  if (text.includes('"phase":"entrypoint"') && !child.killed) child.kill("SIGTERM")
-                }
-                return text
-              }),
-            { concurrency: "unbounded" }
-          )
-          for (const text of yield* texts) {
-            assert.include(text, "the run was cancelled")
-            assert.match(text, /event: done\n.*\n\n$/u)
-          }
-          const { code, stderr: all } = yield* ended
-          assert.strictEqual(code, 143, all)
-          assert.deepStrictEqual(yield* cli.leftovers, [])
-          const listed = yield* cli.run(["ps", "--all", "--output", "json"])
-          const statuses = new Map<string, string>(
-            JSON.parse(listed.stdout.toString("utf8")).map(({ runId, status }: any) => [runId, status])
-          )
-          for (const answer of answers) {
-            assert.strictEqual(statuses.get(answer.headers.get("x-cogni-run-id")!), "interrupted")
-          }
-        }),
-      60_000
-    )
-  })
-
-  it.effect(
-    "works in a repository of this host where that is switched on",
-    () =>
+    it.effect("with runs under way: they are cancelled, say so, are on record, and nothing is left", () =>
       Effect.gen(function* () {
         const cli = yield* CliProcess.CliProcess
-        const model = yield* ScriptedModel.acquire(({ index }) =>
-          index === 0
-            ? { call: [{ name: "Bash", args: { command: "echo tidy >NOTES.md", description: "As asked" } }] }
-            : { say: "It is tidy." }
-        )
-        const origin = yield* GitOrigin.acquire()
-        const { path } = yield* origin.make("acme/app", { "README.md": "hello\n" })
+        const model = yield* silentModel
         const port = yield* freePort
-        const { said } = yield* cli.start(["serve", "--port", String(port), "--host-repositories"], {
-          env: {
-            SANDBOX_ENABLED: "true",
-            COGNI_LLM_URL: model.url,
-            COGNI_LLM_KEY: "sk-none",
-            COGNI_LLM_MODEL: "scripted",
-            COGNI_GATEWAY_IMAGE: Images.gateway,
-            COGNI_CLAUDE_CODE_IMAGE: Images.ofAgent("claude-code")
-          }
+        const { child, ended, said } = yield* cli.start(["serve", "--port", String(port), "--drain", "1s"], {
+          env: { ...model, SANDBOX_ENABLED: "true", COGNI_GATEWAY_IMAGE: Images.gateway }
         })
         yield* said(/^listening on /mu)
+        const url = `http://127.0.0.1:${port}`
         const { stdout } = yield* cli.run([
           "grants",
           "create",
@@ -228,26 +144,99 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
         ])
         const headers = { authorization: `Bearer ${stdout.toString("utf8").trim()}` }
         const body = JSON.stringify({
-          graphId: "sandbox:claude-code",
-          messages: [{ role: "user", content: "Tidy up." }],
-          repository: { url: path }
+          graphId: "sandbox:agent",
+          messages: [{ role: "user", content: "Where?" }]
         })
-        const answer = yield* Effect.promise(() =>
-          fetch(`http://127.0.0.1:${port}/api/v1/ai/chat`, { method: "POST", headers, body })
+        const answers = yield* Effect.forEach(
+          [1, 2, 3],
+          () => Effect.promise(() => fetch(`${url}/api/v1/ai/chat`, { method: "POST", headers, body })),
+          { concurrency: "unbounded" }
         )
-        const text = yield* Effect.promise(() => answer.text())
-        const runId = answer.headers.get("x-cogni-run-id")
-        assert.include(text, `Branch: sandbox/${runId}`)
-        assert.strictEqual(yield* GitOrigin.git(path, "show", `sandbox/${runId}:NOTES.md`), "tidy")
-        const view = yield* Effect.promise(() =>
-          fetch(`http://127.0.0.1:${port}/api/v1/runs/${runId}`, { headers }).then((one) => one.json())
+        const texts = Effect.forEach(
+          answers,
+          (answer) =>
+            Effect.promise(async () => {
+              const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
+              let text = ""
+              for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+                text += piece.value
+                // All of them are at work by now, or soon.
+                if (text.includes('"phase":"entrypoint"') && !child.killed) child.kill("SIGTERM")
+              }
+              return text
+            }),
+          { concurrency: "unbounded" }
         )
-        assert.containSubset(view, {
-          status: "succeeded",
-          relay: { status: "pushed", branch: `sandbox/${runId}` }
-        })
-      }),
-    60_000
+        for (const text of yield* texts) {
+          assert.include(text, "the run was cancelled")
+          assert.match(text, /event: done\n.*\n\n$/u)
+        }
+        const { code, stderr: all } = yield* ended
+        assert.strictEqual(code, 143, all)
+        assert.deepStrictEqual(yield* cli.leftovers, [])
+        const listed = yield* cli.run(["ps", "--all", "--output", "json"])
+        const statuses = new Map<string, string>(
+          JSON.parse(listed.stdout.toString("utf8")).map(({ runId, status }: any) => [runId, status])
+        )
+        for (const answer of answers) {
+          assert.strictEqual(statuses.get(answer.headers.get("x-cogni-run-id")!), "interrupted")
+        }
+      })
+    )
+  })
+
+  it.effect("works in a repository of this host where that is switched on", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const model = yield* ScriptedModel.acquire(({ index }) =>
+        index === 0
+          ? { call: [{ name: "Bash", args: { command: "echo tidy >NOTES.md", description: "As asked" } }] }
+          : { say: "It is tidy." }
+      )
+      const origin = yield* GitOrigin.acquire()
+      const { path } = yield* origin.make("acme/app", { "README.md": "hello\n" })
+      const port = yield* freePort
+      const { said } = yield* cli.start(["serve", "--port", String(port), "--host-repositories"], {
+        env: {
+          SANDBOX_ENABLED: "true",
+          COGNI_LLM_URL: model.url,
+          COGNI_LLM_KEY: "sk-none",
+          COGNI_LLM_MODEL: "scripted",
+          COGNI_GATEWAY_IMAGE: Images.gateway,
+          COGNI_CLAUDE_CODE_IMAGE: Images.ofAgent("claude-code")
+        }
+      })
+      yield* said(/^listening on /mu)
+      const { stdout } = yield* cli.run([
+        "grants",
+        "create",
+        "--user",
+        "u",
+        "--account",
+        "a",
+        "--allow-sandbox"
+      ])
+      const headers = { authorization: `Bearer ${stdout.toString("utf8").trim()}` }
+      const body = JSON.stringify({
+        graphId: "sandbox:claude-code",
+        messages: [{ role: "user", content: "Tidy up." }],
+        repository: { url: path }
+      })
+      const answer = yield* Effect.promise(() =>
+        fetch(`http://127.0.0.1:${port}/api/v1/ai/chat`, { method: "POST", headers, body })
+      )
+      const text = yield* Effect.promise(() => answer.text())
+      const runId = answer.headers.get("x-cogni-run-id")
+      assert.include(text, `Branch: sandbox/${runId}`)
+      assert.strictEqual(yield* GitOrigin.git(path, "show", `sandbox/${runId}:NOTES.md`), "tidy")
+      const view = yield* Effect.promise(() =>
+        fetch(`http://127.0.0.1:${port}/api/v1/runs/${runId}`, { headers }).then((one) => one.json())
+      )
+      assert.containSubset(view, {
+        status: "succeeded",
+        relay: { status: "pushed", branch: `sandbox/${runId}` }
+      })
+    })
   )
 
   it.effect("is not for other machines unless it is told, and says when somebody else listens", () =>

@@ -19,7 +19,7 @@ import * as ModelApi from "../harness/ModelApi.ts"
 const key = "sk-planted-telemetry-5e01"
 const said = "a word that only the prompt has: vermilion"
 
-layer(Layer.empty, { excludeTestServices: true, timeout: 60_000 })("telemetry", (it) => {
+layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
   it.effect("a graph's run is one trace, and its log lines are of that trace", () =>
     Effect.gen(function* () {
       const spans = new InMemorySpanExporter()
@@ -125,7 +125,7 @@ const collector = Effect.acquireRelease(
     })
 )
 
-layer(CliProcess.layer, { excludeTestServices: true, timeout: 60_000 })("telemetry of the command", (it) => {
+layer(CliProcess.layer, { excludeTestServices: true })("telemetry of the command", (it) => {
   it.effect(
     "an invocation is sent as one trace where OpenTelemetry's variables say, without what was said",
     () =>

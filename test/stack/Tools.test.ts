@@ -32,7 +32,7 @@ const prometheus = Effect.map(
 const time = "core__get_current_time"
 const metrics = "core__metrics_query"
 
-layer(CliProcess.layer, { excludeTestServices: true, timeout: 90_000 })("cogni-tool, in a sandbox", (it) => {
+layer(CliProcess.layer, { excludeTestServices: true })("cogni-tool, in a sandbox", (it) => {
   it.effect("lists, describes and calls what the run may call, and each ending has its code", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess

@@ -418,7 +418,7 @@ describe("SandboxRunner, whatever happens", () => {
     "everything is released once and in order, the record is final, and the error is the right one",
     [Schedule],
     ([schedule]) => live(schedule).pipe(Effect.provide(layerOf(schedule), { local: true })),
-    { timeout: 60_000, arbitrary: { runs: 1500, seed: "schedules-1" } }
+    { arbitrary: { runs: 1500, seed: "schedules-1" } }
   )
 
   it("the schedules were not dull", () => {

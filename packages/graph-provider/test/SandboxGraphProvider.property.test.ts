@@ -153,7 +153,7 @@ describe("a graph's run, whatever happens", () => {
     [Case],
     ([one]) =>
       live(one).pipe(Effect.provide(Layer.fresh(world({ program: program(one.agent) })), { local: true })),
-    { timeout: 240_000, arbitrary: { runs: 10_000, seed: "graph-runs-1" } }
+    { arbitrary: { runs: 10_000, seed: "graph-runs-1" } }
   )
 
   it("the cases were not dull", () => {

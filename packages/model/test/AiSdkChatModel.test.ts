@@ -207,7 +207,7 @@ describe("AiSdkChatModel", () => {
 const until = (isTrue: () => boolean) =>
   Effect.gen(function* () {
     while (!isTrue()) yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
-  }).pipe(Effect.timeout("5 seconds"))
+  }).pipe(Effect.timeout("5 minutes"))
 
 describe("AiSdkChatModel failures", () => {
   const error = (message: string, more: object = {}) => ({

@@ -205,49 +205,43 @@ describe("a server that stops", () => {
       }
     })
 
-  it.effect(
-    "lets 20 runs end, and begins no more meanwhile",
-    () =>
-      Effect.gen(function* () {
-        const gate = yield* Deferred.make<void>()
-        const { caller, runIds, server, stop, texts } = yield* busy(20, ({ stdout }) =>
-          Effect.andThen(Deferred.await(gate), answering("Lima")({ stdout } as never))
-        )
-        const heard = yield* Effect.forkChild(texts, { startImmediately: true })
-        const stopping = yield* Effect.forkChild(stop, { startImmediately: true })
-        yield* until(server.roster.isStopping)
-        const refused = yield* caller.post(question)
-        assert.deepStrictEqual([refused.status, refused.body.error.reason], [503, "ServerStopping"])
-        yield* Deferred.succeed(gate, undefined)
-        const all = yield* Fiber.join(heard)
-        assert.strictEqual(all.filter((text) => text.includes("assistant_final")).length, 20)
-        yield* Fiber.join(stopping)
-        for (const runId of runIds) {
-          assert.strictEqual((yield* server.store.get(runId))?.outcome.status, "exited")
-        }
-      }),
-    20_000
+  it.effect("lets 20 runs end, and begins no more meanwhile", () =>
+    Effect.gen(function* () {
+      const gate = yield* Deferred.make<void>()
+      const { caller, runIds, server, stop, texts } = yield* busy(20, ({ stdout }) =>
+        Effect.andThen(Deferred.await(gate), answering("Lima")({ stdout } as never))
+      )
+      const heard = yield* Effect.forkChild(texts, { startImmediately: true })
+      const stopping = yield* Effect.forkChild(stop, { startImmediately: true })
+      yield* until(server.roster.isStopping)
+      const refused = yield* caller.post(question)
+      assert.deepStrictEqual([refused.status, refused.body.error.reason], [503, "ServerStopping"])
+      yield* Deferred.succeed(gate, undefined)
+      const all = yield* Fiber.join(heard)
+      assert.strictEqual(all.filter((text) => text.includes("assistant_final")).length, 20)
+      yield* Fiber.join(stopping)
+      for (const runId of runIds) {
+        assert.strictEqual((yield* server.store.get(runId))?.outcome.status, "exited")
+      }
+    })
   )
 
-  it.effect(
-    "cancels after its time the 20 that go on, each of which says so and is on record",
-    () =>
-      Effect.gen(function* () {
-        const { runIds, server, stop, texts } = yield* busy(20, lasting, 30)
-        const heard = yield* Effect.forkChild(texts, { startImmediately: true })
-        const stopping = yield* Effect.forkChild(stop, { startImmediately: true })
-        yield* until(server.roster.isStopping)
-        yield* TestClock.adjust("29 seconds")
-        assert.strictEqual((yield* server.roster.list).length, 20)
-        yield* TestClock.adjust("1 second")
-        const all = yield* Fiber.join(heard)
-        assert.strictEqual(all.filter((text) => text.includes("the run was cancelled")).length, 20)
-        yield* Fiber.join(stopping)
-        for (const runId of runIds) {
-          assert.strictEqual((yield* server.store.get(runId))?.outcome.status, "interrupted")
-          assert.deepStrictEqual(yield* server.runtime.leftovers(RunId.make(runId)), [])
-        }
-      }),
-    20_000
+  it.effect("cancels after its time the 20 that go on, each of which says so and is on record", () =>
+    Effect.gen(function* () {
+      const { runIds, server, stop, texts } = yield* busy(20, lasting, 30)
+      const heard = yield* Effect.forkChild(texts, { startImmediately: true })
+      const stopping = yield* Effect.forkChild(stop, { startImmediately: true })
+      yield* until(server.roster.isStopping)
+      yield* TestClock.adjust("29 seconds")
+      assert.strictEqual((yield* server.roster.list).length, 20)
+      yield* TestClock.adjust("1 second")
+      const all = yield* Fiber.join(heard)
+      assert.strictEqual(all.filter((text) => text.includes("the run was cancelled")).length, 20)
+      yield* Fiber.join(stopping)
+      for (const runId of runIds) {
+        assert.strictEqual((yield* server.store.get(runId))?.outcome.status, "interrupted")
+        assert.deepStrictEqual(yield* server.runtime.leftovers(RunId.make(runId)), [])
+      }
+    })
   )
 })

@@ -536,21 +536,18 @@ more: 1
     })
   )
 
-  it.effect(
-    "does not take long, whatever it is",
-    () =>
-      Effect.gen(function* () {
-        const many = (count: number, each: (at: number) => string) =>
-          Array.from({ length: count }, (_, at) => each(at)).join(", ")
-        const long = "x".repeat(58)
-        for (const count of [99, 1900]) {
-          const names = many(count, (at) => `${long}${at}: {}`)
-          const channels = many(1900, (at) => `c${at}: ${"y".repeat(60)}`)
-          const text = `agent_configs: {${names}}\nrouting: {default_agent: y, channels: {${channels}}}\n`
-          assert.strictEqual((yield* Effect.flip(read(text))).lines.at(-1), "cogni.yaml: and 1801 more")
-        }
-      }),
-    10_000
+  it.effect("does not take long, whatever it is", () =>
+    Effect.gen(function* () {
+      const many = (count: number, each: (at: number) => string) =>
+        Array.from({ length: count }, (_, at) => each(at)).join(", ")
+      const long = "x".repeat(58)
+      for (const count of [99, 1900]) {
+        const names = many(count, (at) => `${long}${at}: {}`)
+        const channels = many(1900, (at) => `c${at}: ${"y".repeat(60)}`)
+        const text = `agent_configs: {${names}}\nrouting: {default_agent: y, channels: {${channels}}}\n`
+        assert.strictEqual((yield* Effect.flip(read(text))).lines.at(-1), "cogni.yaml: and 1801 more")
+      }
+    })
   )
 })
 

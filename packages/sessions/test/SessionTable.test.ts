@@ -448,7 +448,7 @@ it.effect.prop(
         seen.log.length / 2
       )
     }),
-  { timeout: 60_000, arbitrary: { runs: 400, seed: "session-table" } }
+  { arbitrary: { runs: 400, seed: "session-table" } }
 )
 
 it.effect.prop(

@@ -119,7 +119,7 @@ export const suite = <R, E>(
           yield* endpoint.ready
           const watcher = yield* Effect.forkScoped(Effect.flip(endpoint.failure))
           yield* kill(runId)
-          const error = yield* Fiber.join(watcher).pipe(Effect.timeout("15 seconds"))
+          const error = yield* Fiber.join(watcher).pipe(Effect.timeout("5 minutes"))
           assert.strictEqual(error._tag, "ProxyFailed")
         })
       )

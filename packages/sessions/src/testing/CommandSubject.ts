@@ -70,7 +70,10 @@ export const until = <E, R>(what: string, check: Effect.Effect<boolean, E, R>): 
   Effect.gen(function* () {
     while (!(yield* check)) yield* Effect.sleep("20 millis")
   }).pipe(
-    Effect.timeoutOrElse({ duration: "20 seconds", orElse: () => Effect.die(`after 20 s not yet: ${what}`) })
+    Effect.timeoutOrElse({
+      duration: "5 minutes",
+      orElse: () => Effect.die(`after 5 minutes not yet: ${what}`)
+    })
   )
 
 /** Wait until it has, more than so often. @category fixtures */

@@ -87,10 +87,10 @@ export const toolsOf = Effect.fnUntraced(function* (fixture: Fixture) {
   } satisfies Tools
 })
 
-/** Look again until it is so; for half a minute at most. @category combinators */
+/** Look again until it is so; for five minutes at most. @category combinators */
 export const until = <A, E>(look: Effect.Effect<A, E>, so: (found: A) => boolean) =>
   look.pipe(
-    Effect.repeat({ until: so, times: 600, schedule: Schedule.spaced("50 millis") }),
+    Effect.repeat({ until: so, times: 6000, schedule: Schedule.spaced("50 millis") }),
     Effect.tap((last) => Effect.sync(() => assert.isTrue(so(last), `it never was: ${JSON.stringify(last)}`)))
   )
 
