@@ -184,8 +184,10 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a chat", () => {
     scenario((engine, configure) =>
       Effect.gen(function* () {
         const server = `socat TCP-LISTEN:9000,bind=127.0.0.1,reuseaddr,fork SYSTEM:'echo pong'`
-        const askServer =
-          "sh for i in $(seq 60); do socat -t 1 - TCP:127.0.0.1:9000 </dev/null 2>&0 && exit; sleep 0.1; done; echo nobody"
+        const askServer = [
+          "sh for i in $(seq 60); do",
+          "socat -t 1 - TCP:127.0.0.1:9000 </dev/null 2>/dev/null && exit; sleep 0.1; done; echo nobody"
+        ].join(" ")
 
         // Rules of every kind, each session with files of its own.
         assert.deepStrictEqual(
