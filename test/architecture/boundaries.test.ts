@@ -39,7 +39,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "KernelFacts.ts": ["node:fs"],
       "RunSpool.ts": ["node:fs/promises"],
       "internal/EngineConnection.ts": ["dockerode", "node:http"],
-      "internal/Supervisor.ts": ["node:os"]
+      "internal/Supervisor.ts": ["node:os"],
+      "internal/WorkspaceMeasure.ts": ["node:fs/promises"]
     }
   },
   proxy: {

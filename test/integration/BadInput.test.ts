@@ -418,6 +418,19 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       })
     )
 
+    it.effect("a workspace full of empty files is over its limit too", () =>
+      Effect.gen(function* () {
+        const name = "n".repeat(200)
+        const empty = `i=0; while [ $i -lt 3000 ]; do i=$((i+1)); : > ${name}$i; done`
+        const reason = yield* refused(
+          shell(empty, { workspaceBytesMax: MiB }),
+          "DiskFull",
+          /over its limit of 1\.0 MiB/su
+        )
+        assert.isAbove(reason.partial.peak.workspaceBytes!, MiB)
+      })
+    )
+
     it.effect("a full /tmp is told to the agent and does not end the run", () =>
       Effect.gen(function* () {
         const result = yield* run(

@@ -71,7 +71,7 @@ export const Limits = Schema.Struct({
     64 * KiB,
     1024 * GiB,
     2 * GiB,
-    "what a run may add to its workspace, or what may be there in all"
+    "what a run may add to its workspace, or what may be there in all: blocks of files and directories, and 512 bytes for each of them"
   ),
   temporaryBytesMax: bounded(
     64 * KiB,

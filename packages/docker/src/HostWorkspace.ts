@@ -7,7 +7,6 @@
  */
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
-import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import type { Input } from "@cogni/sandbox-core/SandboxSpec"
 import {
   type AcquiredWorkspace,
@@ -16,29 +15,20 @@ import {
   Workspace,
   type WorkspaceRequest
 } from "@cogni/sandbox-core/Workspace"
-import { Effect, Fiber, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { constants, type Stats } from "node:fs"
-import {
-  access,
-  chmod,
-  chown,
-  lstat,
-  mkdir,
-  mkdtemp,
-  opendir,
-  realpath,
-  statfs,
-  writeFile
-} from "node:fs/promises"
+import { access, chmod, chown, lstat, mkdir, mkdtemp, realpath, writeFile } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { basename, dirname, join, resolve } from "node:path"
 import * as HostTree from "./HostTree.ts"
+import * as WorkspaceMeasure from "./internal/WorkspaceMeasure.ts"
+import { attempt, Refused } from "./internal/WorkspaceRefusal.ts"
 
 /** Who an agent is when the host process is root and the workspace does not say. @category constants */
 export const defaultUser: User = { userId: 1000, groupId: 1000 }
 
 /** A workspace with more files than this cannot be watched, and ends its run. @category constants */
-export const measuredEntriesMax = 1_000_000
+export const measuredEntriesMax = WorkspaceMeasure.entriesMax
 
 /** Directories whose mount would hand over the host. A workspace may neither be nor hold one. */
 const forbidden = [
@@ -114,7 +104,7 @@ export const make = (options?: {
         : [{ type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true } as const]),
       ...planted
     ]
-    const counted = yield* count(path, request)
+    const counted = yield* WorkspaceMeasure.make(path, request)
     return { mounts, user, ...counted } satisfies AcquiredWorkspace
   })
   return Workspace.of({ acquire })
@@ -127,70 +117,6 @@ export const layer = (options?: Parameters<typeof make>[0]): Layer.Layer<Workspa
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
-
-class Refused extends Error {
-  readonly remedy: string
-  constructor(detail: string, remedy: string) {
-    super(detail)
-    this.remedy = remedy
-  }
-}
-
-const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, WorkspaceFailed> =>
-  Effect.tryPromise({
-    try: run,
-    catch: (thrown) =>
-      thrown instanceof Refused
-        ? new WorkspaceFailed({ path, detail: thrown.message, remedy: thrown.remedy })
-        : new WorkspaceFailed({
-            path,
-            detail: `cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
-            remedy: "Check the directory, its file system and its permissions"
-          })
-  })
-
-/**
- * Whoever works in a workspace while it is walked can move files from where nobody has looked yet to where somebody
- * has. They cannot hide that the disk fills: once that has grown by as much as may still come here, whoever else did
- * it, the bytes are only certain when they were counted at rest.
- */
-const count = Effect.fnUntraced(function* (
-  path: string,
-  { source, workspaceBytesMax }: Pick<WorkspaceRequest, "source" | "workspaceBytesMax">
-) {
-  const measured = attempt(path, () => measure(path))
-  const used = attempt(path, () => usedBytes(path))
-  // A large workspace takes its time, for which no agent waits.
-  const before =
-    source.type === "temporary"
-      ? Effect.succeed(yield* measured)
-      : Fiber.join(yield* Effect.forkScoped(measured, { startImmediately: true }))
-  const usedBefore = yield* used
-  /** What was there and does not count, and what does. */
-  const start = Effect.map(before, (bytes) => {
-    const countsAll = source.type === "directory" && source.counts === "all"
-    const forgiven = countsAll ? Math.max(0, bytes - workspaceBytesMax) : bytes
-    return { forgiven, certain: { bytes: bytes - forgiven, usedBytes: usedBefore } }
-  })
-  const countedNow = Effect.flatMap(start, ({ forgiven }) =>
-    Effect.map(measured, (bytes) => Math.max(0, bytes - forgiven))
-  )
-  let atRest: { readonly bytes: number; readonly usedBytes: number } | undefined
-  return {
-    countedBytes: Effect.gen(function* () {
-      const bytes = yield* countedNow
-      const certain = atRest ?? (yield* start).certain
-      const possible = certain.bytes + (yield* used) - certain.usedBytes
-      return { bytes, isCertain: bytes > workspaceBytesMax || possible <= workspaceBytesMax }
-    }),
-    countedBytesAtRest: Effect.gen(function* () {
-      const usedBytes = yield* used
-      const bytes = yield* countedNow
-      atRest = { bytes, usedBytes }
-      return bytes
-    })
-  }
-})
 
 /** Root makes containers for others; anyone else is who the container runs as. */
 const ownUser = (): User | undefined => {
@@ -296,48 +222,4 @@ const controlDirectory = async (control: string, workspace: string): Promise<voi
       `Look at ${join(workspace, ".cogni")} and remove it`
     )
   }
-}
-
-/**
- * Bytes on disk below a directory, never following a link. What cannot be measured cannot be held to a limit.
- *
- * A name is bytes, which need not be text: as Latin-1 each of them is kept. What cannot be found by its name again
- * would look like something that has gone meanwhile.
- */
-const measure = async (path: string): Promise<number> => {
-  let bytes = 0
-  let entries = 0
-  const pending = [Buffer.from(path).toString("latin1")]
-  for (let directory = pending.pop(); directory !== undefined; directory = pending.pop()) {
-    const listing = await opendir(Buffer.from(directory, "latin1"), { encoding: "latin1" }).catch(vanished)
-    if (listing === undefined) continue
-    for await (const entry of listing) {
-      if (++entries > measuredEntriesMax) {
-        throw new Refused(
-          `holds more than ${measuredEntriesMax} files, so that its size cannot be watched`,
-          "Give the run a smaller part of it, or have the agent make fewer files"
-        )
-      }
-      const inner = `${directory}/${entry.name}`
-      const found = await lstat(Buffer.from(inner, "latin1")).catch(vanished)
-      bytes += (found?.blocks ?? 0) * 512
-      if (found?.isDirectory() === true) pending.push(inner)
-    }
-  }
-  return bytes
-}
-
-/** Of the disk that it lies on, whoever has written it. */
-const usedBytes = async (path: string): Promise<number> => {
-  const { bfree, blocks, bsize } = await statfs(path)
-  return (blocks - bfree) * bsize
-}
-
-/** What is gone between the listing and the look is no longer there to count; anything else was made to hide. */
-const vanished = (thrown: NodeJS.ErrnoException): undefined => {
-  if (thrown.code === "ENOENT") return undefined
-  throw new Refused(
-    `holds something that cannot be measured (${thrown.code})`,
-    "Look for directories that are nested too deeply or closed to their owner"
-  )
 }

@@ -5,12 +5,14 @@ import { Workspace } from "@cogni/sandbox-core/Workspace"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
 const KiB = 1024
 const workspaceBytesMax = 256 * KiB
+/** Charged for each file besides its blocks. */
+const inodeBytes = 512
 
 const acquireWhole = Effect.fnUntraced(function* (source: WorkspaceSource, bytesMax: number) {
   const workspaces = yield* Workspace
@@ -67,7 +69,21 @@ describe("what a run has added", () => {
       const { countedBytes } = yield* acquire({ type: "directory", path })
       assert.strictEqual(yield* countedBytes, 0)
       fill(path, "added", 64 * KiB)
-      assert.strictEqual(yield* countedBytes, 64 * KiB)
+      assert.strictEqual(yield* countedBytes, 64 * KiB + inodeBytes)
+    })
+  )
+
+  it.effect("counts empty files, and the directory that their names fill", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const { countedBytes } = yield* acquire({ type: "directory", path })
+      assert.strictEqual(yield* countedBytes, 0)
+      const names = Array.from({ length: 2000 }, (_, index) => `${"n".repeat(200)}${index}`)
+      const before = statSync(path).blocks
+      for (const name of names) writeFileSync(join(path, name), "")
+      const grown = (statSync(path).blocks - before) * 512
+      assert.isAbove(grown, 0)
+      assert.strictEqual(yield* countedBytes, grown + names.length * inodeBytes)
     })
   )
 
@@ -95,7 +111,7 @@ describe("what a run has added", () => {
       const { countedBytes } = yield* acquire({ type: "directory", path, counts: "all" })
       assert.strictEqual(yield* countedBytes, workspaceBytesMax)
       fill(path, "more", 4 * KiB)
-      assert.strictEqual(yield* countedBytes, workspaceBytesMax + 4 * KiB)
+      assert.strictEqual(yield* countedBytes, workspaceBytesMax + 4 * KiB + inodeBytes)
       rmSync(join(path, "other"))
       assert.isBelow(yield* countedBytes, workspaceBytesMax)
     })
@@ -118,9 +134,9 @@ describe("how certain that is", () => {
       assert.strictEqual(yield* countedBytesAtRest, 0)
       assert.deepStrictEqual(yield* countedBytes, { bytes: 0, isCertain: true })
       fill(path, "half", bytesMax / 2)
-      assert.strictEqual(yield* countedBytesAtRest, bytesMax / 2)
+      assert.strictEqual(yield* countedBytesAtRest, bytesMax / 2 + inodeBytes)
       allocate("less", (bytesMax / 4) * 3)
-      assert.deepStrictEqual(yield* countedBytes, { bytes: bytesMax / 2, isCertain: false })
+      assert.deepStrictEqual(yield* countedBytes, { bytes: bytesMax / 2 + inodeBytes, isCertain: false })
     })
   )
 
