@@ -1,8 +1,8 @@
 /**
  * How fast this machine is right now, so that no test fails because other work shares its cores.
  *
- * A test may wait for progress for as long as a hang takes to be certain (`hangMillis`), and may compare what it
- * measured with a limit only after allowing for the machine (`allowed`). A limit is written as it holds on a quiet machine.
+ * A test may wait for progress until a hang is certain (`hangMillis`), and compares what it measured with a limit only
+ * after allowing for the machine (`allowed`). A limit is written as it holds on a quiet machine.
  */
 import { readFileSync } from "node:fs"
 import { availableParallelism, loadavg } from "node:os"
@@ -13,7 +13,7 @@ const slowdownMax = 16
 /** The time after which a wait is a hang, whatever else the machine does: no wait that succeeds takes this long. */
 export const hangMillis = 10 * 60_000
 
-/** Processes and threads that run or wait for a core at this moment, from `/proc/loadavg`; 0 where there is no such file. */
+/** Threads that run or wait for a core at this moment, from `/proc/loadavg`; 0 where there is no such file. */
 const runnable = (): number => {
   try {
     return Number(/ (\d+)\/\d+ /u.exec(readFileSync("/proc/loadavg", "utf8"))?.[1] ?? 0)
