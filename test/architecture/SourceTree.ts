@@ -15,6 +15,7 @@ export const root = fileURLToPath(new URL("../..", import.meta.url))
 /** Every package, in the order in which one may build on another. */
 export const packages = [
   "core",
+  "host-files",
   "docker",
   "proxy",
   "git-relay",

@@ -26,8 +26,18 @@ interface Boundary {
 
 const boundaries: Record<SourceTree.Package, Boundary> = {
   core: { packages: [], libraries: ["effect"], world: {} },
-  docker: {
+  // The one door by which a process of the host opens a path.
+  "host-files": {
     packages: ["core"],
+    libraries: ["effect"],
+    world: {
+      "Descriptor.ts": ["node:fs", "node:fs/promises"],
+      "HostPath.ts": ["node:fs/promises"],
+      "WorkspaceWalk.ts": ["node:fs", "node:fs/promises"]
+    }
+  },
+  docker: {
+    packages: ["core", "host-files"],
     libraries: ["dockerode", "effect"],
     world: {
       "DockerContainerRuntime.ts": ["node:os"],
@@ -44,7 +54,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   proxy: {
-    packages: ["core"],
+    packages: ["core", "host-files"],
     libraries: ["effect"],
     world: {
       "HostRelay.ts": ["node:fs/promises", "node:net", "node:os", "node:tls"],
@@ -61,7 +71,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   "git-relay": {
-    packages: ["core"],
+    packages: ["core", "host-files"],
     libraries: [
       "@gitbeaker/rest",
       "@octokit/auth-app",
@@ -86,7 +96,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   },
   "graph-provider": { packages: ["core"], libraries: ["effect"], world: {} },
   sql: {
-    packages: ["core"],
+    packages: ["core", "host-files"],
     libraries: ["@effect/sql-pg", "effect"],
     world: { "SqliteDatabase.ts": ["node:fs", "node:sqlite"] }
   },
@@ -96,7 +106,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: { "internal/HostFetch.ts": ["node:http", "node:https"] }
   },
   sessions: {
-    packages: ["core"],
+    packages: ["core", "host-files"],
     libraries: ["@modelcontextprotocol/sdk", "effect", "yaml"],
     // Commands on the host itself, for those who have chosen that: nothing else in here touches it.
     world: {
@@ -106,8 +116,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/HostFiles.ts": ["node:fs", "node:fs/promises"],
       "internal/HostOutput.ts": ["node:fs", "node:net"],
       "internal/HostPipes.ts": ["node:child_process", "node:fs", "node:fs/promises", "node:os"],
-      "internal/HostProcesses.ts": ["node:fs/promises"],
-      "internal/HostWalk.ts": ["node:fs", "node:fs/promises"]
+      "internal/HostProcesses.ts": ["node:fs/promises"]
     }
   },
   server: { packages: ["core", "git-relay", "graph-provider"], libraries: ["effect"], world: {} },
@@ -119,6 +128,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   cli: {
     packages: [
       "core",
+      "host-files",
       "docker",
       "proxy",
       "git-relay",

@@ -6,6 +6,7 @@
  */
 import * as Executor from "@cogni/sandbox-core/Executor"
 import { CommandRefused, type FileRefused, type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type * as WorkspaceWalk from "@cogni/sandbox-host-files/WorkspaceWalk"
 import { Config, Effect, Option, type Scope } from "effect"
 import { randomBytes } from "node:crypto"
 import { realpath, stat } from "node:fs/promises"
@@ -14,7 +15,6 @@ import * as HostCommand from "./internal/HostCommand.ts"
 import * as HostFiles from "./internal/HostFiles.ts"
 import * as HostPipes from "./internal/HostPipes.ts"
 import * as HostProcesses from "./internal/HostProcesses.ts"
-import type * as HostWalk from "./internal/HostWalk.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -135,7 +135,7 @@ const refused = (detail: string, remedy: string) => new CommandRefused({ detail,
 const noDirectory = ({ detail, path, remedy }: FileRefused) =>
   refused(`its working directory ${JSON.stringify(path.slice(0, 200))} ${detail}`, remedy)
 
-const rootOf = (workspace: string): Effect.Effect<HostWalk.Root, CommandRefused> =>
+const rootOf = (workspace: string): Effect.Effect<WorkspaceWalk.Root, CommandRefused> =>
   Effect.tryPromise({
     try: async () => {
       if (!(await HostProcesses.isOwn())) {

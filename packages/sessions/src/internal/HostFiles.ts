@@ -4,11 +4,12 @@
 import { entriesMax, type FileEntry, fileEntry, fileBytesMax, type Files } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { FileRefused } from "@cogni/sandbox-core/SandboxError"
+import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
+import * as WorkspaceWalk from "@cogni/sandbox-host-files/WorkspaceWalk"
 import { Duration, Effect } from "effect"
 import { randomBytes } from "node:crypto"
 import { constants, type Stats } from "node:fs"
 import { access, type FileHandle, lstat, open, opendir, rename, unlink } from "node:fs/promises"
-import * as HostWalk from "./HostWalk.ts"
 
 /** How long the host's file system may take. */
 const fileSecondsMax = 60
@@ -19,20 +20,20 @@ const looksAtOnce = 64
 // constructors
 // -----------------------------------------------------------------------------
 
-export const make = (root: HostWalk.Root): Files<FileRefused> => {
+export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
   const walked = <A>(
     path: string,
-    use: (found: HostWalk.Found, signal: AbortSignal) => Promise<A>,
+    use: (found: WorkspaceWalk.Found, signal: AbortSignal) => Promise<A>,
     makes = false
   ): Effect.Effect<A, FileRefused> =>
     Effect.flatMap(relative(root, path), (inner) =>
       Effect.tryPromise({
         try: async (signal) => {
-          const found = await HostWalk.find(root, path, inner, makes)
+          const found = await WorkspaceWalk.find(root, path, inner, makes)
           try {
             return await use(found, signal)
           } finally {
-            await HostWalk.close(found)
+            await WorkspaceWalk.close(found)
           }
         },
         catch: (thrown) => refusalOf(path, thrown)
@@ -77,14 +78,14 @@ export const make = (root: HostWalk.Root): Files<FileRefused> => {
 
 /** With the directory that a command begins in, as the kernel can be given it. */
 export const withDirectory = <A, E, R>(
-  root: HostWalk.Root,
+  root: WorkspaceWalk.Root,
   path: string,
   use: (directory: string) => Effect.Effect<A, E, R>
 ): Effect.Effect<A, E | FileRefused, R> =>
   Effect.flatMap(relative(root, path), (inner) =>
     Effect.acquireUseRelease(
       Effect.tryPromise({
-        try: () => HostWalk.find(root, path, inner),
+        try: () => WorkspaceWalk.find(root, path, inner),
         catch: (thrown) => refusalOf(path, thrown)
       }),
       ({ entry }) =>
@@ -93,14 +94,14 @@ export const withDirectory = <A, E, R>(
             try: async () => {
               if (entry === undefined) throw FilePath.notFound(path)
               if (!entry.stats.isDirectory()) throw FilePath.notADirectory(path)
-              await access(HostWalk.self(entry.handle), constants.X_OK)
-              return HostWalk.self(entry.handle)
+              await access(Descriptor.self(entry.handle), constants.X_OK)
+              return Descriptor.self(entry.handle)
             },
             catch: (thrown) => refusalOf(path, thrown)
           }),
           use
         ),
-      (found) => Effect.promise(() => HostWalk.close(found))
+      (found) => Effect.promise(() => WorkspaceWalk.close(found))
     )
   )
 
@@ -109,7 +110,7 @@ export const withDirectory = <A, E, R>(
 // -----------------------------------------------------------------------------
 
 /** In whichever way the workspace is spelled. */
-const relative = (root: HostWalk.Root, path: string) =>
+const relative = (root: WorkspaceWalk.Root, path: string) =>
   Effect.catchIf(
     FilePath.relative(path, root.workspace),
     ({ problem }) => problem === "outside_workspace" && root.alias !== root.workspace,
@@ -118,11 +119,11 @@ const relative = (root: HostWalk.Root, path: string) =>
 
 /** A plain file that is only pointed at; opened again it is the same one. What it grows by meanwhile is too much. */
 export const readWhole = async (
-  { handle, stats }: HostWalk.Entry,
+  { handle, stats }: Descriptor.Entry,
   bytesMax: number,
   tooLarge: FileRefused
 ) => {
-  const file = await open(HostWalk.self(handle), constants.O_RDONLY | constants.O_NONBLOCK)
+  const file = await open(Descriptor.self(handle), constants.O_RDONLY | constants.O_NONBLOCK)
   try {
     let buffer = new Uint8Array(Math.min(stats.size, bytesMax) + 1)
     for (let bytes = 0; ;) {
@@ -142,12 +143,12 @@ export const readWhole = async (
 
 /** Beside it first, then in its place. */
 const replace = async (
-  { directory, name }: NonNullable<HostWalk.Found["parent"]>,
+  { directory, name }: NonNullable<WorkspaceWalk.Found["parent"]>,
   bytes: Uint8Array,
   before: Stats | undefined,
   signal: AbortSignal
 ) => {
-  const temporary = HostWalk.at(directory, `.cogni-${randomBytes(8).toString("hex")}`)
+  const temporary = Descriptor.at(directory, `.cogni-${randomBytes(8).toString("hex")}`)
   const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants
   const file = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o666)
   try {
@@ -158,7 +159,7 @@ const replace = async (
       await file.close()
     }
     signal.throwIfAborted()
-    await rename(temporary, HostWalk.at(directory, name))
+    await rename(temporary, Descriptor.at(directory, name))
   } catch (thrown) {
     await unlink(temporary)
     throw thrown
@@ -167,7 +168,7 @@ const replace = async (
 
 const entriesOf = async (handle: FileHandle, path: string): Promise<ReadonlyArray<FileEntry>> => {
   // A name is bytes: as Latin-1 each of them is kept, whatever it was meant to be.
-  const directory = await opendir(HostWalk.self(handle), { encoding: "latin1", bufferSize: 256 })
+  const directory = await opendir(Descriptor.self(handle), { encoding: "latin1", bufferSize: 256 })
   const names: Array<Buffer> = []
   for await (const { name } of directory) {
     names.push(Buffer.from(name, "latin1"))
@@ -183,9 +184,9 @@ const entriesOf = async (handle: FileHandle, path: string): Promise<ReadonlyArra
 
 /** `undefined`: it has gone meanwhile. */
 const entryOf = async (directory: FileHandle, name: Buffer): Promise<FileEntry | undefined> => {
-  const path = Buffer.concat([Buffer.from(HostWalk.at(directory, "")), name])
+  const path = Buffer.concat([Buffer.from(Descriptor.at(directory, "")), name])
   const stats = await lstat(path).catch((thrown: unknown) => {
-    if (HostWalk.isErrno(thrown, "ENOENT")) return undefined
+    if (Descriptor.isErrno(thrown, "ENOENT")) return undefined
     throw thrown
   })
   if (stats === undefined) return undefined

@@ -6,8 +6,9 @@
  * leads out is refused. Nothing is opened for reading here: a FIFO or a device is looked at and left alone.
  */
 import * as FilePath from "@cogni/sandbox-core/FilePath"
-import { constants, type Stats } from "node:fs"
-import { type FileHandle, mkdir, open, readlink } from "node:fs/promises"
+import { constants } from "node:fs"
+import { type FileHandle, mkdir, readlink } from "node:fs/promises"
+import { at, type Entry, isErrno, peek } from "./Descriptor.ts"
 
 /** Where the files are. */
 export interface Root {
@@ -15,12 +16,6 @@ export interface Root {
   readonly workspace: string
   /** What else leads there: as it was given. */
   readonly alias: string
-}
-
-/** Held open, to be looked at and to be looked up in. */
-export interface Entry {
-  readonly handle: FileHandle
-  readonly stats: Stats
 }
 
 /** To be closed by whoever asked ({@link close}). */
@@ -31,9 +26,6 @@ export interface Found {
   readonly entry: Entry | undefined
 }
 
-/** To point at a thing without opening it (open(2)); the same number on every machine that Node has, but not in Node. */
-const O_PATH = 0o10_000_000
-
 /** What the kernel follows before it says ELOOP. */
 const linksMax = 40
 
@@ -43,15 +35,6 @@ const stepsMax = 10_000
 // -----------------------------------------------------------------------------
 // names
 // -----------------------------------------------------------------------------
-
-/** What is held open itself, as a path. */
-export const self = ({ fd }: FileHandle): string => `/proc/self/fd/${fd}`
-
-/** What lies in a directory that is held open. */
-export const at = (directory: FileHandle, name: string): string => `${self(directory)}/${name}`
-
-export const isErrno = (thrown: unknown, ...codes: ReadonlyArray<string>): boolean =>
-  codes.includes(String((thrown as NodeJS.ErrnoException | undefined)?.code))
 
 const partsOf = (path: string) => path.split("/").filter((part) => part !== "" && part !== ".")
 
@@ -71,16 +54,6 @@ const below = ({ alias, workspace }: Root, path: string): ReadonlyArray<string> 
 export const close = async ({ entry, parent }: Found): Promise<void> => {
   await entry?.handle.close()
   await parent?.directory.close()
-}
-
-const peek = async (path: string, flags = 0): Promise<Entry> => {
-  const handle = await open(path, O_PATH | constants.O_NOFOLLOW | flags)
-  try {
-    return { handle, stats: await handle.stat() }
-  } catch (thrown) {
-    await handle.close()
-    throw thrown
-  }
 }
 
 /** One way through the workspace. */

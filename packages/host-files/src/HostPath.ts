@@ -1,0 +1,315 @@
+/**
+ * From the root of the host down to a file or directory, following no link that somebody else could have made.
+ *
+ * Each directory is held open and the next name is looked up in it, so an exchange of directories during the walk
+ * changes nothing. A symbolic link is followed only when it and every directory above it belong to root or to this
+ * user, nobody else may write in those directories (a sticky directory such as `/tmp` counts as writable by others),
+ * and no agent ever worked in one of them. Nothing is opened for reading here: a FIFO or a device is left alone.
+ *
+ * Where the system cannot look up a name in a directory that is held open (macOS), the walk goes by path and refuses
+ * any path with a directory that others may write.
+ */
+import type { BigIntStats } from "node:fs"
+import { access, constants, lstat, readlink } from "node:fs/promises"
+import { isErrno, isSupported, peek, self } from "./Descriptor.ts"
+import { fromErrno, HostPathRefused } from "./HostPathError.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** What tells one file or directory of the host from every other. @category models */
+export interface Identity {
+  readonly device: bigint
+  readonly inode: bigint
+}
+
+/** Something that was found and is held until it is closed. @category models */
+export interface Place {
+  /** Absolute and without a link in it, as it was walked; for messages, and for nothing that opens it. */
+  readonly path: string
+  /** By which the kernel reaches exactly this: `/proc/self/fd/N` of this process. */
+  readonly access: string
+  readonly stats: BigIntStats
+  readonly close: () => Promise<void>
+}
+
+/** Where a walk ended; to be closed with {@link close}. @category models */
+export interface Found {
+  /** The directory that the last name was looked up in; absent for the root of the host. */
+  readonly parent: (Place & { readonly name: string }) | undefined
+  /** Absent where there is nothing of that name. */
+  readonly entry: Place | undefined
+  /** Every directory above the entry, from the root down. */
+  readonly above: ReadonlyArray<Identity>
+  /** Absolute, without a link in it. */
+  readonly path: string
+}
+
+/** @category models */
+export interface WalkOptions {
+  /** A link at the end of the path: followed like any other, refused, or answered as what was found. */
+  readonly last: "follow" | "refuse" | "keep"
+  /** Directories that agents may write: no link is followed in or below one. */
+  readonly agents?: ReadonlyArray<Identity> | undefined
+  /** Whether names can be looked up in directories that are held open; as this system can, when left out. */
+  readonly held?: boolean | undefined
+}
+
+interface Step {
+  readonly place: Place
+  /** Why a link in this directory is not followed. */
+  readonly open: string | undefined
+}
+
+/** The number of links that Linux follows before it answers ELOOP. */
+const linksMax = 40
+
+/** The number of look-ups in one walk. */
+const stepsMax = 2_000
+
+/** The number of directories that are held open at once. */
+const depthMax = 256
+
+/** Made in each workspace of a user, and left there. @category constants */
+export const agentMark = ".cogni"
+
+const othersWrite = 0o022n
+
+// -----------------------------------------------------------------------------
+// identities
+// -----------------------------------------------------------------------------
+
+/** @category getters */
+export const identityOf = ({ dev, ino }: BigIntStats): Identity => ({ device: dev, inode: ino })
+
+/** @category predicates */
+export const isSame = (one: Identity, other: Identity): boolean =>
+  one.device === other.device && one.inode === other.inode
+
+const isOurs = ({ uid }: BigIntStats) => uid === 0n || uid === BigInt(process.geteuid?.() ?? 0)
+
+/** How others can change what lies in a directory; `undefined` when they cannot. */
+const opening = async (place: Place): Promise<string | undefined> => {
+  const { mode, uid } = place.stats
+  if (!isOurs(place.stats)) return `belongs to uid ${uid}`
+  if ((mode & othersWrite) === 0n) return undefined
+  // Secrets are mounted read-only with a mode that would let everybody write.
+  const isReadOnly = await access(place.access, constants.W_OK).then(
+    () => false,
+    (thrown: unknown) => isErrno(thrown, "EROFS")
+  )
+  return isReadOnly ? undefined : `can be written by other users (mode ${(mode & 0o7777n).toString(8)})`
+}
+
+// -----------------------------------------------------------------------------
+// looking up
+// -----------------------------------------------------------------------------
+
+const heldPlace = async (path: string, access: string): Promise<Place> => {
+  const { handle } = await peek(access)
+  try {
+    const stats = await handle.stat({ bigint: true })
+    return { path, access: self(handle), stats, close: () => handle.close() }
+  } catch (thrown) {
+    await handle.close()
+    throw thrown
+  }
+}
+
+const namedPlace = async (path: string): Promise<Place> => ({
+  path,
+  access: path,
+  stats: await lstat(path, { bigint: true }),
+  close: () => Promise.resolve()
+})
+
+const partsOf = (path: string) => path.split("/").filter((part) => part !== "" && part !== ".")
+
+/** One way down from the root. */
+class Walk {
+  readonly #given: string
+  readonly #options: WalkOptions
+  readonly #held: boolean
+  #steps: Array<Step> = []
+  #pending: Array<string>
+  #links = 0
+  #looked = 0
+
+  constructor(given: string, options: WalkOptions) {
+    this.#given = given
+    this.#options = options
+    this.#held = options.held ?? isSupported()
+    this.#pending = partsOf(given.startsWith("/") ? given : `${process.cwd()}/${given}`)
+  }
+
+  async find(): Promise<Found> {
+    try {
+      await this.#enter(await this.#look("/", "/"))
+      for (let name = this.#pending.shift(); name !== undefined; name = this.#pending.shift()) {
+        const found = name === ".." ? await this.#up() : await this.#down(name)
+        if (found !== undefined) return found
+      }
+      const top = this.#steps.pop()!
+      const parent = this.#steps.pop()
+      const above = this.#identities(parent)
+      await this.#leave(0)
+      return {
+        parent: parent && {
+          ...parent.place,
+          name: top.place.path.slice(top.place.path.lastIndexOf("/") + 1)
+        },
+        entry: top.place,
+        above,
+        path: top.place.path
+      }
+    } catch (thrown) {
+      await this.#leave(0)
+      throw fromErrno(this.#given, thrown)
+    }
+  }
+
+  #identities(last: Step | undefined): ReadonlyArray<Identity> {
+    return [...this.#steps, ...(last === undefined ? [] : [last])].map(({ place }) => identityOf(place.stats))
+  }
+
+  get #here(): Place {
+    return this.#steps.at(-1)!.place
+  }
+
+  #look(path: string, access: string): Promise<Place> {
+    return this.#held ? heldPlace(path, access) : namedPlace(path)
+  }
+
+  async #enter(place: Place): Promise<void> {
+    if (this.#steps.length >= depthMax) throw this.#invalid(`lies below more than ${depthMax} directories`)
+    const open = await opening(place)
+    this.#steps.push({ place, open })
+    if (!this.#held && open !== undefined) throw this.#unheld(place, open)
+  }
+
+  /** Lets go of every directory below the first `count`. */
+  async #leave(count: number): Promise<void> {
+    for (const { place } of this.#steps.splice(count)) await place.close()
+  }
+
+  /** By what was walked: what lies above a directory is never asked of the kernel. */
+  async #up(): Promise<undefined> {
+    if (this.#steps.length > 1) await this.#leave(this.#steps.length - 1)
+  }
+
+  async #down(name: string): Promise<Found | undefined> {
+    if (++this.#looked > stepsMax) throw this.#invalid("passes through too many directories")
+    const here = this.#here
+    const path = `${here.path === "/" ? "" : here.path}/${name}`
+    const place = await this.#look(path, `${here.access}/${name}`).catch((thrown: unknown) => {
+      if (isErrno(thrown, "ENOENT") && this.#pending.length === 0) return undefined
+      throw thrown
+    })
+    const isLast = this.#pending.length === 0
+    if (place?.stats.isSymbolicLink() === true && !(isLast && this.#options.last === "keep")) {
+      await this.#follow(name, place, isLast)
+      return undefined
+    }
+    if (place?.stats.isDirectory() === true) {
+      try {
+        await this.#enter(place)
+      } catch (thrown) {
+        if (this.#here !== place) await place.close()
+        throw thrown
+      }
+      return undefined
+    }
+    if (!isLast) {
+      await place?.close()
+      throw fromErrno(this.#given, { code: "ENOTDIR" })
+    }
+    const parent = this.#steps.pop()!
+    const above = this.#identities(parent)
+    await this.#leave(0)
+    return { parent: { ...parent.place, name }, entry: place, above, path }
+  }
+
+  async #follow(name: string, link: Place, isLast: boolean): Promise<void> {
+    let target: string
+    try {
+      await this.#permit(link, isLast)
+      target = await readlink(`${this.#here.access}/${name}`)
+    } finally {
+      await link.close()
+    }
+    this.#pending.unshift(...partsOf(target))
+    if (target.startsWith("/")) await this.#leave(1)
+  }
+
+  async #permit(link: Place, isLast: boolean): Promise<void> {
+    const refuse = (why: string) => this.#linked(link, why)
+    if (isLast && this.#options.last === "refuse") throw refuse("and is not followed")
+    if (++this.#links > linksMax) throw this.#invalid("passes through too many symbolic links")
+    if (!isOurs(link.stats)) throw refuse(`that belongs to uid ${link.stats.uid}`)
+    for (const { open, place } of this.#steps) {
+      if (open !== undefined) throw refuse(`below ${place.path}, which ${open}`)
+      if (await this.#isAgents(place)) throw refuse(`below ${place.path}, in which an agent may have made it`)
+    }
+  }
+
+  async #isAgents(place: Place): Promise<boolean> {
+    const identity = identityOf(place.stats)
+    if (this.#options.agents?.some((agent) => isSame(agent, identity)) === true) return true
+    return lstat(`${place.access}/${agentMark}`).then(
+      () => true,
+      (thrown: unknown) => {
+        if (isErrno(thrown, "ENOENT", "ENOTDIR")) return false
+        throw thrown
+      }
+    )
+  }
+
+  #linked({ path }: Place, why: string) {
+    return new HostPathRefused({
+      path: this.#given,
+      component: path,
+      problem: "link_refused",
+      detail: `${path === this.#given ? "is" : `passes through ${path},`} a symbolic link ${why}`,
+      remedy: "Name the path that it should lead to, without a link in it"
+    })
+  }
+
+  #unheld({ path }: Place, open: string) {
+    return new HostPathRefused({
+      path: this.#given,
+      component: path,
+      problem: "permission_denied",
+      detail: `lies below ${path}, which ${open}, and this system cannot open it safely`,
+      remedy: "Name a path in directories that only this user can write"
+    })
+  }
+
+  #invalid(detail: string) {
+    return new HostPathRefused({
+      path: this.#given,
+      problem: "invalid_path",
+      detail,
+      remedy: "Name the path that it should lead to, without a link in it"
+    })
+  }
+}
+
+// -----------------------------------------------------------------------------
+// walking
+// -----------------------------------------------------------------------------
+
+/** Walks to a path, relative to where this process works. Throws `HostPathRefused`. @category constructors */
+export const find = (path: string, options: WalkOptions): Promise<Found> => {
+  if (path === "" || path.includes("\0")) {
+    const detail = path === "" ? "is empty" : "holds a NUL character"
+    throw new HostPathRefused({ path, problem: "invalid_path", detail, remedy: "Name a file or directory" })
+  }
+  return new Walk(path, options).find()
+}
+
+/** @category constructors */
+export const close = async ({ entry, parent }: Found): Promise<void> => {
+  await entry?.close()
+  await parent?.close()
+}

@@ -1,0 +1,5 @@
+export * as Descriptor from "./Descriptor.ts"
+export * as HeldDirectory from "./HeldDirectory.ts"
+export * as HostPath from "./HostPath.ts"
+export * as HostPathError from "./HostPathError.ts"
+export * as WorkspaceWalk from "./WorkspaceWalk.ts"

@@ -1,0 +1,243 @@
+/** Links that agents leave, and directories exchanged for links while the door walks. */
+import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
+import * as HostPath from "@cogni/sandbox-host-files/HostPath"
+import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { chmodSync, lchownSync, lstatSync, mkdirSync, renameSync, symlinkSync } from "node:fs"
+import type * as NodeFiles from "node:fs/promises"
+import { join, relative } from "node:path"
+import { afterEach, vi } from "vitest"
+import * as HostileTree from "./HostileTree.ts"
+
+/** What an agent does before the next system call that opens a path. */
+const strike = vi.hoisted(() => ({ before: undefined as ((path: string) => void) | undefined }))
+
+vi.mock("node:fs/promises", async (original) => {
+  const real = await original<Pick<typeof NodeFiles, "open">>()
+  return {
+    ...real,
+    open: (path: string, ...rest: Array<never>) => {
+      strike.before?.(String(path))
+      return real.open(path, ...rest)
+    }
+  }
+})
+
+afterEach(() => {
+  strike.before = undefined
+})
+
+/** Where a walk ends. */
+const walked = (path: string, options: Partial<HostPath.WalkOptions> = {}) =>
+  Effect.tryPromise({
+    try: async () => {
+      const found = await HostPath.find(path, { last: "follow", ...options })
+      await HostPath.close(found)
+      return found
+    },
+    catch: (thrown) => thrown as HostPathRefused
+  })
+
+const refusal = (path: string, options?: Partial<HostPath.WalkOptions>) =>
+  Effect.map(Effect.flip(walked(path, options)), ({ component, message, problem }) => ({
+    component,
+    message,
+    problem
+  }))
+
+describe("HostPath", () => {
+  it.effect("follows links of this user where nobody else can write", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.closed
+      HostileTree.plant(root, {
+        "real/inner/file": "text",
+        link: "→ real",
+        absolute: `→ ${join(root, "link")}`,
+        "real/up": "→ ../real/inner/../inner"
+      })
+      const real = join(root, "real/inner/file")
+      for (const path of ["real/inner/file", "link/inner/file", "absolute/inner/file", "absolute/up/file"]) {
+        const found = yield* walked(join(root, path))
+        assert.strictEqual(found.path, real, path)
+        assert.strictEqual(found.entry?.stats.ino, lstatSync(real, { bigint: true }).ino, path)
+      }
+      assert.strictEqual((yield* walked(relative(process.cwd(), join(root, "link/up/file")))).path, real)
+    })
+  )
+
+  it.effect("refuses a link in a directory that others may write, and names both", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.closed
+      for (const mode of [0o777, 0o1777, 0o775, 0o757]) {
+        const directory = join(root, mode.toString(8))
+        HostileTree.plant(directory, { "real/file": "text", link: "→ real" })
+        chmodSync(directory, mode)
+        const refused = yield* refusal(join(directory, "link/file"))
+        assert.strictEqual(refused.problem, "link_refused")
+        assert.strictEqual(refused.component, join(directory, "link"))
+        assert.include(refused.message, `${directory}, which can be written by other users`)
+        assert.strictEqual((yield* walked(join(directory, "real/file"))).path, join(directory, "real/file"))
+      }
+    })
+  )
+
+  it.effect("refuses a link anywhere below the temporary directory", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.open
+      HostileTree.plant(root, { "own/real/file": "text", "own/link": "→ real" })
+      assert.strictEqual((yield* refusal(join(root, "own/link/file"))).component, join(root, "own/link"))
+    })
+  )
+
+  it.effect.runIf(HostileTree.isRoot)(
+    "refuses a link of another user, and one in a directory of theirs",
+    () =>
+      Effect.gen(function* () {
+        const root = yield* HostileTree.closed
+        HostileTree.plant(root, { "real/file": "text", link: "→ real", "theirs/real/file": "x" })
+        HostileTree.plant(root, { "theirs/link": "→ real" })
+        lchownSync(join(root, "link"), 64_321, 64_321)
+        lchownSync(join(root, "theirs"), 64_321, 64_321)
+        assert.include((yield* refusal(join(root, "link/file"))).message, "belongs to uid 64321")
+        const refused = yield* refusal(join(root, "theirs/link/file"))
+        assert.strictEqual(refused.component, join(root, "theirs/link"))
+        assert.include(refused.message, "belongs to uid 64321")
+      })
+  )
+
+  it.effect("refuses a link below a directory in which an agent has worked", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.closed
+      HostileTree.plant(root, { "w/deep/real/file": "text", "w/deep/link": "→ real", x: "→ w/deep" })
+      const path = join(root, "w/deep/link/file")
+      assert.strictEqual((yield* walked(path)).path, join(root, "w/deep/real/file"))
+      const agents = [HostPath.identityOf(lstatSync(join(root, "w"), { bigint: true }))]
+      assert.strictEqual((yield* refusal(path, { agents })).component, join(root, "w/deep/link"))
+      assert.strictEqual((yield* refusal(join(root, "x/link/file"), { agents })).problem, "link_refused")
+      mkdirSync(join(root, "w", HostPath.agentMark))
+      assert.strictEqual((yield* refusal(path)).component, join(root, "w/deep/link"))
+      assert.strictEqual((yield* walked(join(root, "x/real/file"))).path, join(root, "w/deep/real/file"))
+    })
+  )
+
+  it.effect("refuses loops, missing parents, empty paths and NUL characters with what is wrong", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.closed
+      HostileTree.plant(root, { one: "→ two", two: "→ one", file: "text" })
+      assert.include((yield* refusal(join(root, "one"))).message, "too many symbolic links")
+      assert.strictEqual((yield* refusal(join(root, "none/file"))).problem, "not_found")
+      assert.strictEqual((yield* refusal(join(root, "file/file"))).problem, "not_a_directory")
+      assert.strictEqual((yield* refusal(join(root, "d/".repeat(300)))).problem, "not_found")
+      assert.isUndefined((yield* walked(join(root, "none"))).entry)
+      assert.include((yield* refusal("")).message, "is empty")
+      assert.include((yield* refusal("/a\0b")).message, "NUL")
+      HostileTree.plant(root, { deep: null })
+      mkdirSync(join(root, "deep", "d/".repeat(300)), { recursive: true })
+      assert.include((yield* refusal(join(root, "deep", "d/".repeat(300)))).message, "256 directories")
+    })
+  )
+
+  it.effect("goes up to where it came from, whatever a link says", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.closed
+      HostileTree.plant(root, { "far/away/file": "far", "near/file": "near", "near/link": "→ ../far/away" })
+      const found = yield* walked(`${root}/near/link/../away/file`)
+      assert.strictEqual(found.path, join(root, "far/away/file"))
+      assert.strictEqual((yield* walked("/../../")).path, "/")
+    })
+  )
+
+  it.effect("never ends behind a link, at whichever step the directories are exchanged", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.open
+      const path = join(root, "mono/pkg/src")
+      let isLeft = false
+      for (let step = 0; !isLeft; step++) {
+        const round = join(root, String(step))
+        HostileTree.plant(round, { "mono/pkg/src/mine": "x", "private/src/secret": "x" })
+        let opened = 0
+        isLeft = true
+        strike.before = () => {
+          if (opened++ !== step) return
+          isLeft = false
+          renameSync(join(round, "mono/pkg"), join(round, "mono/before"))
+          symlinkSync(join(round, "private"), join(round, "mono/pkg"))
+        }
+        const ended = yield* walked(path.replace(root, round)).pipe(
+          Effect.match({
+            onFailure: ({ problem }) => problem,
+            onSuccess: ({ entry }) => entry?.stats.ino
+          })
+        )
+        strike.before = undefined
+        const moved = isLeft ? "mono/pkg/src" : "mono/before/src"
+        const mine = lstatSync(join(round, moved), { bigint: true }).ino
+        assert.include(["link_refused", mine], ended, `struck before open ${step}`)
+      }
+    })
+  )
+
+  it.effect("refuses directories of others where the system cannot hold one", () =>
+    Effect.gen(function* () {
+      const closed = yield* HostileTree.closed
+      const open = yield* HostileTree.open
+      HostileTree.plant(closed, { "real/file": "x", link: "→ real" })
+      HostileTree.plant(open, { file: "x" })
+      const held = false
+      assert.strictEqual((yield* walked(join(closed, "link/file"), { held })).path, join(closed, "real/file"))
+      const refused = yield* refusal(join(open, "file"), { held })
+      assert.include(refused.message, "this system cannot open it safely")
+    })
+  )
+})
+
+describe("HeldDirectory", () => {
+  it.effect("stays the directory that was opened when its name leads elsewhere", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.open
+      HostileTree.plant(root, { "pkg/mine": "x", "private/secret": "x" })
+      const { ino } = lstatSync(join(root, "pkg"), { bigint: true })
+      const held = yield* HeldDirectory.hold(join(root, "pkg"))
+      renameSync(join(root, "pkg"), join(root, "before"))
+      symlinkSync("private", join(root, "pkg"))
+      assert.strictEqual(held.identity.inode, ino)
+      for (const access of [held.access, held.accessFromOutside]) {
+        assert.isTrue(HostileTree.isThere(`${access}/mine`))
+        assert.isFalse(HostileTree.isThere(`${access}/secret`))
+      }
+      const again = yield* Effect.flip(HeldDirectory.hold(join(root, "pkg")))
+      assert.strictEqual(again.problem, "link_refused")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("lets go of it, and of everything else it opened", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.closed
+      HostileTree.plant(root, { "one/two/three/file": "x", link: "→ one/two" })
+      const held = yield* Effect.scoped(HeldDirectory.hold(join(root, "link/three")))
+      assert.isFalse(HostileTree.isThere(`${held.access}/file`))
+      assert.strictEqual((yield* Effect.flip(HeldDirectory.hold(join(root, "none")))).problem, "not_found")
+      assert.strictEqual(
+        (yield* Effect.flip(HeldDirectory.hold(join(root, "one/two/three/file")))).problem,
+        "not_a_directory"
+      )
+      assert.isFalse(HostileTree.isThere(held.access))
+    })
+  )
+
+  it.effect("knows what it lies in by device and inode, not by its path", () =>
+    Effect.gen(function* () {
+      const root = yield* HostileTree.open
+      HostileTree.plant(root, { "w/inner/deep": null, other: null })
+      const outer = yield* HeldDirectory.hold(join(root, "w"))
+      const inner = yield* HeldDirectory.hold(join(root, "w/inner/deep"))
+      const other = yield* HeldDirectory.hold(join(root, "other"))
+      renameSync(join(root, "w"), join(root, "renamed"))
+      assert.isTrue(HeldDirectory.isWithin(inner, outer.identity))
+      assert.isTrue(HeldDirectory.isWithin(outer, outer.identity))
+      assert.isFalse(HeldDirectory.isWithin(outer, inner.identity))
+      assert.isFalse(HeldDirectory.isWithin(other, outer.identity))
+    }).pipe(Effect.scoped)
+  )
+})
