@@ -40,7 +40,7 @@ const program = Effect.gen(function* () {
   console.log(`ok ${ok}: ${content}`)
 })
 
-const layers = SandboxGraphProvider.layer({ enabled: true }).pipe(
+const layers = SandboxGraphProvider.layer({ enabled: true, models: ["gpt-5"] }).pipe(
   Layer.provideMerge(GrantStore.layerMemory),
   Layer.provide([AgentRegistry.layer(), Repositories.layerNoop, runner])
 )

@@ -89,7 +89,7 @@ const layer = ({ database, directory }: Start) => {
   }
   return SandboxServer.layer({ model: "bench", limits }).pipe(
     Layer.provide(executor),
-    Layer.provide(SandboxGraphProvider.layer({ enabled: true })),
+    Layer.provide(SandboxGraphProvider.layer({ enabled: true, models: ["bench", "bench-*"] })),
     Layer.provide([AgentCatalog.layer(), Repositories.layerNoop]),
     Layer.provide(AgentRegistry.layer()),
     Layer.provideMerge(SqlGrantStore.layer.pipe(Layer.provide(Database.layer(address)))),

@@ -18,7 +18,7 @@ export const account = "acct-graphs"
 
 export interface GraphHarnessOptions extends Omit<
   SandboxGraphProvider.SandboxGraphOptions,
-  "enabled" | "imageOf"
+  "enabled" | "imageOf" | "models"
 > {
   /** Besides the built-in ones. */
   readonly agents?: ReadonlyArray<Agent> | undefined
@@ -34,7 +34,7 @@ export const layer = <E, R, A = never, E2 = never, R2 = never>(
     R2
   >
 ) =>
-  SandboxGraphProvider.layer({ ...options, enabled: true, imageOf: Images.ofAgent }).pipe(
+  SandboxGraphProvider.layer({ ...options, models: ["**"], enabled: true, imageOf: Images.ofAgent }).pipe(
     Layer.provideMerge(Layer.merge(GrantStore.layerMemory, repositories)),
     Layer.provide(AgentRegistry.layer([...AgentRegistry.builtIn, ...(options.agents ?? [])])),
     Layer.provideMerge(RunHarness.layer(proxy))
@@ -47,6 +47,7 @@ export const grant = GrantStore.GrantStore.use((store) =>
     billingAccountId: account,
     scopes: ["graph:execute:*"],
     allowSandbox: true,
+    permissions: { tools: ["**"], repositories: ["**"] },
     expiresAt: null
   })
 )

@@ -85,7 +85,7 @@ export const project = (content: Readonly<Record<string, string>>) =>
 /** An executor of graphs that has the task, and all that {@link RunHarness} gives. */
 export const layer = <E = never, R = never>(
   upstreamUrl: string,
-  options: Omit<TaskGraphProvider.TaskGraphOptions, "enabled" | "imageOf"> = {},
+  options: Omit<TaskGraphProvider.TaskGraphOptions, "enabled" | "imageOf" | "models"> = {},
   repositories: Layer.Layer<Repositories.Repositories, E, R> = Repositories.layerNoop as Layer.Layer<
     Repositories.Repositories,
     E,
@@ -96,7 +96,9 @@ export const layer = <E = never, R = never>(
     AggregatingGraphExecutor.GraphExecutor,
     Effect.map(TaskGraphProvider.TaskGraphProvider, (task) => AggregatingGraphExecutor.make([task]))
   ).pipe(
-    Layer.provide(TaskGraphProvider.layer({ ...options, enabled: true, imageOf: Images.ofAgent })),
+    Layer.provide(
+      TaskGraphProvider.layer({ ...options, models: ["**"], enabled: true, imageOf: Images.ofAgent })
+    ),
     Layer.provide(Layer.merge(AiSdkChatModel.layer(), repositories)),
     Layer.provideMerge(GrantStore.layerMemory),
     Layer.provideMerge(
@@ -137,6 +139,7 @@ export const told = Effect.fnUntraced(function* <E = never, R = never>(
     billingAccountId: GraphHarness.account,
     scopes: ["graph:execute:*"],
     allowSandbox: true,
+    permissions: { tools: ["**"], repositories: ["**"] },
     expiresAt: null,
     ...grant
   })

@@ -140,7 +140,9 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
           "u",
           "--account",
           "a",
-          "--allow-sandbox"
+          "--allow-sandbox",
+          "--repository",
+          path
         ])
         const headers = { authorization: `Bearer ${stdout.toString("utf8").trim()}` }
         const body = JSON.stringify({

@@ -177,16 +177,10 @@ const agentsCommand = Command.make("agents", { output: Flags.output }, (flags) =
   Effect.promise(() => import("./AgentsCommand.ts")).pipe(Effect.flatMap(({ agents }) => agents(flags)))
 ).pipe(Command.withDescription("Who can be asked, and what each can do"))
 
-const serveCommand = Command.make(
-  "serve",
-  Flags.serve,
-  ({ allowRemote, demo, host, hostRepositories, model, port, ...typed }) =>
-    Effect.promise(() => import("./ServeCommand.ts")).pipe(
-      Effect.flatMap(({ serve }) => {
-        const limits = Object.fromEntries(Object.entries(typed).filter(([, value]) => value !== undefined))
-        return serve({ allowRemote, demo, host, hostRepositories, model, port, limits })
-      })
-    )
+const serveCommand = Command.make("serve", Flags.serve, (flags) =>
+  Effect.promise(() => import("./ServeCommand.ts")).pipe(
+    Effect.flatMap(({ inputOf, serve }) => serve(inputOf(flags)))
+  )
 ).pipe(Command.withDescription("Agents and their runs over HTTP, for callers with a grant"))
 
 const mcpCommand = Command.make("mcp", Flags.mcp, (flags) =>
@@ -203,13 +197,17 @@ const grantsListCommand = Command.make("list", { output: Flags.output }, (flags)
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
 ).pipe(Command.withDescription("Grants, the newest first; tokens are not kept"))
 
+const grantsShowCommand = Command.make("show", { grant: grantArgument, output: Flags.output }, (flags) =>
+  Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ show }) => show(flags)))
+).pipe(Command.withDescription("Everything that one grant opens"))
+
 const grantsRevokeCommand = Command.make("revoke", { grant: grantArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ revoke }) => revoke(flags)))
 ).pipe(Command.withDescription("It opens nothing from now on"))
 
 const grantsCommand = Command.make("grants").pipe(
   Command.withDescription("Who may ask the server for runs, and on whose account"),
-  Command.withSubcommands([grantsCreateCommand, grantsListCommand, grantsRevokeCommand])
+  Command.withSubcommands([grantsCreateCommand, grantsListCommand, grantsShowCommand, grantsRevokeCommand])
 )
 
 const configFile = Argument.String("file").pipe(Argument.withDescription("Its YAML"))

@@ -214,6 +214,23 @@ export const serve = {
   model: orUndefined(
     text("model", "NAME", "Model of requests that name none (COGNI_LLM_MODEL)").pipe(Flag.withAlias("m"))
   ),
+  offeredModels: text(
+    "offer-model",
+    "PATTERN",
+    "Further model for grants that name none themselves; may be repeated (the server's model only)"
+  ).pipe(Flag.atLeast(0)),
+  callsMax: orUndefined(
+    Flag.Int("max-calls").pipe(Flag.withDescription("Model calls allowed per run (no limit)"))
+  ),
+  outputTokensMax: orUndefined(
+    Flag.Int("max-output-tokens").pipe(Flag.withDescription("Output tokens allowed per run (no limit)"))
+  ),
+  costUsdMax: orUndefined(
+    Flag.Finite("max-cost").pipe(
+      Flag.withMetavar("USD"),
+      Flag.withDescription("Cost of model calls allowed per run, in US dollars (no limit)")
+    )
+  ),
   hostRepositories: toggle(
     "host-repositories",
     "Also let runs work in repositories of this host, by their path or on its loopback"
@@ -249,5 +266,45 @@ export const grant = {
   ),
   allowSandbox: toggle("allow-sandbox", "It opens sandboxes; without this no graph of sandbox: is"),
   expiresSeconds: duration("expires-in", "How long it stands, such as 12h (until it is revoked)"),
+  tools: text(
+    "tool",
+    "PATTERN",
+    "Host tool that runs may call, such as core__get_current_time or core__*; may be repeated (none)"
+  ).pipe(Flag.atLeast(0)),
+  models: text(
+    "model",
+    "PATTERN",
+    "Model that requests may name, such as gpt-5 or openai/*; may be repeated (those the server offers)"
+  ).pipe(Flag.withAlias("m"), Flag.atLeast(0)),
+  repositories: text(
+    "repository",
+    "PATTERN",
+    "Repository that runs may work in, such as https://github.com/acme/*; may be repeated (none)"
+  ).pipe(Flag.atLeast(0)),
+  concurrentRunsMax: orUndefined(
+    Flag.Int("max-runs").pipe(
+      Flag.withDescription("Concurrent runs allowed in one server (as the server says)")
+    )
+  ),
+  callsMax: orUndefined(
+    Flag.Int("max-calls").pipe(Flag.withDescription("Model calls allowed per run (as the request says)"))
+  ),
+  inputTokensMax: orUndefined(
+    Flag.Int("max-input-tokens").pipe(
+      Flag.withDescription("Input tokens allowed per run (as the request says)")
+    )
+  ),
+  outputTokensMax: orUndefined(
+    Flag.Int("max-output-tokens").pipe(
+      Flag.withDescription("Output tokens allowed per run (as the request says)")
+    )
+  ),
+  costUsdMax: orUndefined(
+    Flag.Finite("max-cost").pipe(
+      Flag.withMetavar("USD"),
+      Flag.withDescription("Cost of model calls allowed per run, in US dollars (as the request says)")
+    )
+  ),
+  stopWhenSpent: toggle("stop-when-spent", "End a run when one of these is spent, not only its calls"),
   output
 }

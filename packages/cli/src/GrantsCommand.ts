@@ -1,9 +1,10 @@
 /**
- * `grants create`, `grants list`, `grants revoke`: who may ask this host's server for runs, and on whose account.
+ * `grants create`, `grants list`, `grants show`, `grants revoke`: who may ask this host's server for runs, and on whose account.
  *
  * A token is told once, alone on standard output, and is kept by nobody here.
  */
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import * as GrantPermissions from "@cogni/sandbox-graph-provider/GrantPermissions"
 import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
 import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
 import { Clock, Effect, Layer } from "effect"
@@ -11,7 +12,7 @@ import { Refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
-import { columns } from "./TerminalText.ts"
+import { columns, oneLine } from "./TerminalText.ts"
 
 /** @category models */
 export interface CreateInput {
@@ -21,6 +22,16 @@ export interface CreateInput {
   readonly graphs: ReadonlyArray<string>
   readonly allowSandbox: boolean
   readonly expiresSeconds?: number | undefined
+  readonly tools: ReadonlyArray<string>
+  /** None: those that the server offers. */
+  readonly models: ReadonlyArray<string>
+  readonly repositories: ReadonlyArray<string>
+  readonly concurrentRunsMax?: number | undefined
+  readonly callsMax?: number | undefined
+  readonly inputTokensMax?: number | undefined
+  readonly outputTokensMax?: number | undefined
+  readonly costUsdMax?: number | undefined
+  readonly stopWhenSpent: boolean
   readonly output: Output.OutputFormat
 }
 
@@ -37,7 +48,8 @@ export const create = Effect.fnUntraced(function* (input: CreateInput) {
       billingAccountId: account,
       scopes: (graphs.length === 0 ? ["*"] : graphs).map((graph) => `graph:execute:${graph}`),
       allowSandbox,
-      expiresAt: expiresSeconds === undefined ? null : new Date(now + expiresSeconds * 1000)
+      expiresAt: expiresSeconds === undefined ? null : new Date(now + expiresSeconds * 1000),
+      permissions: permissionsOf(input)
     })
     .pipe(Effect.mapError(unanswered))
   const output = yield* Output.Output
@@ -59,17 +71,24 @@ export const list = Effect.fnUntraced(function* (input: { readonly output: Outpu
 }, Effect.provide(grants))
 
 /** @category constructors */
+export const show = Effect.fnUntraced(function* (input: {
+  readonly grant: string
+  readonly output: Output.OutputFormat
+}) {
+  const found = yield* (yield* GrantStore).find(input.grant).pipe(Effect.mapError(unanswered))
+  if (found === undefined) return yield* unknown(input.grant)
+  if (input.output === "json") return yield* Output.json(toJson(found))
+  yield* Output.lines(describe(found, new Date(yield* Clock.currentTimeMillis)))
+}, Effect.provide(grants))
+
+/** @category constructors */
 export const revoke = Effect.fnUntraced(function* (input: {
   readonly grant: string
   readonly output: Output.OutputFormat
 }) {
   const revoked = yield* (yield* GrantStore).revoke(input.grant).pipe(Effect.mapError(unanswered))
   if (revoked === undefined) {
-    return yield* new Refusal({
-      exit: "notFound",
-      detail: `there is no grant ${input.grant}`,
-      remedy: "See cogni-sandbox grants list"
-    })
+    return yield* unknown(input.grant)
   }
   if (input.output === "json") return yield* Output.json(toJson(revoked))
   yield* Output.Output.use((output) => output.stderr(`· ${revoked.id} opens nothing any more\n`))
@@ -78,17 +97,42 @@ export const revoke = Effect.fnUntraced(function* (input: {
 /** @category converting */
 export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): ReadonlyArray<string> =>
   columns([
-    ["GRANT", "STATE", "SANDBOX", "ACCOUNT", "USER", "GRAPHS", "UNTIL"],
+    ["GRANT", "STATE", "SANDBOX", "ACCOUNT", "USER", "GRAPHS", "MODELS", "TOOLS", "REPOSITORIES", "UNTIL"],
     ...grants.map((grant) => [
       grant.id,
       stateOf(grant, now),
       grant.allowSandbox ? "yes" : "no",
       grant.billingAccountId,
       grant.userId,
-      grant.scopes.map((scope) => scope.slice("graph:execute:".length)).join(" "),
-      grant.expiresAt?.toISOString() ?? "it is revoked"
+      graphsOf(grant),
+      ...opened(grant),
+      untilOf(grant)
     ])
   ])
+
+/** One grant, a line for each thing that it says. @category converting */
+export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string> => {
+  const { budget, concurrentRunsMax } = grant.permissions
+  const [models = "", tools = "", repositories = ""] = opened(grant)
+  const limits = GrantPermissions.figures.flatMap((name) =>
+    budget?.[name] === undefined ? [] : [`${name} ${budget[name]}`]
+  )
+  return columns([
+    ["grant", grant.id],
+    ["state", stateOf(grant, now)],
+    ["sandbox", grant.allowSandbox ? "yes" : "no"],
+    ["account", grant.billingAccountId],
+    ["user", grant.userId],
+    ["graphs", graphsOf(grant)],
+    ["models", models],
+    ["tools", tools],
+    ["repositories", repositories],
+    ["budget of a run", limits.length === 0 ? "as the server says" : limits.join(", ")],
+    ["when spent", budget?.onExhausted === "stop" ? "the run ends" : "calls are refused"],
+    ["runs at one time", concurrentRunsMax === undefined ? "as the server says" : String(concurrentRunsMax)],
+    ["until", untilOf(grant)]
+  ])
+}
 
 // -----------------------------------------------------------------------------
 // internal
@@ -96,6 +140,44 @@ export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): Readon
 
 const stateOf = ({ expiresAt, revokedAt }: ExecutionGrant, now: Date): string =>
   revokedAt !== null ? "revoked" : expiresAt !== null && expiresAt <= now ? "expired" : "stands"
+
+const graphsOf = ({ scopes }: ExecutionGrant): string =>
+  scopes.map((scope) => scope.slice("graph:execute:".length)).join(" ")
+
+const untilOf = ({ expiresAt }: ExecutionGrant): string => expiresAt?.toISOString() ?? "it is revoked"
+
+/** Models, tools and repositories, each in one cell. */
+const opened = ({
+  permissions: { models, repositories = [], tools = [] }
+}: ExecutionGrant): ReadonlyArray<string> => [
+  models?.join(" ") ?? "the server's",
+  tools.join(" ") || "none",
+  repositories.join(" ") || "none"
+]
+
+const permissionsOf = (input: CreateInput): GrantPermissions.GrantPermissions => {
+  const { callsMax, concurrentRunsMax, costUsdMax, inputTokensMax, models, outputTokensMax } = input
+  const figures = Object.entries({ callsMax, inputTokensMax, outputTokensMax, costUsdMax }).filter(
+    ([, value]) => value !== undefined
+  )
+  const onExhausted = input.stopWhenSpent ? ("stop" as const) : ("refuse" as const)
+  return {
+    tools: input.tools,
+    repositories: input.repositories,
+    ...(models.length === 0 ? {} : { models }),
+    ...(figures.length === 0 && !input.stopWhenSpent
+      ? {}
+      : { budget: { ...Object.fromEntries(figures), onExhausted } }),
+    ...(concurrentRunsMax === undefined ? {} : { concurrentRunsMax })
+  }
+}
+
+const unknown = (grant: string) =>
+  new Refusal({
+    exit: "notFound",
+    detail: `there is no grant ${oneLine(grant)}`,
+    remedy: "See cogni-sandbox grants list"
+  })
 
 const toJson = ({ createdAt, expiresAt, revokedAt, ...grant }: ExecutionGrant) => ({
   ...grant,

@@ -24,6 +24,19 @@ export interface ServeInput extends ServeComposition.ServeOptions {
   readonly allowRemote: boolean
 }
 
+/** What was typed, flag by flag: budgets and limits are flags of their own. @category models */
+export type ServeFlags = Omit<ServeInput, "budget" | "limits"> &
+  ServeInput["budget"] & { readonly [Name in keyof ServerLimits.ServerLimits]?: number | undefined }
+
+/** @category converting */
+export const inputOf = ({ callsMax, costUsdMax, outputTokensMax, ...flags }: ServeFlags): ServeInput => ({
+  ...flags,
+  budget: { callsMax, costUsdMax, outputTokensMax },
+  limits: Object.fromEntries(
+    Object.entries(flags).filter(([name, value]) => name in ServerLimits.defaults && value !== undefined)
+  )
+})
+
 /** How long answers that are under way may take once no run is left. */
 const answersSecondsMax = 5
 

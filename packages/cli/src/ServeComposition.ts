@@ -5,6 +5,7 @@
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
+import { LlmBudget, problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
@@ -34,6 +35,10 @@ import type { Settings } from "./Settings.ts"
 export interface ServeOptions {
   readonly demo: boolean
   readonly model?: string | undefined
+  /** Patterns of further models for grants that name none. */
+  readonly offeredModels: ReadonlyArray<string>
+  /** The most that any run may have of its model. */
+  readonly budget: Readonly<Record<"callsMax" | "costUsdMax" | "outputTokensMax", number | undefined>>
   readonly limits: Partial<ServerLimits>
   /** Repositories of this host may be worked in. */
   readonly hostRepositories: boolean
@@ -66,21 +71,24 @@ export const server = (
   options: ServeOptions
 ): Layer.Layer<never, Refusal | RuntimeUnavailable | RunStoreError, SandboxServer.Platform> =>
   Layer.unwrap(
-    Effect.map(Effect.fromResult(wayOutOf(settings, options)), (wayOut) => {
+    Effect.gen(function* () {
+      const wayOut = yield* Effect.fromResult(wayOutOf(settings, options))
+      const budget = yield* budgetOf(options)
       const runner = Composition.runner(settings, {
         wayOut,
         proxy: "gateway",
         auditBodies: false,
         allowedWorkspace: isClone(settings)
       })
+      const graphs = {
+        enabled: settings.sandboxEnabled,
+        imageOf: settings.imageOf,
+        models: offeredOf(settings, options),
+        budget
+      }
       return SandboxServer.layer({ limits: options.limits, model: modelOf(settings, options) }).pipe(
         Layer.provide(executor),
-        Layer.provide(
-          Layer.merge(
-            SandboxGraphProvider.layer({ enabled: settings.sandboxEnabled, imageOf: settings.imageOf }),
-            TaskGraphProvider.layer({ enabled: settings.sandboxEnabled, imageOf: settings.imageOf })
-          )
-        ),
+        Layer.provide(Layer.merge(SandboxGraphProvider.layer(graphs), TaskGraphProvider.layer(graphs))),
         Layer.provide(AiSdkChatModel.layer()),
         Layer.provide(AgentCatalog.layer([TaskGraphProvider.catalog])),
         Layer.provide(AgentRegistry.layer()),
@@ -111,6 +119,27 @@ export const isClone =
 
 const modelOf = (settings: Settings["Service"], { demo, model }: ServeOptions): string | undefined =>
   model ?? (demo ? DemoUpstream.model : settings.model)
+
+/** Models for grants that name none: the server's own, and those that its operator has added. */
+const offeredOf = (settings: Settings["Service"], options: ServeOptions): ReadonlyArray<string> => {
+  const own = modelOf(settings, options)
+  return [...(own === undefined ? [] : [own]), ...options.offeredModels]
+}
+
+const budgetOf = Effect.fnUntraced(function* ({ budget }: ServeOptions) {
+  const said = Object.fromEntries(Object.entries(budget).filter(([, value]) => value !== undefined))
+  if (Object.keys(said).length === 0) return undefined
+  return yield* Schema.decodeUnknownEffect(LlmBudget)(said).pipe(
+    Effect.mapError(
+      (error) =>
+        new Refusal({
+          exit: "usage",
+          detail: `the budget of runs is out of bounds: ${problemsOf(error).join("; ")}`,
+          remedy: "See cogni-sandbox serve --help (--max-calls, --max-output-tokens, --max-cost)"
+        })
+    )
+  )
+})
 
 /** Where nothing runs, nothing needs a way out; where runs name their model, none has to be configured. */
 const wayOutOf = (

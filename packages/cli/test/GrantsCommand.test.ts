@@ -64,6 +64,42 @@ describe("grants create", () => {
     })
   )
 
+  it.effect("opens what its flags say, which list and show tell", () =>
+    Effect.gen(function* () {
+      const { grants } = yield* place
+      const flags = [
+        ["--tool", "core__*"],
+        ["--model", "gpt-5"],
+        ["--model", "openai/**"],
+        ["--repository", "https://github.com/acme/*"],
+        ["--max-calls", "9"],
+        ["--max-cost", "0.5"],
+        ["--max-runs", "2"],
+        ["--stop-when-spent"],
+        ["-o", "json"]
+      ].flat()
+      const { grant } = JSON.parse((yield* grants("create", ...ana, ...flags)).stdout)
+      assert.deepStrictEqual(grant.permissions, {
+        tools: ["core__*"],
+        models: ["gpt-5", "openai/**"],
+        repositories: ["https://github.com/acme/*"],
+        budget: { callsMax: 9, costUsdMax: 0.5, onExhausted: "stop" },
+        concurrentRunsMax: 2
+      })
+      const shown = yield* grants("show", grant.id)
+      assert.match(shown.stdout, /^budget of a run +callsMax 9, costUsdMax 0.5$/mu)
+      assert.match(shown.stdout, /^repositories +https:\/\/github.com\/acme\/\*$/mu)
+      assert.match(shown.stdout, /^runs at one time +2$/mu)
+      const listed = yield* grants("list")
+      assert.include(listed.stdout, "gpt-5 openai/**  core__*  https://github.com/acme/*")
+      yield* grants("create", ...ana)
+      assert.match((yield* grants("list")).stdout, /the server's +none +none +it is revoked/u)
+      assert.strictEqual((yield* grants("show", "grant-none")).code, 66)
+      const wide = yield* grants("create", ...ana, "--repository", "https://*/acme/app")
+      assert.deepStrictEqual([wide.code, wide.stdout], [65, ""])
+    })
+  )
+
   it.effect("a graph that is none is refused, and a time that is none", () =>
     Effect.gen(function* () {
       const { grants } = yield* place
@@ -110,6 +146,7 @@ describe("grants list", () => {
       billingAccountId: "acme",
       scopes: ["graph:execute:sandbox:agent", "graph:execute:sandbox:codex"],
       allowSandbox: true,
+      permissions: {},
       expiresAt: new Date(1000),
       revokedAt: null,
       createdAt: new Date(0)

@@ -5,6 +5,8 @@
  * scope alone never opens it.
  */
 import { Result, Schema } from "effect"
+import { GrantPermissions } from "./GrantPermissions.ts"
+import type { PermissionDenied } from "./GrantPermissions.ts"
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
@@ -29,6 +31,8 @@ export const ExecutionGrant = Schema.Struct({
   /** `graph:execute:<graph id>`, or `graph:execute:*`. */
   scopes: Schema.Array(Schema.String.check(Schema.isPattern(/^graph:execute:(?:\*|[a-z0-9:-]{1,65})$/u))),
   allowSandbox: Schema.Boolean,
+  /** Tools, models, repositories, budget and concurrent runs. */
+  permissions: GrantPermissions,
   expiresAt: Schema.NullOr(Schema.DateFromString),
   revokedAt: Schema.NullOr(Schema.DateFromString),
   createdAt: Schema.DateFromString
@@ -102,6 +106,7 @@ export type GrantError =
   | GrantRevoked
   | GrantScopeMismatch
   | SandboxNotAllowed
+  | PermissionDenied
 
 // -----------------------------------------------------------------------------
 // predicates

@@ -6,6 +6,7 @@
  */
 import { Clock, Context, Effect, Layer, type Redacted, Ref, Schema } from "effect"
 import { ExecutionGrant } from "./ExecutionGrant.ts"
+import { GrantPermissions, safeDefault } from "./GrantPermissions.ts"
 import * as GrantToken from "./GrantToken.ts"
 
 /** The newest grants that are listed. @category constants */
@@ -18,7 +19,15 @@ export const listedMax = 1000
 const { allowSandbox, billingAccountId, expiresAt, scopes, userId } = ExecutionGrant.fields
 
 /** What is granted, to whom, until when. @category models */
-export const GrantInput = Schema.Struct({ userId, billingAccountId, scopes, allowSandbox, expiresAt })
+export const GrantInput = Schema.Struct({
+  userId,
+  billingAccountId,
+  scopes,
+  allowSandbox,
+  expiresAt,
+  /** Absent: no tools, no repositories, and the models that the host offers. */
+  permissions: Schema.optionalKey(GrantPermissions)
+})
 
 /** @category models */
 export type GrantInput = typeof GrantInput.Type
@@ -96,7 +105,8 @@ export const draft = Effect.fnUntraced(function* (
 ): Effect.fn.Return<IssuedGrant & { readonly tokenHash: string }, GrantRefused> {
   if (!isInput(input)) {
     return yield* new GrantRefused({
-      problem: "its user, account or scopes are not well-formed, or the end of its time is no time"
+      problem:
+        "its user, account, scopes or patterns are not well-formed, a limit is out of bounds, or the end of its time is no time"
     })
   }
   const token = yield* GrantToken.generate
@@ -106,6 +116,7 @@ export const draft = Effect.fnUntraced(function* (
     billingAccountId: input.billingAccountId,
     scopes: [...input.scopes],
     allowSandbox: input.allowSandbox,
+    permissions: input.permissions ?? safeDefault,
     expiresAt: input.expiresAt,
     revokedAt: null,
     createdAt: new Date(yield* Clock.currentTimeMillis)

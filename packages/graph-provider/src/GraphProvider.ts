@@ -102,7 +102,9 @@ export class GraphRefused extends Schema.TaggedError<GraphRefused>()("GraphRefus
   error: AiErrorCode,
   /** The tag of what refused it, such as `GrantExpired`. */
   reason: Schema.String,
-  detail: Schema.String
+  detail: Schema.String,
+  /** When asking again may go better, where that is known. */
+  retrySeconds: Schema.optionalKey(Schema.Int)
 }) {
   override get message(): string {
     return this.detail

@@ -7,7 +7,7 @@
  */
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import type { CanaryPolicy, WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
+import type { CanaryPolicy, LlmBudget, WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Effect, Layer } from "effect"
 import { defaultImage } from "./Agent.ts"
 import type { AgentRegistry } from "./AgentRegistry.ts"
@@ -28,6 +28,12 @@ import { Repositories } from "./Repositories.ts"
 export interface SandboxGraphOptions {
   /** Nothing runs unless this is true. */
   readonly enabled: boolean
+  /**
+   * Patterns of the models that a grant opens when it names none itself. None of them: such a grant opens no model.
+   */
+  readonly models: ReadonlyArray<string>
+  /** The most that any run may have of its model, whatever its grant and its request say. Absent: as those say. */
+  readonly budget?: LlmBudget | undefined
   /** The tag of an agent's image. Absent: `cogni-sandbox/<image>:latest`. */
   readonly imageOf?: ((image: string) => string) | undefined
   /** Whether canaries are planted in every run. Absent: off. */
@@ -56,6 +62,7 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
     enabled: options.enabled,
     canaries: options.canaries ?? "off",
     imageOf: options.imageOf ?? defaultImage,
+    offer: { models: options.models, budget: options.budget },
     runtimeSecondsMax: options.runtimeSecondsMax ?? defaultRuntimeSecondsMax,
     workspaceOf: options.workspaceOf ?? (() => ({ type: "temporary" }))
   })
@@ -81,7 +88,7 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
   return SandboxGraphProvider.of({
     providerId: ExecutionGrant.sandboxNamespace,
     canHandle: (graphId) => graphId.startsWith(`${ExecutionGrant.sandboxNamespace}:`),
-    check: (request, context) => Effect.asVoid(admit(request, context)),
+    check: (request, context) => Effect.asVoid(Effect.scoped(admit(request, context))),
     run
   })
 })

@@ -2,13 +2,15 @@
  * `GrantStore` in a database, through Effect's `SqlClient`: one table, of its own version.
  *
  * A grant is JSON, which escapes what PostgreSQL's text refuses. When it was revoked is a column of its own, because
- * that is the only thing that ever changes.
+ * that is the only thing that ever changes. Its permissions are one too: rows of versions that knew none have the
+ * default of the column, which opens no tool and no repository, and a version that knows none refuses the table.
  */
 import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
-import { Clock, Duration, Effect, Layer, Option, Schedule, Schema } from "effect"
+import { Clock, Duration, Effect, Layer, Option, Schedule, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import { ExecutionGrant } from "./ExecutionGrant.ts"
+import { GrantPermissions } from "./GrantPermissions.ts"
 import { draft, GrantStore, GrantStoreUnavailable, listedMax } from "./GrantStore.ts"
 import * as GrantToken from "./GrantToken.ts"
 
@@ -42,6 +44,13 @@ export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, 
             revoked_at TEXT
           )`
         })
+      },
+      {
+        name: "permissions",
+        run: Effect.flatMap(
+          SqlClient,
+          (sql) => sql`ALTER TABLE cogni_grants ADD COLUMN permissions TEXT NOT NULL DEFAULT '{}'`
+        )
       }
     ]
   })
@@ -54,7 +63,13 @@ export const make = Effect.gen(function* () {
     input: Parameters<GrantStore["Service"]["issue"]>[0]
   ) {
     const { grant, token, tokenHash } = yield* draft(input)
-    const row = { grant_id: grant.id, token_hash: tokenHash, granted: encodeGrant(grant), revoked_at: null }
+    const row = {
+      grant_id: grant.id,
+      token_hash: tokenHash,
+      granted: encodeGrant(grant),
+      permissions: encodePermissions(grant.permissions),
+      revoked_at: null
+    }
     // Not again: a second insert of the same id would be refused, and a second grant would be one too many.
     yield* bounded(sql`INSERT INTO cogni_grants ${sql.insert(row)}`)
     return { grant, token }
@@ -64,7 +79,7 @@ export const make = Effect.gen(function* () {
     grantIdPattern.test(grantId)
       ? again(
           Effect.map(
-            sql<Row>`SELECT granted, revoked_at FROM cogni_grants WHERE grant_id = ${grantId}`,
+            sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants WHERE grant_id = ${grantId}`,
             ([row]) => grantOf(row)
           )
         )
@@ -77,7 +92,7 @@ export const make = Effect.gen(function* () {
       const tokenHash = yield* GrantToken.hash(token)
       return yield* again(
         Effect.map(
-          sql<Row>`SELECT granted, revoked_at FROM cogni_grants WHERE token_hash = ${tokenHash}`,
+          sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants WHERE token_hash = ${tokenHash}`,
           ([row]) => grantOf(row)
         )
       )
@@ -91,7 +106,7 @@ export const make = Effect.gen(function* () {
     }),
     list: again(
       Effect.map(
-        sql<Row>`SELECT granted, revoked_at FROM cogni_grants
+        sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants
           ORDER BY ordinal DESC LIMIT ${sql.literal(String(listedMax))}`,
         (rows) => rows.map(grantOf).filter((grant) => grant !== undefined)
       )
@@ -115,20 +130,30 @@ export const layer: Layer.Layer<GrantStore, GrantStoreUnavailable | SchemaVersio
 
 interface Row {
   readonly granted: string
+  readonly permissions: string
   readonly revoked_at: string | null
 }
 
 /** As `GrantStore.draft` makes them; of anything else there is no row. */
 const grantIdPattern = /^grant-[0-9a-f-]{36}$/u
 
-const Stored = Schema.fromJsonString(Schema.toCodecJson(ExecutionGrant))
-const encodeGrant = Schema.encodeSync(Stored)
-const decodeGrant = Schema.decodeUnknownOption(Stored)
+const Granted = Schema.fromJsonString(
+  Schema.toCodecJson(ExecutionGrant.mapFields(Struct.omit(["permissions"])))
+)
+const Permissions = Schema.fromJsonString(Schema.toCodecJson(GrantPermissions))
+const encodeGrant = Schema.encodeSync(Granted)
+const decodeGrant = Schema.decodeUnknownOption(Granted)
+const encodePermissions = Schema.encodeSync(Permissions)
+/** A row with a word that this version does not know may mean to forbid something: it opens nothing. */
+const decodePermissions = Schema.decodeUnknownOption(Permissions, { onExcessProperty: "error" })
 
 const grantOf = (row: Row | undefined): ExecutionGrant | undefined => {
-  const grant = row === undefined ? undefined : Option.getOrUndefined(decodeGrant(row.granted))
-  if (grant === undefined || typeof row?.revoked_at !== "string") return grant
-  return { ...grant, revokedAt: new Date(row.revoked_at) }
+  if (row === undefined) return undefined
+  const granted = Option.getOrUndefined(decodeGrant(row.granted))
+  const permissions = Option.getOrUndefined(decodePermissions(row.permissions))
+  if (granted === undefined || permissions === undefined) return undefined
+  const revokedAt = row.revoked_at === null ? granted.revokedAt : new Date(row.revoked_at)
+  return { ...granted, permissions, revokedAt }
 }
 
 const remedy = "Look at the database and the way to it, then try again"

@@ -54,6 +54,7 @@ export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
     enabled: options.enabled,
     canaries: options.canaries ?? "off",
     imageOf: options.imageOf ?? defaultImage,
+    offer: { models: options.models, budget: options.budget },
     patchBytesMax,
     runtimeSecondsMax: Math.min(runtimeSecondsMax, options.limits?.runtimeSecondsMax ?? runtimeSecondsMax),
     workspaceOf: options.workspaceOf ?? (() => ({ type: "temporary" }))
@@ -66,7 +67,8 @@ export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
   return TaskGraphProvider.of({
     providerId: ExecutionGrant.sandboxNamespace,
     canHandle: (graphId) => graphId === Task.graphId,
-    check: (request: GraphRunRequest, context: RunContext) => Effect.asVoid(admit(request, context)),
+    check: (request: GraphRunRequest, context: RunContext) =>
+      Effect.asVoid(Effect.scoped(admit(request, context))),
     run: (request, context) =>
       GraphWork.run(request, context, store, admit, (admitted, work) =>
         TaskTurn.live(

@@ -6,9 +6,11 @@ import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { GrantStore, GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/GrantStore"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { context, envelope, grantOf, refusal, request, run, told, world } from "./GraphWorld.ts"
 
@@ -17,7 +19,7 @@ const answering = { program: (io) => Effect.as(io.stdout(envelope("Lima")), 0) }
 >[0]
 
 const withGrants = (find: GrantStore["Service"]["find"]) =>
-  SandboxGraphProvider.layer({ enabled: true }).pipe(
+  SandboxGraphProvider.layer({ enabled: true, models: ["gpt"] }).pipe(
     Layer.provide([AgentRegistry.layer([minimal]), Layer.mock(GrantStore, { find }), Repositories.layerNoop]),
     Layer.provideMerge(SandboxRunner.layerMemory(answering))
   )
@@ -72,6 +74,85 @@ describe("Admission", () => {
         withGrants(() => Effect.fail(new GrantStoreUnavailable({ detail: "is gone", remedy: "Look" })))
       )
     )
+  )
+
+  it.effect.each<[string, ReturnType<typeof request>, string]>([
+    ["a model", request({ model: "o1-pro" }), "ModelNotGranted"],
+    ["a tool", request({ toolIds: ["core__metrics_query"] }), "ToolNotGranted"],
+    [
+      "a repository",
+      request({ graphId: "sandbox:worker", repository: { url: "https://github.com/acme/app" } }),
+      "RepositoryNotGranted"
+    ]
+  ])(
+    "refuses %s beyond the grant as authz_denied, before an agent or a relay is asked",
+    ([, asked, reason]) =>
+      Effect.gen(function* () {
+        const refused = yield* refusal(asked)
+        assert.deepStrictEqual([refused.error, refused.reason], ["authz_denied", reason])
+        const { final } = yield* told(asked)
+        assert.containSubset(final, { ok: false, error: "authz_denied", reason })
+      }).pipe(
+        Effect.provide(
+          world({
+            program: () => Effect.die("a sandbox was made"),
+            grants: [grantOf({ permissions: {} })],
+            repositories: Layer.mock(Repositories.Repositories, {
+              check: () => Effect.die("the relay was asked")
+            })
+          })
+        )
+      )
+  )
+
+  it.effect("a grant's budget holds whatever the request says", () =>
+    Effect.gen(function* () {
+      yield* told(request({ budget: { callsMax: 1000, onExhausted: "refuse" } }))
+      yield* told(request(), { ...context, runId: RunId.make("run-000000000002") })
+      const budget = { callsMax: 3, outputTokensMax: 100, onExhausted: "refuse" } as const
+      const records = yield* (yield* RunStore).list
+      assert.deepStrictEqual(
+        records.map(({ spec }) => spec.llm?.budget),
+        [budget, budget]
+      )
+    }).pipe(
+      Effect.provide(
+        world({
+          ...answering,
+          grants: [
+            grantOf({
+              permissions: { budget: { callsMax: 3, outputTokensMax: 100, onExhausted: "refuse" } }
+            })
+          ]
+        })
+      )
+    )
+  )
+
+  it.effect("refuses one run more than a grant may have at one time, until one has ended", () =>
+    Effect.gen(function* () {
+      const started = yield* Deferred.make<void>()
+      const done = yield* Deferred.make<void>()
+      const one = grantOf({ id: "grant-one-at-a-time", permissions: { concurrentRunsMax: 1 } })
+      const as = (runId: string) => ({ ...context, grantId: one.id, runId: RunId.make(runId) })
+      const program: typeof answering.program = (io) =>
+        Deferred.succeed(started, undefined).pipe(
+          Effect.andThen(Deferred.await(done)),
+          Effect.andThen(answering.program(io))
+        )
+      yield* Effect.gen(function* () {
+        const { check } = yield* SandboxGraphProvider.SandboxGraphProvider
+        const first = yield* run(request(), as("run-000000000001"))
+        yield* Deferred.await(started)
+        const refused = yield* Effect.flip(check(request(), as("run-000000000002")))
+        assert.containSubset(refused, { error: "rate_limit", reason: "GrantRunsExhausted", retrySeconds: 5 })
+        const { final } = yield* told(request(), as("run-000000000002"))
+        assert.containSubset(final, { ok: false, error: "rate_limit", reason: "GrantRunsExhausted" })
+        yield* Deferred.succeed(done, undefined)
+        yield* first.final
+        assert.isTrue((yield* told(request(), as("run-000000000003"))).final.ok)
+      }).pipe(Effect.scoped, Effect.provide(world({ program, grants: [one] })))
+    })
   )
 
   it.effect("a run can be cancelled while its grant is looked up", () =>

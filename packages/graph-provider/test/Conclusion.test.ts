@@ -60,7 +60,7 @@ const world = (
       RunStore.RunStore,
       Effect.map(RunStore.RunStore, (whole) => RunStore.RunStore.of({ ...whole, ...over(whole) }))
     )
-  return SandboxGraphProvider.layer({ enabled: true }).pipe(
+  return SandboxGraphProvider.layer({ enabled: true, models: ["gpt"] }).pipe(
     Layer.provide([
       AgentRegistry.layer([minimal]),
       Layer.mock(GrantStore, { find: () => Effect.succeed(grantOf()) }),

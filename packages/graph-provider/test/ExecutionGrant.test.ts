@@ -14,6 +14,7 @@ const grant: ExecutionGrant = {
   billingAccountId: "acct-1",
   scopes: ["graph:execute:sandbox:agent"],
   allowSandbox: true,
+  permissions: {},
   expiresAt: null,
   revokedAt: null,
   createdAt: new Date("2026-01-01T00:00:00Z")

@@ -1,7 +1,7 @@
 /**
  * A request that was admitted, as the spec of its run: what the grant says, what the request adds, what the host caps.
  */
-import { SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
+import { type LlmBudget, SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { assert, describe, it } from "@effect/vitest"
@@ -12,6 +12,7 @@ import { context, grantOf, request } from "./GraphWorld.ts"
 const options: GraphSpec.SettledOptions = {
   canaries: "off",
   imageOf: (image) => `registry/${image}:1`,
+  offer: { models: [] },
   runtimeSecondsMax: 900,
   workspaceOf: () => ({ type: "temporary" })
 }
@@ -29,8 +30,11 @@ const parrot: Agent = {
   limits: { runtimeSecondsMax: 300 }
 }
 
-const make = (over: Parameters<typeof request>[0] = {}, settled: Partial<GraphSpec.SettledOptions> = {}) =>
-  GraphSpec.make(parrot, grantOf(), request(over), context, { ...options, ...settled })
+const make = (
+  over: Parameters<typeof request>[0] = {},
+  settled: Partial<GraphSpec.SettledOptions> = {},
+  budget?: LlmBudget
+) => GraphSpec.make(parrot, { grant: grantOf(), budget }, request(over), context, { ...options, ...settled })
 
 describe("GraphSpec", () => {
   it("who pays and in whose name is the grant's word, whatever the request says", () => {
@@ -58,9 +62,9 @@ describe("GraphSpec", () => {
     }
   })
 
-  it("tools, budget, personality and canaries are as asked, and absent otherwise", () => {
+  it("tools, personality and canaries are as asked, the budget as admitted, and all absent otherwise", () => {
     const budget = { callsMax: 3, onExhausted: "stop" } as const
-    const asked = make({ toolIds: ["core__search"], budget, personality: "sage" }, { canaries: "stop" })
+    const asked = make({ toolIds: ["core__search"], personality: "sage" }, { canaries: "stop" }, budget)
     assert.containSubset(asked, { tools: ["core__search"], llm: { budget }, canaries: "stop" })
     assert.strictEqual(asked.argv[1], "sage")
     const plain = make()

@@ -36,6 +36,7 @@ export const grantOf = (over: Partial<ExecutionGrant> = {}): ExecutionGrant => (
   expiresAt: null,
   revokedAt: null,
   createdAt: new Date(0),
+  permissions: { tools: ["**"], repositories: ["**"] },
   ...over
 })
 
@@ -67,7 +68,7 @@ export const world = (
     readonly repositories?: Layer.Layer<Repositories.Repositories>
   } = {}
 ) =>
-  SandboxGraphProvider.layer({ enabled: options.enabled ?? true }).pipe(
+  SandboxGraphProvider.layer({ enabled: options.enabled ?? true, models: ["gpt"] }).pipe(
     Layer.provide([
       AgentRegistry.layer([minimal, openClaw, worker, ...(options.agents ?? [])]),
       grantsOf(options.grants ?? [grantOf()]),

@@ -34,7 +34,7 @@ interface Told {
 }
 
 const world = (heard: Told, program: Program, delivery: RepositoryDelivery = pushed) =>
-  SandboxGraphProvider.layer({ enabled: true, canaries: "stop" }).pipe(
+  SandboxGraphProvider.layer({ enabled: true, models: ["gpt"], canaries: "stop" }).pipe(
     Layer.provide([
       AgentRegistry.layer([worker, late]),
       Layer.mock(GrantStore, { find: () => Effect.succeed(grantOf()) }),
@@ -175,7 +175,7 @@ describe("SandboxTurn", () => {
       assert.deepStrictEqual(yield* (yield* RunStore).list, [])
     }).pipe(
       Effect.provide(
-        SandboxGraphProvider.layer({ enabled: true }).pipe(
+        SandboxGraphProvider.layer({ enabled: true, models: ["gpt"] }).pipe(
           Layer.provide([
             AgentRegistry.layer([worker]),
             Layer.mock(GrantStore, { find: () => Effect.succeed(grantOf()) }),

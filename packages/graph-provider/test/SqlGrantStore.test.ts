@@ -8,6 +8,7 @@ import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
 import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
 import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
 import { Context, Effect, Layer, Redacted } from "effect"
+import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
 import { SqlClient } from "effect/sql/SqlClient"
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -61,6 +62,50 @@ describe("SqlGrantStore", () => {
         Layer.fresh(stored(path))
       )
       assert.deepStrictEqual(found, issued.grant)
+    })
+  )
+
+  it.effect("a grant of a version without permissions is found, and opens no tool and no repository", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      const database = SqliteDatabase.layer({ path: join(path, "grants.db") })
+      const token = yield* GrantToken.generate
+      const tokenHash = yield* GrantToken.hash(token)
+      const id = "grant-00000000-0000-4000-8000-000000000001"
+      yield* Effect.gen(function* () {
+        const sql = yield* SqlClient
+        yield* SchemaVersion.bring({
+          versionTable: "cogni_grants_version",
+          steps: [
+            {
+              name: "grants",
+              run: sql`CREATE TABLE cogni_grants (ordinal INTEGER PRIMARY KEY AUTOINCREMENT,
+                grant_id TEXT NOT NULL UNIQUE, token_hash TEXT NOT NULL UNIQUE, granted TEXT NOT NULL,
+                revoked_at TEXT)`
+            }
+          ]
+        })
+        const granted = JSON.stringify({
+          id,
+          userId: "u",
+          billingAccountId: "b",
+          scopes: ["graph:execute:*"],
+          allowSandbox: true,
+          expiresAt: null,
+          revokedAt: null,
+          createdAt: "2026-01-01T00:00:00.000Z"
+        })
+        yield* sql`INSERT INTO cogni_grants ${sql.insert({ grant_id: id, token_hash: tokenHash, granted })}`
+      }).pipe(Effect.provide(Layer.fresh(database)))
+      yield* Effect.gen(function* () {
+        const store = yield* GrantStore
+        const found = yield* store.authenticate(token)
+        assert.deepStrictEqual([found?.id, found?.permissions], [id, {}])
+        assert.deepStrictEqual(yield* store.list, found === undefined ? [] : [found])
+        const sql = yield* SqlClient
+        yield* sql`UPDATE cogni_grants SET permissions = ${'{"forbids":["everything"]}'}`
+        assert.isUndefined(yield* store.authenticate(token), "a word of a later version opens nothing")
+      }).pipe(Effect.provide(Layer.fresh(stored(path))))
     })
   )
 

@@ -41,7 +41,7 @@ export const callOf = (name: string, input: unknown, id: string): ChatModel.Chat
   arguments: JSON.stringify(input)
 })
 
-export interface TaskWorldOptions extends Omit<TaskGraphProvider.TaskGraphOptions, "enabled"> {
+export interface TaskWorldOptions extends Partial<TaskGraphProvider.TaskGraphOptions> {
   readonly enabled?: boolean
   readonly program?: MemoryContainerRuntime.Program
   /** What the model says to the first request, to the second, and so on. */
@@ -101,7 +101,7 @@ export const world = ({
     if (answer !== undefined) return answer()
     return answers[heard.requests.length - 1] ?? ChatModel.failed("invalid_request", "the script is over")
   })
-  const layer = TaskGraphProvider.layer({ enabled: true, ...options }).pipe(
+  const layer = TaskGraphProvider.layer({ enabled: true, models: ["gpt"], ...options }).pipe(
     Layer.provide([
       model,
       Layer.mock(GrantStore, {

@@ -141,6 +141,14 @@ export const make = <Code extends ProblemCode>(
 export const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
   make(reason === "GrantStoreUnavailable" ? "unavailable" : codes[error], reason, message) as Problem
 
+/** Fails with it; says when to come again where that is known. @category constructors */
+export const refuse = (
+  refused: GraphRefused
+): Effect.Effect<never, Problem, HttpServerRequest.HttpServerRequest> =>
+  refused.retrySeconds === undefined
+    ? Effect.fail(ofRefusal(refused))
+    : retryLater(ofRefusal(refused), refused.retrySeconds)
+
 /** What is kept cannot be reached; which host it is on is the log's business. @category constructors */
 export const ofStore = (error: { readonly _tag: string }): typeof Unavailable.Type =>
   make("unavailable", error._tag, "what is kept of grants and runs cannot be reached. Try again in a moment")

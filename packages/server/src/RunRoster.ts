@@ -22,6 +22,8 @@ export interface RosterEntry {
   readonly billingAccountId: string
   readonly graphId: string
   readonly model: string
+  /** What the grant itself says of runs at one time; the server's limit holds besides. */
+  readonly concurrentRunsMax?: number | undefined
 }
 
 /** A run under way. @category models */
@@ -135,7 +137,7 @@ const retrySeconds = 5
 
 const refusal = (
   { runs, stopping }: Roster,
-  { grantId, runId }: RosterEntry,
+  { concurrentRunsMax, grantId, runId }: RosterEntry,
   { drainSecondsMax, runsMax, runsPerGrantMax }: ServerLimits
 ): RosterFull | undefined => {
   if (stopping) {
@@ -157,7 +159,7 @@ const refusal = (
     return { problem, retrySeconds }
   }
   const own = [...runs.values()].filter((run) => run.grantId === grantId).length
-  if (own >= runsPerGrantMax) {
+  if (own >= Math.min(runsPerGrantMax, concurrentRunsMax ?? runsPerGrantMax)) {
     const problem = Problem.make(
       "rate_limit",
       "TooManyRuns",

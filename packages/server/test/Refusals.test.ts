@@ -37,6 +37,29 @@ const refused: ReadonlyArray<{
     reason: "GrantScopeMismatch"
   },
   {
+    what: "a model that the server does not offer",
+    body: { ...question, model: "o1-pro-2025-03-19" },
+    status: 403,
+    code: "authz_denied",
+    reason: "ModelNotGranted"
+  },
+  {
+    what: "a tool, by a grant that names none",
+    body: { ...question, toolIds: ["core__metrics_query", "core__get_current_time"] },
+    grant: { permissions: {} },
+    status: 403,
+    code: "authz_denied",
+    reason: "ToolNotGranted"
+  },
+  {
+    what: "a repository, by a grant that names another",
+    body: { ...question, repository: { url: "https://github.com/acme/app" } },
+    grant: { permissions: { repositories: ["https://github.com/acme/other"] } },
+    status: 403,
+    code: "authz_denied",
+    reason: "RepositoryNotGranted"
+  },
+  {
     what: "sandboxes that are switched off",
     world: { enabled: false },
     status: 403,

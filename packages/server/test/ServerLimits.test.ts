@@ -106,6 +106,17 @@ describe("ServerLimits", () => {
     })
   )
 
+  it.effect("a grant that says so has fewer runs under way than the server would let it have", () =>
+    Effect.gen(function* () {
+      const server = yield* serve({ program: lasting, limits: { runsPerGrantMax: 8 } })
+      const caller = yield* server.caller({ permissions: { concurrentRunsMax: 1 } })
+      yield* caller.open(question)
+      const second = yield* caller.post(question)
+      assert.deepStrictEqual([second.status, second.body.error.code], [429, "rate_limit"])
+      assert.isAbove(Number(second.headers.get("retry-after")), 0)
+    })
+  )
+
   it("a limit that is none is refused when the server is made", () => {
     assert.throws(() => ServerLimits.make({ runsMax: 0 }))
     assert.throws(() => ServerLimits.make({ bodyBytesMax: 1.5 }))

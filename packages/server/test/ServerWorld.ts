@@ -75,12 +75,13 @@ const grantInput: GrantInput = {
   billingAccountId: "acct",
   scopes: ["graph:execute:*"],
   allowSandbox: true,
+  permissions: { tools: ["**"], repositories: ["**"] },
   expiresAt: null
 }
 
 const needs = (options: WorldOptions) =>
   AggregatingGraphExecutorLayer.pipe(
-    Layer.provide(SandboxGraphProvider.layer({ enabled: options.enabled ?? true })),
+    Layer.provide(SandboxGraphProvider.layer({ enabled: options.enabled ?? true, models: ["gpt"] })),
     Layer.provide(options.repositories ?? Repositories.layerNoop),
     Layer.provideMerge(AgentCatalog.layer()),
     Layer.provideMerge(

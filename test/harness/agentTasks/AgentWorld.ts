@@ -57,6 +57,7 @@ const grants = Layer.mock(GrantStore, {
       billingAccountId: account,
       scopes: ["graph:execute:*"],
       allowSandbox: true,
+      permissions: {},
       expiresAt: null,
       revokedAt: null,
       createdAt: new Date(0)
@@ -83,6 +84,7 @@ export const work = Effect.fnUntraced(function* (
   )
   const provider = SandboxGraphProvider.layer({
     enabled: true,
+    models: ["**"],
     imageOf: Images.ofAgent,
     workspaceOf: () => ({ type: "directory", path: workspacePath })
   }).pipe(

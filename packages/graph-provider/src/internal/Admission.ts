@@ -7,6 +7,8 @@ import { AgentRegistry } from "../AgentRegistry.ts"
 import * as AgentSpec from "../AgentSpec.ts"
 import * as ExecutionGrant from "../ExecutionGrant.ts"
 import { GraphRunRequest, type RunContext } from "../GraphProvider.ts"
+import * as GrantPermissions from "../GrantPermissions.ts"
+import { GrantRuns } from "../GrantRuns.ts"
 import { GrantStore } from "../GrantStore.ts"
 import { Repositories } from "../Repositories.ts"
 import * as GraphRefusal from "./GraphRefusal.ts"
@@ -19,9 +21,16 @@ export interface AdmissionOptions extends GraphSpec.SettledOptions {
   readonly enabled: boolean
 }
 
-/** Whether anything may start at all, for whom: switched on, with a grant that opens it, asked for well. In this order. */
-export const makeGate = Effect.fnUntraced(function* (enabled: boolean) {
+/**
+ * Whether anything may start at all, and for whom: switched on, with a grant that opens the graph, asked for well, and
+ * nothing named beyond the grant. In this order. A place among the grant's runs is held until the scope closes.
+ */
+export const makeGate = Effect.fnUntraced(function* ({
+  enabled,
+  offer
+}: Pick<AdmissionOptions, "enabled" | "offer">) {
   const grants = yield* GrantStore
+  const runs = yield* GrantRuns
 
   const granted = Effect.fnUntraced(function* (
     { caller, graphId }: GraphRunRequest,
@@ -43,25 +52,30 @@ export const makeGate = Effect.fnUntraced(function* (enabled: boolean) {
     if (!enabled) return yield* GraphRefusal.disabled
     const grant = yield* granted(request, context)
     yield* Effect.mapError(validate(request), GraphRefusal.ofRequest)
-    return grant
+    const { budget } = yield* Effect.mapError(
+      Effect.fromResult(GrantPermissions.decide(grant.id, grant.permissions, request, offer)),
+      GraphRefusal.ofGrant
+    )
+    yield* Effect.mapError(runs.claim(grant.id, grant.permissions.concurrentRunsMax), GraphRefusal.ofRuns)
+    return { grant, budget } satisfies GraphSpec.Granted
   })
 })
 
 /** After the gate refuses in this order: no such agent, not what it can do, no repository, no spec. */
 export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
   const agents = yield* AgentRegistry
-  const gate = yield* makeGate(options.enabled)
+  const gate = yield* makeGate(options)
   const repositories = yield* Repositories
 
   return Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
-    const grant = yield* gate(request, context)
+    const granted = yield* gate(request, context)
     const agent = yield* Effect.mapError(agents.get(agentIdOf(request)), GraphRefusal.ofAgent)
     const needs = { personality: request.personality, needsTools: request.repository !== undefined }
     yield* Effect.mapError(Effect.fromResult(AgentSpec.check(agent, needs)), GraphRefusal.ofCapability)
     if (request.repository !== undefined) {
       yield* Effect.mapError(repositories.check(request.repository), GraphRefusal.ofRepository)
     }
-    const spec = GraphSpec.make(agent, grant, request, context, options)
+    const spec = GraphSpec.make(agent, granted, request, context, options)
     yield* Effect.mapError(SandboxSpec.decode(spec), GraphRefusal.ofSpec)
     return { agent, spec }
   })

@@ -8,6 +8,7 @@ import type { CapabilityMissing } from "../AgentSpec.ts"
 import type { AiErrorCode } from "../AiEvent.ts"
 import type { GrantError } from "../ExecutionGrant.ts"
 import { GraphRefused } from "../GraphProvider.ts"
+import { type GrantRunsExhausted, retrySeconds } from "../GrantRuns.ts"
 import type { GrantStoreUnavailable } from "../GrantStore.ts"
 import type { RepositoryUnavailable } from "../Repositories.ts"
 
@@ -24,6 +25,9 @@ export const disabled = new GraphRefused({
 })
 
 export const ofGrant: (error: GrantError) => GraphRefused = because("authz_denied")
+
+export const ofRuns = ({ _tag: reason, message: detail }: GrantRunsExhausted): GraphRefused =>
+  new GraphRefused({ error: "rate_limit", reason, detail, retrySeconds })
 
 export const ofStore: (error: GrantStoreUnavailable) => GraphRefused = because("internal")
 

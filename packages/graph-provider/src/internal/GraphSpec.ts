@@ -3,6 +3,7 @@
  */
 import type {
   CanaryPolicy,
+  LlmBudget,
   LlmIdentity,
   SandboxSpecInput,
   WorkspaceSource
@@ -10,6 +11,7 @@ import type {
 import type { Agent } from "../Agent.ts"
 import * as AgentSpec from "../AgentSpec.ts"
 import type { ExecutionGrant } from "../ExecutionGrant.ts"
+import type { HostOffer } from "../GrantPermissions.ts"
 import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"
 import { repositoryPath } from "../Repositories.ts"
 
@@ -28,17 +30,25 @@ export const identityOf = (
   ...(caller.userId === undefined ? {} : { traceUserId: caller.userId })
 })
 
+/** A grant that opens a request, and how much of a model the run may have. */
+export interface Granted {
+  readonly grant: ExecutionGrant
+  readonly budget: LlmBudget | undefined
+}
+
 /** The host's options, each with a value. */
 export interface SettledOptions {
   readonly canaries: CanaryPolicy
   readonly imageOf: (image: string) => string
+  /** Models and budget that a grant cannot exceed, or has when it names none. */
+  readonly offer: HostOffer
   readonly runtimeSecondsMax: number
   readonly workspaceOf: (request: GraphRunRequest, context: RunContext) => WorkspaceSource
 }
 
 export const make = (
   agent: Agent,
-  grant: ExecutionGrant,
+  { budget, grant }: Granted,
   request: GraphRunRequest,
   context: RunContext,
   options: SettledOptions
@@ -47,7 +57,7 @@ export const make = (
     request.runtimeSecondsMax ?? agent.limits.runtimeSecondsMax ?? defaultSeconds,
     options.runtimeSecondsMax
   )
-  const { budget, messages, model, personality, repository, toolIds } = request
+  const { messages, model, personality, repository, toolIds } = request
   const task = {
     messages,
     model,

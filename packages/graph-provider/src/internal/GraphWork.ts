@@ -4,7 +4,7 @@
  */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Effect } from "effect"
+import { Effect, type Scope } from "effect"
 import type { AiEvent } from "../AiEvent.ts"
 import type { GraphRefused, GraphRunRequest, RunContext } from "../GraphProvider.ts"
 import type { RepositoryUnavailable } from "../Repositories.ts"
@@ -28,7 +28,8 @@ export const run = Effect.fnUntraced(function* <A, R>(
   request: GraphRunRequest,
   context: RunContext,
   store: RunStore["Service"],
-  admit: (request: GraphRunRequest, context: RunContext) => Effect.Effect<A, GraphRefused>,
+  /** What it holds is held until the work is over. */
+  admit: (request: GraphRunRequest, context: RunContext) => Effect.Effect<A, GraphRefused, Scope.Scope>,
   live: (
     admitted: A,
     work: GraphWork
@@ -50,6 +51,7 @@ export const run = Effect.fnUntraced(function* <A, R>(
     }
     const outcome = yield* Effect.raceFirst(
       Effect.flatMap(admit(request, context), (admitted) => live(admitted, work)).pipe(
+        Effect.scoped,
         Effect.catchTags({
           GraphRefused: (refused) => Effect.succeed(GraphEnd.refused(refused)),
           RepositoryUnavailable: (error) => Effect.succeed<GraphEnd.Outcome>({ _tag: "NoRepository", error }),

@@ -4,7 +4,7 @@
 import { defaultLimits } from "@cogni/sandbox-core/HostLoop"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import { Effect } from "effect"
+import { Effect, type Scope } from "effect"
 import { GraphRefused, type GraphRunRequest, type RunContext } from "../GraphProvider.ts"
 import { Repositories } from "../Repositories.ts"
 import * as Task from "../Task.ts"
@@ -33,15 +33,15 @@ const cannot = (detail: string) =>
 
 /** After the gate refuses in this order: not what a task can do, no repository, no spec. */
 export const make = Effect.fnUntraced(function* (options: TaskAdmissionOptions) {
-  const gate = yield* Admission.makeGate(options.enabled)
+  const gate = yield* Admission.makeGate(options)
   const repositories = yield* Repositories
 
   return Effect.fnUntraced(function* (
     request: GraphRunRequest,
     context: RunContext
-  ): Effect.fn.Return<Admitted, GraphRefused> {
-    const grant = yield* gate(request, context)
-    const { budget, model, personality, repository, toolIds = [] } = request
+  ): Effect.fn.Return<Admitted, GraphRefused, Scope.Scope> {
+    const { budget, grant } = yield* gate(request, context)
+    const { model, personality, repository, toolIds = [] } = request
     if (personality !== undefined) {
       return yield* cannot("has no personalities: leave it out, or choose an agent that has them")
     }

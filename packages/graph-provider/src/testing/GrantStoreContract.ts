@@ -26,6 +26,23 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
       })
     )
 
+    it.effect("a grant keeps what it opens, and opens no tool and no repository when nothing was said", () =>
+      Effect.gen(function* () {
+        const store = yield* GrantStore
+        const permissions = {
+          tools: ["core__*"],
+          models: ["gpt-5", "openai/**"],
+          repositories: ["https://github.com/acme/*"],
+          budget: { callsMax: 5, costUsdMax: 0.5, onExhausted: "stop" as const },
+          concurrentRunsMax: 2
+        }
+        const { grant } = yield* store.issue({ ...input, permissions })
+        assert.deepStrictEqual((yield* store.find(grant.id))?.permissions, permissions)
+        const plain = yield* store.issue(input)
+        assert.deepStrictEqual((yield* store.find(plain.grant.id))?.permissions, {})
+      })
+    )
+
     it.effect("a token is not in what is printed, and shows its own grant only", () =>
       Effect.gen(function* () {
         const store = yield* GrantStore
@@ -79,7 +96,10 @@ export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void 
         for (const wrong of [
           { ...input, expiresAt: new Date(Number.NaN) },
           { ...input, userId: "" },
-          { ...input, scopes: ["everything-there-is"] }
+          { ...input, scopes: ["everything-there-is"] },
+          { ...input, permissions: { repositories: ["https://*.everything-there-is/**"] } },
+          { ...input, permissions: { tools: [""] } },
+          { ...input, permissions: { concurrentRunsMax: 0 } }
         ]) {
           const error = yield* Effect.flip(store.issue(wrong))
           assert.strictEqual(error._tag, "GrantRefused")

@@ -74,11 +74,12 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
       grantId: grant.id,
       billingAccountId,
       graphId: body.graphId,
-      model: asked.request.model
+      model: asked.request.model,
+      concurrentRunsMax: grant.permissions.concurrentRunsMax
     }
     const place = yield* roster.claim(entry).pipe(Effect.catch(full))
     yield* unused(runId)
-    yield* executor.check(asked.request, asked.context).pipe(Effect.mapError(Problem.ofRefusal))
+    yield* executor.check(asked.request, asked.context).pipe(Effect.catch(Problem.refuse))
 
     const run = yield* executor
       .run(asked.request, asked.context)
