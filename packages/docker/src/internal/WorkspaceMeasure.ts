@@ -10,8 +10,8 @@ import { attempt, Refused } from "./WorkspaceRefusal.ts"
 export const entriesMax = 1_000_000
 
 /**
- * What a file, directory or link costs besides its blocks: its inode, which takes 256 bytes on ext4 and 512 on XFS. Empty
- * files have no blocks, and a disk without free inodes is as full as any.
+ * The cost of the inode of a file, directory or link, besides its blocks: 256 bytes on ext4 and 512 on XFS. Empty files
+ * have no blocks, and a disk without free inodes is as full as any.
  */
 export const inodeBytes = 512
 
