@@ -140,9 +140,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
           "u",
           "--account",
           "a",
-          "--allow-sandbox",
-          "--repository",
-          path
+          "--allow-sandbox"
         ])
         const headers = { authorization: `Bearer ${stdout.toString("utf8").trim()}` }
         const body = JSON.stringify({
@@ -216,7 +214,9 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
         "u",
         "--account",
         "a",
-        "--allow-sandbox"
+        "--allow-sandbox",
+        "--repository",
+        path
       ])
       const headers = { authorization: `Bearer ${stdout.toString("utf8").trim()}` }
       const body = JSON.stringify({
