@@ -6,39 +6,25 @@
  * failing each time the tests run.
  */
 import { assert, layer } from "@effect/vitest"
-import { ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import { label } from "@cogni/sandbox-core/ResourceLabels"
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
-import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
-import { hostConfig } from "@cogni/sandbox-docker/Hardening"
 import { Effect } from "effect"
 import { chownSync, existsSync, mkdirSync, readFileSync, readlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { docker } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
+import * as Loosened from "../harness/Loosened.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
-const MiB = 1024 ** 2
-
-const limits = {
-  runtimeSecondsMax: 60,
-  memoryBytesMax: 192 * MiB,
-  processesMax: 48,
-  temporaryBytesMax: 8 * MiB,
-  workspaceBytesMax: 64 * MiB,
-  filesOpenMax: 256,
-  cpusMax: 0.5
-}
-
-interface Probe {
+interface Probe extends Loosened.Loosened {
   readonly defence: string
   /** Prints `held`, or what it found instead. */
   readonly script: string
-  /** The same container without the defence. */
-  readonly without: { readonly hostConfig?: Record<string, unknown>; readonly user?: string }
 }
+
+const { limits } = Loosened
 
 const cgroup = (controller: string, v1: string, v2: string) =>
   `cat /sys/fs/cgroup/${controller}/${v1} 2>/dev/null || cat /sys/fs/cgroup/${v2}`
@@ -157,42 +143,6 @@ const probes: ReadonlyArray<Probe> = [
   }
 ]
 
-/** A container like a sandbox's, with one defence taken away. */
-const runLoosened = Effect.fnUntraced(function* (
-  probe: Pick<Probe, "script" | "without">,
-  mounts: ContainerSpec["mounts"] = []
-) {
-  const api = yield* DockerApi
-  const runId = yield* RunId.generate
-  const spec: ContainerSpec = {
-    runId,
-    role: "agent",
-    image: Images.runtime,
-    argv: [],
-    env: {},
-    user: { userId: 1000, groupId: 1000 },
-    mounts,
-    network: { mode: "none" },
-    limits
-  }
-  const id = yield* Effect.acquireRelease(
-    api.create({
-      name: `cogni-${runId}-loosened`,
-      image: Images.runtime,
-      entrypoint: ["bash", "-c"],
-      argv: [probe.script],
-      env: [],
-      user: probe.without.user ?? "1000:1000",
-      labels: { "dev.cogni.test": label.run },
-      hostConfig: { ...hostConfig(spec), LogConfig: { Type: "json-file" }, ...probe.without.hostConfig }
-    }),
-    (created) => Effect.orDie(api.remove(created))
-  )
-  yield* api.start(id)
-  yield* docker("wait", id)
-  return yield* docker("logs", id)
-}, Effect.scoped)
-
 layer(RunHarness.layer(), { excludeTestServices: true })("Hardening, seen from inside", (it) => {
   it.effect("every defence stands", () =>
     Effect.gen(function* () {
@@ -217,7 +167,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("Hardening, seen from i
 
   for (const probe of probes) {
     it.effect(`"${probe.defence}" is missed when it is gone`, () =>
-      Effect.map(runLoosened(probe), (said) => assert.notStrictEqual(said, "held"))
+      Effect.map(Loosened.run(probe), (said) => assert.notStrictEqual(said, "held"))
     )
   }
 
@@ -264,7 +214,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("Hardening, seen from i
         runtimeSecondsMax: 60
       })
       const write = (readOnly: boolean, user: string) =>
-        runLoosened({ script: ": > /llm-sock/evil && echo written || echo held", without: { user } }, [
+        Loosened.run({ script: ": > /llm-sock/evil && echo written || echo held", without: { user } }, [
           { type: "volume", source, target: "/llm-sock", readOnly }
         ])
       assert.deepStrictEqual(

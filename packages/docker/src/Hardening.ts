@@ -8,6 +8,7 @@
 import type { ContainerSpec, Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import { temporaryTargets } from "@cogni/sandbox-core/Posture"
 import type { Network } from "@cogni/sandbox-core/SandboxSpec"
+import * as SeccompProfile from "./SeccompProfile.ts"
 
 /** @category models */
 export type HostConfig = ReturnType<typeof hostConfig>
@@ -51,7 +52,8 @@ export const hostConfig = (spec: ContainerSpec) => {
     Privileged: false,
     ReadonlyRootfs: true,
     RestartPolicy: { Name: "no", MaximumRetryCount: 0 },
-    SecurityOpt: ["no-new-privileges"],
+    // Our own filter, so that what is refused does not depend on the engine's age.
+    SecurityOpt: ["no-new-privileges", SeccompProfile.securityOption],
     ShmSize: sharedMemoryBytesMax,
     Tmpfs: Object.fromEntries(temporaryTargets.map((target) => [target, temporary])),
     // nproc is left out: the kernel counts it per uid over the whole host, so one sandbox could starve another.

@@ -114,7 +114,9 @@ export const engineMismatches = (
   const normalized = normalize(used)
   return [
     ...Object.entries(normalize({ ...asked })).flatMap(([name, want]) =>
-      want === normalized[name] ? [] : [`the engine uses ${name} ${normalized[name]}, not ${want}`]
+      want === normalized[name]
+        ? []
+        : [`the engine uses ${name} ${abbreviated(normalized[name]!)}, not ${abbreviated(want)}`]
     ),
     ...notAsked.flatMap((name) =>
       isEmpty(used[name]) ? [] : [`the engine uses ${name} ${canonical(used[name])}, which was not asked for`]
@@ -126,6 +128,14 @@ export const engineMismatches = (
     )
   ]
 }
+
+/** The profile of system calls alone is 12,000 characters. */
+const sentenceCharactersMax = 400
+
+const abbreviated = (text: string): string =>
+  text.length <= sentenceCharactersMax
+    ? text
+    : `${text.slice(0, sentenceCharactersMax)}… (${text.length} characters)`
 
 /** Must be as asked, up to the order of lists and maps and to the spelling of what is empty. */
 const compared = [

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { hostConfig } from "@cogni/sandbox-docker/Hardening"
+import * as SeccompProfile from "@cogni/sandbox-docker/SeccompProfile"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
 describe("Hardening", () => {
@@ -40,7 +41,7 @@ describe("Hardening", () => {
       Privileged: false,
       ReadonlyRootfs: true,
       RestartPolicy: { Name: "no", MaximumRetryCount: 0 },
-      SecurityOpt: ["no-new-privileges"],
+      SecurityOpt: ["no-new-privileges", SeccompProfile.securityOption],
       ShmSize: 16_777_216,
       Tmpfs: {
         "/tmp": "rw,exec,nosuid,nodev,size=67108864,mode=1777",
@@ -85,7 +86,7 @@ describe("Hardening", () => {
         PidMode: "",
         Privileged: false,
         ReadonlyRootfs: true,
-        SecurityOpt: ["no-new-privileges"],
+        SecurityOpt: ["no-new-privileges", SeccompProfile.securityOption],
         UsernsMode: ""
       }
     )

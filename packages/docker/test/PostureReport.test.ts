@@ -116,6 +116,7 @@ describe("PostureReport", () => {
     { CapDrop: [] },
     { CapAdd: ["SYS_ADMIN"] },
     { SecurityOpt: ["no-new-privileges", "seccomp=unconfined"] },
+    { SecurityOpt: ["no-new-privileges"] },
     { NetworkMode: "host" },
     { Privileged: true },
     { ReadonlyRootfs: false },
@@ -150,6 +151,15 @@ describe("PostureReport", () => {
     { ReadonlyPaths: [] }
   ])("finds that the engine uses %j", (weaker) => {
     assert.strictEqual(engineMismatches(asked, { ...asked, ...weaker }).length, 1)
+  })
+
+  it("names a profile of system calls that differs in a sentence that can be read", () => {
+    const [sentence = ""] = engineMismatches(asked, { ...asked, SecurityOpt: ["no-new-privileges"] })
+    assert.match(
+      sentence,
+      /^the engine uses SecurityOpt \["no-new-privileges"\], not \["no-new-privileges", "seccomp=/u
+    )
+    assert.isBelow(sentence.length, 600)
   })
 
   it("holds the host's view of the first process against it too", () => {

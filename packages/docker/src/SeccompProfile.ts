@@ -1,0 +1,222 @@
+/**
+ * The system calls that a container of ours may make: an allowlist, written out, the same on every engine.
+ *
+ * It starts from Docker's default profile (github.com/moby/profiles, `seccomp/default.json`) and leaves out
+ *
+ * - everything there that comes with a capability, since our containers have none;
+ * - what reaches large or often-attacked parts of the kernel that an agent does not need: `io_uring_*`, `userfaultfd`,
+ *   `bpf`, `perf_event_open`, the key rings, `modify_ldt`, `memfd_secret`, `vmsplice`, handles of files, the calls that
+ *   read or trace another process, every namespace, every socket family but four, and 32-bit programs.
+ *
+ * A call that is not listed fails with EPERM. One that is newer than every listed call fails with ENOSYS: runc adds
+ * that itself, so that a newer C library falls back to what it used before.
+ *
+ * `SeccompProfile.test.ts` holds the whole of it; `test/integration/SystemCalls.test.ts` makes the calls from inside.
+ */
+
+/** One comparison of an argument, as the engine reads it. @category models */
+export interface ArgumentRule {
+  readonly index: number
+  readonly value: number
+  readonly valueTwo?: number
+  readonly op: "SCMP_CMP_EQ" | "SCMP_CMP_MASKED_EQ"
+}
+
+/**
+ * Rules for one call add up: it passes when any of them matches, and a rule matches when all its arguments do.
+ *
+ * @category models
+ */
+export interface CallRule {
+  readonly names: ReadonlyArray<string>
+  readonly action: "SCMP_ACT_ALLOW" | "SCMP_ACT_ERRNO"
+  readonly errnoRet?: number
+  readonly args?: ReadonlyArray<ArgumentRule>
+}
+
+/** @category models */
+export interface SeccompProfile {
+  readonly defaultAction: "SCMP_ACT_ERRNO"
+  readonly archMap: ReadonlyArray<{
+    readonly architecture: string
+    readonly subArchitectures: ReadonlyArray<string>
+  }>
+  readonly syscalls: ReadonlyArray<CallRule>
+}
+
+/** What every program may call, whatever the arguments. @category constants */
+export const allowed: Readonly<Record<string, ReadonlyArray<string>>> = {
+  process: words(`
+    alarm arch_prctl capget capset execve execveat exit exit_group fork getcpu getegid geteuid getgid
+    getgroups getitimer getpgid getpgrp getpid getppid getpriority getresgid getresuid getrlimit getrusage
+    getsid gettid getuid kill pause pidfd_open pidfd_send_signal prctl prlimit64 restart_syscall rseq setgid
+    setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid
+    set_robust_list get_robust_list set_tid_address sysinfo times tgkill tkill umask uname uretprobe vfork
+    wait4 waitid
+  `),
+  signals: words(`
+    rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait
+    rt_tgsigqueueinfo sigaltstack signalfd signalfd4
+  `),
+  scheduling: words(`
+    ioprio_get ioprio_set sched_getaffinity sched_getattr sched_getparam sched_get_priority_max
+    sched_get_priority_min sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr
+    sched_setparam sched_setscheduler sched_yield
+  `),
+  // A program may restrict itself further.
+  restriction: words(`landlock_add_rule landlock_create_ruleset landlock_restrict_self seccomp`),
+  memory: words(`
+    brk cachestat madvise map_shadow_stack membarrier memfd_create mincore mlock mlock2 mlockall mmap mprotect
+    mremap mseal msync munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect
+  `),
+  time: words(`
+    clock_getres clock_gettime clock_nanosleep gettimeofday nanosleep time timer_create timer_delete
+    timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime
+  `),
+  waiting: words(`
+    epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 futex
+    futex_requeue futex_wait futex_waitv futex_wake poll ppoll pselect6 select
+  `),
+  files: words(`
+    access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2
+    fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr flistxattr
+    flock fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 getrandom
+    getxattr getxattrat inotify_add_watch inotify_init inotify_init1 inotify_rm_watch lchown lgetxattr link
+    linkat listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lstat mkdir mkdirat newfstatat open
+    openat openat2 pipe pipe2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink
+    readlinkat readv removexattr removexattrat rename renameat renameat2 rmdir sendfile setxattr setxattrat
+    splice stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate unlink unlinkat utime
+    utimensat utimes write writev
+  `),
+  asynchronous: words(`io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit`),
+  interprocess: words(`
+    mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd semctl
+    semget semop semtimedop shmat shmctl shmdt shmget
+  `),
+  sockets: words(`
+    accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg sendmmsg
+    sendmsg sendto setsockopt shutdown
+  `)
+}
+
+/** Families and types of sockets, by their numbers in `socket(2)`. */
+const family = { unix: 1, inet: 2, inet6: 10, netlink: 16 } as const
+const type = { stream: 1, datagram: 2 } as const
+const protocol = { default: 0, tcp: 6, udp: 17 } as const
+
+/** The kernel reads flags beside the type. */
+const typeMask = 0xf
+
+/** Every `CLONE_NEW…` that fits into the flags of `clone(2)`. */
+const namespaceFlags = 0x7e02_0000
+
+/** What `mknod(2)` may make: files, FIFOs and sockets, no device. */
+const nodeTypes = { plain: 0, fifo: 0x1000, regular: 0x8000, socket: 0xc000 } as const
+const nodeTypeMask = 0xf000
+
+/**
+ * Requests of `ioctl(2)` that are refused: typing into a terminal (TIOCSTI), the console's selection (TIOCLINUX), and
+ * loading a line discipline, each a kernel module of its own (TIOCSETD).
+ *
+ * @category constants
+ */
+export const requestsRefused: ReadonlyArray<number> = [0x5412, 0x541c, 0x5423]
+
+const equals = (index: number, value: number): ArgumentRule => ({ index, value, op: "SCMP_CMP_EQ" })
+
+/** The argument's bits under `mask` are those of `value`; the engine calls the mask the value. */
+const masked = (index: number, mask: number, value: number): ArgumentRule => ({
+  index,
+  value: mask,
+  valueTwo: value,
+  op: "SCMP_CMP_MASKED_EQ"
+})
+
+const allow = (name: string, ...args: ReadonlyArray<ArgumentRule>): CallRule => ({
+  names: [name],
+  action: "SCMP_ACT_ALLOW",
+  ...(args.length === 0 ? {} : { args })
+})
+
+/**
+ * All numbers of 32 bits but the refused ones, as masks: a subtree of the binary tree for each branch that leads to no
+ * refused number.
+ *
+ * The kernel reads 32 bits of a request and the filter compares 64, so a rule that matches the refused numbers could be
+ * passed by with a bit above them. Masks of 32 bits cannot, and rules that only allow need no order among them.
+ *
+ * @category converting
+ */
+export const allBut = (
+  refused: ReadonlyArray<number>
+): ReadonlyArray<{ readonly mask: number; readonly value: number }> => {
+  const covers: Array<{ readonly mask: number; readonly value: number }> = []
+  const descend = (bit: number, mask: number, value: number, below: ReadonlyArray<number>): void => {
+    if (below.length === 0) covers.push({ mask, value })
+    else if (bit >= 0) {
+      const weight = 2 ** bit
+      const isSet = (number: number) => Math.floor(number / weight) % 2 === 1
+      descend(
+        bit - 1,
+        mask + weight,
+        value,
+        below.filter((number) => !isSet(number))
+      )
+      descend(bit - 1, mask + weight, value + weight, below.filter(isSet))
+    }
+  }
+  descend(31, 0, 0, refused)
+  return covers
+}
+
+const sockets: ReadonlyArray<CallRule> = [
+  allow("socket", equals(0, family.unix)),
+  // Any other type reaches SCTP, DCCP or raw packets; any other protocol MPTCP, ICMP and more.
+  ...[family.inet, family.inet6].flatMap((internet) =>
+    (
+      [
+        [type.stream, protocol.default],
+        [type.stream, protocol.tcp],
+        [type.datagram, protocol.default],
+        [type.datagram, protocol.udp]
+      ] as const
+    ).map(([kind, spoken]) =>
+      allow("socket", equals(0, internet), masked(1, typeMask, kind), equals(2, spoken))
+    )
+  ),
+  // NETLINK_ROUTE alone, which is 0: how every runtime lists its interfaces.
+  allow("socket", equals(0, family.netlink), equals(2, 0)),
+  allow("socketpair", equals(0, family.unix))
+]
+
+/** @category constants */
+export const profile: SeccompProfile = {
+  defaultAction: "SCMP_ACT_ERRNO",
+  // No second architecture: a call in the 32-bit or the x32 convention matches no rule and is never made.
+  archMap: ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"].map((architecture) => ({
+    architecture,
+    subArchitectures: []
+  })),
+  syscalls: [
+    { names: Object.values(allowed).flat().toSorted(), action: "SCMP_ACT_ALLOW" },
+    ...sockets,
+    allow("clone", masked(0, namespaceFlags, 0)),
+    // Its flags are behind a pointer, which no filter reads; the C library then uses clone.
+    { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: 38 },
+    // The usual one, and asking which it is.
+    allow("personality", equals(0, 0)),
+    allow("personality", equals(0, 0xffff_ffff)),
+    ...Object.values(nodeTypes).flatMap((kind) => [
+      allow("mknod", masked(1, nodeTypeMask, kind)),
+      allow("mknodat", masked(2, nodeTypeMask, kind))
+    ]),
+    ...allBut(requestsRefused).map(({ mask, value }) => allow("ioctl", masked(1, mask, value)))
+  ]
+}
+
+/** The profile as the engine takes it: the text itself, in `SecurityOpt`. @category constants */
+export const securityOption: string = `seccomp=${JSON.stringify(profile)}`
+
+function words(text: string): ReadonlyArray<string> {
+  return text.trim().split(/\s+/u)
+}

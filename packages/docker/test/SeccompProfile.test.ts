@@ -1,0 +1,202 @@
+import { assert, describe, expect, it } from "@effect/vitest"
+import {
+  allBut,
+  allowed,
+  profile,
+  requestsRefused,
+  securityOption
+} from "@cogni/sandbox-docker/SeccompProfile"
+import { Schema } from "effect"
+
+/** As the kernel compares: 64 bits, without a sign. */
+const passes = (name: string, ...given: ReadonlyArray<number | bigint>): boolean =>
+  profile.syscalls.some(
+    ({ action, args = [], names }) =>
+      action === "SCMP_ACT_ALLOW" &&
+      names.includes(name) &&
+      args.every(({ index, op, value, valueTwo }) => {
+        const actual = BigInt.asUintN(64, BigInt(given[index] ?? 0))
+        return op === "SCMP_CMP_EQ"
+          ? actual === BigInt(value)
+          : (actual & BigInt(value)) === BigInt(valueTwo ?? 0)
+      })
+  )
+
+/** Calls that reach parts of the kernel which no agent needs, or that belong to a capability. */
+const refused = `
+  acct add_key adjtimex bpf chroot clock_adjtime clock_settime clone3 create_module delete_module
+  fanotify_init fanotify_mark finit_module fsconfig fsmount fsopen fspick get_mempolicy get_kernel_syms
+  init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load
+  keyctl listmount lookup_dcookie lsm_get_self_attr lsm_list_modules lsm_set_self_attr mbind memfd_secret
+  migrate_pages modify_ldt mount mount_setattr move_mount move_pages name_to_handle_at nfsservctl
+  open_by_handle_at open_tree open_tree_attr perf_event_open pidfd_getfd pivot_root process_madvise
+  process_mrelease process_vm_readv process_vm_writev ptrace query_module quotactl quotactl_fd reboot
+  remap_file_pages request_key set_mempolicy set_mempolicy_home_node setdomainname setfsgid setfsuid setgroups
+  sethostname setns settimeofday socketcall statmount stime swapoff swapon sysfs syslog umount umount2 unshare
+  uselib userfaultfd ustat vhangup vm86 vm86old vmsplice _sysctl
+`
+  .trim()
+  .split(/\s+/u)
+
+/** IP, ICMP, TCP, UDP, DCCP, IPv6, GRE, ICMPv6, L2TP, SCTP, UDPLite, RAW, SMC, MPTCP; NETLINK_USERSOCK and so on. */
+const protocols = [0, 1, 2, 3, 4, 6, 12, 15, 16, 17, 33, 41, 47, 58, 115, 132, 136, 255, 256, 262]
+
+const sizeOf = (bits: number) => 2 ** bits
+
+describe("SeccompProfile", () => {
+  it("is exactly this", async () => {
+    await expect(
+      `${profile.syscalls
+        .map(({ action, args = [], errnoRet, names }) =>
+          [
+            action.slice("SCMP_ACT_".length).toLowerCase(),
+            ...(errnoRet === undefined ? [] : [errnoRet]),
+            ...names,
+            ...args.map(({ index, op, value, valueTwo }) =>
+              op === "SCMP_CMP_EQ"
+                ? `argument${index}==${value}`
+                : `argument${index}&0x${value.toString(16)}==0x${(valueTwo ?? 0).toString(16)}`
+            )
+          ].join(" ")
+        )
+        .join("\n")
+        .replaceAll(/(?=.{117})(.{1,116}) /gmu, "$1\n  ")}\n`
+    ).toMatchFileSnapshot("seccomp-profile.txt")
+    assert.deepStrictEqual(
+      { ...profile, syscalls: [] },
+      {
+        defaultAction: "SCMP_ACT_ERRNO",
+        archMap: [
+          { architecture: "SCMP_ARCH_X86_64", subArchitectures: [] },
+          { architecture: "SCMP_ARCH_AARCH64", subArchitectures: [] }
+        ],
+        syscalls: []
+      }
+    )
+  })
+
+  it("is the JSON text that the engine reads, without a blank", () => {
+    assert.deepStrictEqual(JSON.parse(securityOption.slice("seccomp=".length)), profile)
+    assert.notMatch(securityOption, /\s/u)
+  })
+
+  it.each(refused)("refuses %s, whatever its arguments", (name) => {
+    assert.isFalse(
+      profile.syscalls.some(({ action, names }) => action === "SCMP_ACT_ALLOW" && names.includes(name))
+    )
+  })
+
+  it("names each call once, and filters by argument none that it lets through without", () => {
+    const names = Object.values(allowed).flat()
+    assert.strictEqual(new Set(names).size, names.length)
+    for (const { args, names: filtered } of profile.syscalls) {
+      if (args !== undefined) assert.isEmpty(filtered.filter((name) => names.includes(name)))
+    }
+  })
+
+  it("opens sockets of four families, with the types and protocols of ordinary programs", () => {
+    const found: Array<string> = []
+    for (let family = 0; family < 64; family += 1) {
+      for (let type = 0; type < 16; type += 1) {
+        for (const protocol of protocols) {
+          if (family !== 1 && passes("socket", family, type, protocol)) {
+            found.push(`${family} ${type === 0 || family === 16 ? "any" : type} ${protocol}`)
+          }
+        }
+      }
+    }
+    assert.deepStrictEqual(
+      [...new Set(found)],
+      ["2 1 0", "2 1 6", "2 2 0", "2 2 17", "10 1 0", "10 1 6", "10 2 0", "10 2 17", "16 any 0"]
+    )
+    assert.isTrue(passes("socket", 1, 5, 0), "every type of a unix socket")
+    assert.isTrue(passes("socket", 2, 1 | 0o2000000 | 0o4000, 0), "the flags beside a type")
+  })
+
+  it.prop(
+    "bits above those that the kernel reads open no further family",
+    [
+      Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 })),
+      Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2 ** 31 }))
+    ],
+    ([family, above]) => {
+      assert.isFalse(passes("socket", (BigInt(above) << 32n) | BigInt(family), 1, 0))
+      assert.isFalse(passes("socketpair", (BigInt(above) << 32n) | BigInt(family), 1, 0))
+    }
+  )
+
+  it.prop(
+    "of all requests to a device, only the refused ones are, whatever the bits above them",
+    [
+      Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2 ** 32 - 1 })),
+      Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2 ** 31 }))
+    ],
+    ([request, above]) => {
+      for (const near of [
+        request,
+        ...requestsRefused,
+        ...requestsRefused.map((one) => one ^ (1 << (request % 31)))
+      ]) {
+        const asked = BigInt.asUintN(32, BigInt(near))
+        assert.strictEqual(
+          passes("ioctl", 0, (BigInt(above) << 32n) | asked),
+          !requestsRefused.includes(Number(asked)),
+          asked.toString(16)
+        )
+      }
+    }
+  )
+
+  it("covers every other number exactly, however the refused ones lie", () => {
+    for (const numbers of [[0], [0xffff_ffff], [0, 0xffff_ffff], [5, 6, 7, 8], requestsRefused]) {
+      const size = allBut(numbers).reduce(
+        (sum, { mask }) => sum + sizeOf(32 - mask.toString(2).replaceAll("0", "").length),
+        0
+      )
+      assert.strictEqual(size, sizeOf(32) - numbers.length, numbers.join(" "))
+    }
+  })
+
+  it.each([
+    ["a new mount namespace", 0x0002_0000],
+    ["a new cgroup namespace", 0x0200_0000],
+    ["a new UTS namespace", 0x0400_0000],
+    ["a new IPC namespace", 0x0800_0000],
+    ["a new user namespace", 0x1000_0000],
+    ["a new PID namespace", 0x2000_0000],
+    ["a new network namespace", 0x4000_0000]
+  ])("makes a thread and a child, but not with %s", (_, flag) => {
+    const [thread, child] = [0x003d_0f00, 0x0120_0011]
+    for (const flags of [thread, child]) {
+      assert.isTrue(passes("clone", flags))
+      assert.isFalse(passes("clone", flags + flag))
+    }
+  })
+
+  it("makes FIFOs, files and sockets, and no device", () => {
+    for (const [type, expected] of [
+      [0, true],
+      [0x1000, true],
+      [0x2000, false],
+      [0x4000, false],
+      [0x6000, false],
+      [0x8000, true],
+      [0xa000, false],
+      [0xc000, true]
+    ] as const) {
+      assert.strictEqual(passes("mknod", 0, type + 0o644), expected)
+      assert.strictEqual(passes("mknodat", 0, 0, type + 0o644), expected)
+    }
+  })
+
+  it("asks for its personality and keeps the usual one", () => {
+    assert.isTrue(passes("personality", 0xffff_ffff))
+    assert.isTrue(passes("personality", 0))
+    assert.isFalse(passes("personality", 0x0004_0000), "without random addresses")
+    assert.isFalse(passes("personality", 0x0040_0000), "all memory executable")
+  })
+
+  it("answers clone3 so that the C library falls back to clone", () => {
+    assert.deepInclude(profile.syscalls, { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: 38 })
+  })
+})

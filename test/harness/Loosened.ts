@@ -1,0 +1,64 @@
+/** A container like a sandbox's, with one defence taken away: what a probe must notice. */
+import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
+import { label } from "@cogni/sandbox-core/ResourceLabels"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
+import { hostConfig } from "@cogni/sandbox-docker/Hardening"
+import { Effect } from "effect"
+import { docker } from "./Docker.ts"
+import * as Images from "./Images.ts"
+
+const MiB = 1024 ** 2
+
+/** Small enough to be seen from inside. */
+export const limits = {
+  runtimeSecondsMax: 60,
+  memoryBytesMax: 192 * MiB,
+  processesMax: 48,
+  temporaryBytesMax: 8 * MiB,
+  workspaceBytesMax: 64 * MiB,
+  filesOpenMax: 256,
+  cpusMax: 0.5
+}
+
+export interface Loosened {
+  readonly script: string
+  /** The same container without the defence. */
+  readonly without: { readonly hostConfig?: Record<string, unknown>; readonly user?: string }
+}
+
+/** Runs the script with `bash -c`; returns its output. */
+export const run = Effect.fnUntraced(function* (
+  { script, without }: Loosened,
+  mounts: ContainerSpec["mounts"] = []
+) {
+  const api = yield* DockerApi
+  const runId = yield* RunId.generate
+  const spec: ContainerSpec = {
+    runId,
+    role: "agent",
+    image: Images.runtime,
+    argv: [],
+    env: {},
+    user: { userId: 1000, groupId: 1000 },
+    mounts,
+    network: { mode: "none" },
+    limits
+  }
+  const id = yield* Effect.acquireRelease(
+    api.create({
+      name: `cogni-${runId}-loosened`,
+      image: Images.runtime,
+      entrypoint: ["bash", "-c"],
+      argv: [script],
+      env: [],
+      user: without.user ?? "1000:1000",
+      labels: { "dev.cogni.test": label.run },
+      hostConfig: { ...hostConfig(spec), LogConfig: { Type: "json-file" }, ...without.hostConfig }
+    }),
+    (created) => Effect.orDie(api.remove(created))
+  )
+  yield* api.start(id)
+  yield* docker("wait", id)
+  return yield* docker("logs", id)
+}, Effect.scoped)

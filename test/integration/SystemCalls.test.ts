@@ -1,0 +1,209 @@
+/**
+ * The system calls of `SeccompProfile.ts`, made from inside.
+ *
+ * Each call has arguments to which the kernel itself never answers EPERM, so that answer is the filter's. The same
+ * calls are made a second time in a container without the profile, where each must get another answer: a call that does
+ * not would prove nothing.
+ */
+import { assert, layer } from "@effect/vitest"
+import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import { Effect } from "effect"
+import * as Images from "../harness/Images.ts"
+import * as Loosened from "../harness/Loosened.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+
+const { limits } = Loosened
+
+const isX64 = process.arch === "x64"
+
+/**
+ * `[name, number on x86_64, number on aarch64, arguments]`; one that an architecture does not have is left out
+ * there.
+ */
+const refused: ReadonlyArray<
+  readonly [name: string, x64: number | undefined, arm64: number | undefined, argv: string]
+> = [
+  ["io_uring_setup", 425, 425, "0, 0"],
+  ["io_uring_enter", 426, 426, "-1, 0, 0, 0, 0, 0"],
+  ["io_uring_register", 427, 427, "-1, 0, 0, 0"],
+  ["userfaultfd", 323, 282, "0x40000001"],
+  ["bpf", 321, 280, "9999, 0, 1048576"],
+  ["perf_event_open", 298, 241, "0, 0, -1, -1, 65535"],
+  ["keyctl", 250, 219, "9999"],
+  ["add_key", 248, 217, "0, 0, 0, 0, 0"],
+  ["request_key", 249, 218, "0, 0, 0, 0"],
+  ["ptrace", 101, 117, "9999, 0, 0, 0"],
+  ["process_vm_readv", 310, 270, "0, 0, 0, 0, 0, 1"],
+  ["process_vm_writev", 311, 271, "0, 0, 0, 0, 0, 1"],
+  ["kcmp", 312, 272, "0, 0, 0, 0, 0"],
+  ["pidfd_getfd", 438, 438, "-1, -1, 1"],
+  ["process_madvise", 440, 440, "-1, 0, 0, 0, 1"],
+  ["process_mrelease", 448, 448, "-1, 1"],
+  ["unshare of a user namespace", 272, 97, "0x10000001"],
+  ["clone with a user namespace", 56, 220, "0x10000200, 0, 0, 0, 0"],
+  ["setns", 308, 268, "-1, 0"],
+  ["name_to_handle_at", 303, 264, "-1, 0, 0, 0, 65535"],
+  ["open_tree", 428, 428, "-1, 0, 0x40000000"],
+  ["fanotify_mark", 301, 263, "-1, 0, 0, 0, 0"],
+  ["memfd_secret", 447, 447, "0x4000"],
+  ["modify_ldt", 154, undefined, "99, 0, 0"],
+  ["vmsplice", 278, 75, "-1, 0, 0, 65535"],
+  ["remap_file_pages", 216, 234, "1, 0, 1, 0, 0"],
+  ["ustat", 136, undefined, "0, 0"],
+  ["sysfs", 139, undefined, "99, 0, 0"],
+  ["adjtimex", 159, 171, "0"],
+  ["clock_adjtime", 305, 266, "0, 0"],
+  ["get_mempolicy", 239, 236, "0, 0, 0, 0, 65535"],
+  ["set_mempolicy", 238, 237, "999, 0, 0"],
+  ["mbind", 237, 235, "1, 0, 999, 0, 0, 0"],
+  ["personality without random addresses", 135, 92, "0x40000"],
+  ["ioctl TIOCSTI", 16, 29, "0, 0x5412, 0"],
+  ["ioctl TIOCSTI with a bit above what the kernel reads", 16, 29, "0, 0x100005412, 0"],
+  ["ioctl TIOCLINUX", 16, 29, "0, 0x541c, 0"],
+  ["ioctl TIOCSETD", 16, 29, "0, 0x5423, 0"],
+  ["socketpair AF_NETLINK", 53, 199, "16, 1, 0, 0"],
+  ["socket IPPROTO_ICMP, which ping uses", 41, 198, "2, 0x102, 1"],
+  ["socket IPPROTO_SCTP", 41, 198, "2, 0x101, 132"],
+  ["socket SCTP by its type", 41, 198, "2, 0x105, 0"],
+  ["socket IPPROTO_MPTCP", 41, 198, "2, 0x101, 262"],
+  ["socket SOCK_RAW", 41, 198, "2, 0x103, 255"],
+  ["socket NETLINK_KOBJECT_UEVENT", 41, 198, "16, 2, 15"],
+  ["socket NETLINK_SOCK_DIAG", 41, 198, "16, 2, 4"],
+  ["socket NETLINK_GENERIC", 41, 198, "16, 2, 16"]
+]
+
+const families = Array.from({ length: 47 }, (_, family) => family)
+const familiesAllowed: ReadonlySet<number> = new Set([1, 2, 10, 16])
+
+const numberOf = ([, x64, arm64]: (typeof refused)[number]) => (isX64 ? x64 : arm64)
+const probes = refused.filter((probe) => numberOf(probe) !== undefined)
+const socket = isX64 ? 41 : 198
+
+/**
+ * Prints a line for each call: its name and the number of its error, 0 where it worked.
+ *
+ * 0x100 is a flag that no type of a socket has: the kernel refuses it with EINVAL before it looks at the family, so
+ * every family has an answer that does not depend on the kernel's modules.
+ */
+const script = `perl <<'PERL'
+sub ask {
+  my ($name, @call) = @_;
+  $! = 0;
+  my $result = syscall(shift @call, @call);
+  printf "%s: %d\\n", $name, $result == -1 ? $! : 0;
+}
+${probes.map((probe) => `ask('${probe[0]}', ${numberOf(probe)}, ${probe[3]});`).join("\n")}
+${families.map((family) => `ask('family ${family}', ${socket}, ${family}, 0x101, 0);`).join("\n")}
+ask('AF_VSOCK', ${socket}, 40, 1, 0);
+ask('AF_ALG', ${socket}, 38, 5, 0);
+PERL`
+
+/**
+ * Opens a unix socket by the 32-bit `socketcall`, from a 64-bit program and from a 32-bit one, and asks for its own id
+ * in the x32 convention. Prints the status of each as `wait` has it: 31 is SIGSYS.
+ */
+const otherConventions = `perl <<'PERL'
+sub program {
+  my ($name, $header, $base) = @_;
+  my $start = $base + length $header;
+  my $code = pack('H*', 'b866000000bb01000000b9') . pack('V', $start + 32)
+    . pack('H*', 'cd8031db85c07902b301b801000000cd80');
+  open my $file, '>', "/tmp/$name" or die;
+  print $file $header, $code, pack('V3', 1, 1, 0);
+  close $file;
+  chmod 0755, "/tmp/$name";
+  printf "%s: %d\\n", $name, system { "/tmp/$name" } $name;
+}
+my $ident = "\\x7fELF";
+program('64', $ident . pack('C12', 2, 1, 1)
+  . pack('vvVQQQVv6', 2, 62, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+  . pack('VVQQQQQQ', 1, 5, 0, 0x400000, 0x400000, 200, 200, 0x1000), 0x400000);
+program('32', $ident . pack('C12', 1, 1, 1)
+  . pack('vvVVVVVv6', 2, 3, 1, 0x8048054, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+  . pack('V8', 1, 0, 0x8048000, 0x8048000, 200, 200, 5, 0x1000), 0x8048000);
+my $child = fork;
+if (!$child) { $! = 0; my $id = syscall(0x40000000 + 39); exit($id == $$ ? 0 : $! + 0) }
+waitpid $child, 0;
+print "x32: $?\\n";
+PERL`
+
+const parse = (output: string): ReadonlyMap<string, number> =>
+  new Map(
+    output
+      .trim()
+      .split("\n")
+      .map((line) => {
+        const at = line.lastIndexOf(": ")
+        return [line.slice(0, at), Number(line.slice(at + 2))] as const
+      })
+  )
+
+const inSandbox = Effect.fnUntraced(function* (text: string) {
+  const runner = yield* SandboxRunner
+  const { output } = yield* runner.run({ image: Images.runtime, argv: ["bash", "-c", text], limits })
+  return parse(output.stdout.text)
+})
+
+const withoutProfile = (text: string) =>
+  Effect.map(
+    Loosened.run({
+      script: text,
+      without: { hostConfig: { SecurityOpt: ["no-new-privileges", "seccomp=unconfined"] } }
+    }),
+    parse
+  )
+
+const permissionDenied = 1
+const badSystemCall = 31
+
+layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) => {
+  it.effect(
+    "the filter refuses every call that no agent needs, and no family of sockets passes but four",
+    () =>
+      Effect.gen(function* () {
+        const answers = yield* inSandbox(script)
+        const expected = [
+          ...probes.map(([name]) => [name, permissionDenied]),
+          ...families.map((family) => [
+            `family ${family}`,
+            familiesAllowed.has(family) ? 22 : permissionDenied
+          ]),
+          ["AF_VSOCK", permissionDenied],
+          ["AF_ALG", permissionDenied]
+        ]
+        assert.deepStrictEqual([...answers], expected)
+      })
+  )
+
+  it.effect("without the profile, every one of these calls has another answer", () =>
+    Effect.gen(function* () {
+      const answers = yield* withoutProfile(script)
+      assert.strictEqual(answers.size, probes.length + families.length + 2)
+      assert.deepStrictEqual(
+        [...answers].filter(([, errno]) => errno === permissionDenied),
+        []
+      )
+    })
+  )
+
+  // Only this architecture has other conventions beside its own that a 64-bit program can use.
+  if (isX64) {
+    it.effect("a call in the 32-bit or the x32 convention ends its process", () =>
+      Effect.gen(function* () {
+        assert.deepStrictEqual(
+          [...(yield* inSandbox(otherConventions))].map(([name, status]) => [name, status & 127]),
+          ["64", "32", "x32"].map((name) => [name, badSystemCall])
+        )
+      })
+    )
+
+    it.effect("without the profile, 32-bit calls work", () =>
+      Effect.gen(function* () {
+        const answers = yield* withoutProfile(otherConventions)
+        assert.deepStrictEqual([answers.get("64"), answers.get("32")], [0, 0])
+        // Most kernels are built without x32, and say so: the process lives on.
+        assert.notStrictEqual((answers.get("x32") ?? badSystemCall) & 127, badSystemCall)
+      })
+    )
+  }
+})
