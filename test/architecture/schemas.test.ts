@@ -36,7 +36,7 @@ const published: ReadonlyArray<Published> = [
     file: "llm-usage.schema.json",
     title: "Usage of one call",
     description:
-      "Tokens and cost of one call of a model, as the upstream said. What it did not say is absent, never 0.",
+      "Tokens and cost of one call of a model, as the upstream said; with `estimated`, as reserved where it did not say.",
     schema: RunResult.LlmUsage
   },
   {

@@ -332,6 +332,7 @@ describe("form", () => {
 /** Test files about what several modules do together. */
 const behaviours: ReadonlySet<string> = new Set([
   "packages/sessions/test/MemoryExecutor.test.ts",
+  "packages/proxy/test/Charging.test.ts",
   "packages/proxy/test/GatewayBadInput.test.ts",
   "packages/proxy/test/RequestBodyAgents.test.ts",
   "packages/proxy/test/RequestBodyAllowlist.test.ts",

@@ -177,6 +177,7 @@ const facts = (line: AuditLine): ReadonlyArray<string> => {
         ...given("in", line.usage?.inputTokens),
         ...given("out", line.usage?.outputTokens),
         ...given("usd", line.usage?.costUsd),
+        ...(line.usage?.estimated === true ? ["estimated"] : []),
         ...(line.usageMissing === true ? ["no usage"] : []),
         ...given("call", line.callId),
         ...given("detail", line.detail)
@@ -205,7 +206,8 @@ const facts = (line: AuditLine): ReadonlyArray<string> => {
         `tools=${line.toolCallsTotal}`,
         `in=${line.usage.inputTokens}`,
         `out=${line.usage.outputTokens}`,
-        ...given("usd", line.usage.costUsd)
+        ...given("usd", line.usage.costUsd),
+        ...(line.usage.callsWithoutUsage === 0 ? [] : [`estimated-calls=${line.usage.callsWithoutUsage}`])
       ]
   }
 }

@@ -44,14 +44,20 @@ export type Peak = typeof Peak.Type
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** Tokens and cost of one call, as the upstream said. What it did not say is absent, never 0. @category models */
+/**
+ * Tokens and cost of one call, as the upstream said. A figure that is not known is absent, never 0.
+ *
+ * @category models
+ */
 export const LlmUsage = Schema.Struct({
   /** All of them, also those read from or written to a cache. */
   inputTokens: Schema.optionalKey(Count),
   outputTokens: Schema.optionalKey(Count),
   cacheReadTokens: Schema.optionalKey(Count),
   cacheWriteTokens: Schema.optionalKey(Count),
-  costUsd: Schema.optionalKey(Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0)))
+  costUsd: Schema.optionalKey(Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))),
+  /** The call ended before the upstream told all tokens: those it did not tell are what was reserved for the call. */
+  estimated: Schema.optionalKey(Schema.Literal(true))
 })
 
 /** @category models */
@@ -143,9 +149,15 @@ export const LlmUsageTotal = Schema.Struct({
   outputTokens: Count,
   cacheReadTokens: Count,
   cacheWriteTokens: Count,
-  /** Of the calls whose cost is known; absent when it is known of none. */
+  /** Of the calls whose cost is known or estimated; absent when no call has one. */
   costUsd: Schema.optionalKey(Schema.Finite),
-  /** Calls that are not in the token counts, because the upstream never told. */
+  /** The part of `inputTokens` that the upstream did not tell; absent where it told everything. */
+  estimatedInputTokens: Schema.optionalKey(Count),
+  /** The part of `outputTokens` that the upstream did not tell; absent where it told everything. */
+  estimatedOutputTokens: Schema.optionalKey(Count),
+  /** The part of `costUsd` that rests on estimated tokens; absent where none does. */
+  estimatedCostUsd: Schema.optionalKey(Schema.Finite),
+  /** Calls whose tokens the upstream did not tell, or not all of them. They are counted with what was reserved. */
   callsWithoutUsage: Count,
   /** Calls that are not in `costUsd`. */
   callsWithoutCost: Count

@@ -210,8 +210,10 @@ const optionalBounded = (minimum: number, maximum: number, description: string) 
  * How much of a model a run may have. What is absent is not limited by the spec. Held by a proxy that reads bodies;
  * with any other a spec that has a budget is refused.
  *
- * Counted are the upstream's own figures. A call whose figures never came (an answer cut off by the agent, say) is
- * charged an estimate from its bytes, so that hanging up early buys nothing.
+ * Counted are the upstream's own figures. Before a call goes out, the cap of its answer and an estimate of its input
+ * are reserved. A call that ends without figures, because the agent hung up or the answer was cut, is charged what was
+ * reserved for it, so that hanging up early buys nothing. A call that names no cap is given one where output tokens or
+ * cost are limited.
  *
  * @category models
  */

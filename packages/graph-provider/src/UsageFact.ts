@@ -27,6 +27,8 @@ export const UsageFact = Schema.Struct({
   cacheReadTokens: Schema.optionalKey(Count),
   cacheWriteTokens: Schema.optionalKey(Count),
   costUsd: Schema.optionalKey(Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))),
+  /** The model's provider did not tell all tokens: those it did not tell are what was reserved for the call. */
+  estimated: Schema.optionalKey(Schema.Literal(true)),
   usageRaw: Schema.optionalKey(Schema.Record(Schema.String, Schema.Unknown))
 })
 
@@ -131,6 +133,9 @@ const restOf = ({ calls, callsTotal, usage }: LlmTraffic): Partial<UsageFact> | 
   return {
     ...Object.fromEntries(counts.map((name) => [name, Math.max(0, usage[name] - listed(name))])),
     ...(usage.costUsd === undefined ? {} : { costUsd: Math.max(0, usage.costUsd - costUsd) }),
+    ...(usage.callsWithoutUsage > calls.filter((call) => call.usage?.estimated === true).length
+      ? { estimated: true }
+      : {}),
     usageRaw
   }
 }

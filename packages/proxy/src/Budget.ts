@@ -1,10 +1,21 @@
 /**
- * What a run may have of its model, and what it has had.
+ * The ledger of a run: how much of its models it may use, and how much it has used.
  *
- * A pure ledger without a clock of its own. What is counted is what the upstream said; where it said nothing (an
- * answer that the agent cut off, say) an estimate is held against the budgets instead, so that hanging up before the
- * bill comes buys nothing, and the totals say how many calls they do not hold. What calls under way may come to is
- * reserved, so that many at once cannot overshoot together.
+ * Pure, without a clock of its own. Before a call goes upstream, the most it may come to is reserved: its input,
+ * estimated from its bytes, the cap of its answer, and the price of both. When the call ends, what the upstream told is
+ * charged. A figure that it did not tell (the agent hung up, the answer was cut, it held no usage, the run ended) is
+ * charged as reserved and recorded as estimated, so that ending a call early never costs less than its whole answer.
+ *
+ * | Budget | Can be exceeded by |
+ * |---|---|
+ * | output tokens | nothing, as long as the upstream keeps to the cap it was sent |
+ * | input tokens | one call, which may begin with less left than it is estimated to need |
+ * | cost, with prices | the input of one call, for the same reason |
+ * | cost, without a price for the model | one call: it reserves all that is left, so no other runs beside it |
+ *
+ * A call under a cost budget that ends without a cost, told or priced, closes the ledger.
+ *
+ * Which calls may have run a model at all is decided by `internal/ChargeRule.ts`.
  */
 import type { BudgetName, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
 import { budgetUnits } from "@cogni/sandbox-core/SandboxError"
@@ -30,8 +41,10 @@ export interface Call {
   /** As the upstream knows it. */
   readonly model: string
   readonly requestBytes: number
-  /** What its answer is capped to, which is reserved until it is over. Nothing is where it is left out. */
+  /** The cap of its answer, as it is sent. A call that is sent without one reserves `outputTokensDefault`. */
   readonly outputTokensMax?: number | undefined
+  /** Runs no model, as counting tokens does: reserves nothing and costs nothing. */
+  readonly free?: boolean | undefined
 }
 
 /** A call that is under way. @category models */
@@ -41,11 +54,19 @@ export interface Ticket extends Call {
 
 /** @category models */
 export interface CallEnd {
-  /** What the upstream said of it, as far as it did. */
+  /** The figures that the upstream told. */
   readonly usage?: LlmUsage | undefined
   readonly responseBytes: number
-  /** The model was run, or may have been. */
-  readonly answered: boolean
+  /** The model was run, or may have been: see `internal/ChargeRule.ts`. */
+  readonly mayHaveRun: boolean
+}
+
+/** How long the answer of the next call may be, in tokens. @category models */
+export interface AnswerCaps {
+  /** No call may ask for more; undefined where no budget bounds it. */
+  readonly max: number | undefined
+  /** The cap put into a call that names none; undefined where such a call may go out without one. */
+  readonly absent: number | undefined
 }
 
 /** @category models */
@@ -61,11 +82,16 @@ export interface Ledger {
   readonly request: (nowMillis: number) => Refusal | undefined
   /** A call that is about to go upstream; once it has a ticket it counts. */
   readonly begin: (call: Call) => Ticket | Refusal
-  /** It is over. A second time for the same ticket changes nothing. */
-  readonly end: (ticket: Ticket, end: CallEnd) => void
-  /** What is left for the answer of a further call; undefined where that is not limited. */
-  readonly remainingOutputTokens: () => number | undefined
-  /** What the upstream said. A call of which it told only a part is in the counts with that, and is without usage. */
+  /**
+   * Charges a call that is over, and returns the usage to record for it. A second end of the same ticket charges
+   * nothing and returns the same usage.
+   */
+  readonly end: (ticket: Ticket, end: CallEnd) => LlmUsage | undefined
+  /** Charges every call under way as one that may have run: nothing will be heard of them any more. */
+  readonly endAll: () => ReadonlyArray<{ readonly ticket: Ticket; readonly usage: LlmUsage | undefined }>
+  /** The caps of a call to any of these models. */
+  readonly answerCaps: (models: ReadonlyArray<string>) => AnswerCaps
+  /** All calls that have ended, with estimates for the figures that the upstream did not tell. */
   readonly total: () => LlmUsageTotal
   /** The first budget that was found spent for good. */
   readonly exhausted: () => Exhaustion | undefined
@@ -75,8 +101,16 @@ export interface Ledger {
 // constants
 // -----------------------------------------------------------------------------
 
-/** An estimate on the high side: text has three to four bytes a token. @category constants */
+/** A high estimate: text has three to four bytes a token. @category constants */
 export const bytesPerToken = 3
+
+/**
+ * The cap put into a call that names none while a budget bounds answers, and what is reserved for a call that goes out
+ * without a cap. As high as models in wide use accept.
+ *
+ * @category constants
+ */
+export const outputTokensDefault = 16_384
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -87,10 +121,10 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
   const concurrentMax = budget?.concurrentCallsMax ?? defaults.concurrentCallsMax
   const rate = makeRate(budget?.requestsPerSecondMax ?? defaults.requestsPerSecondMax)
   const open = new Set<Ticket>()
+  const ended = new WeakMap<Ticket, LlmUsage>()
   const totals = makeTotals()
-  /** What is held against the budgets: what was told, and estimates where it was not. */
   const charged = { inputTokens: 0, outputTokens: 0, costUsd: 0, bytes: 0 }
-  /** Calls of which not even an estimate can say what they cost. */
+  /** Calls whose cost not even an estimate can tell. */
   let costsUnknown = 0
   let closed: Refusal | undefined
 
@@ -99,100 +133,174 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
     for (const { reserved } of open) sum += reserved[of]
     return sum
   }
+  const left = (of: keyof Ticket["reserved"], max: number): number =>
+    Math.max(0, max - charged[of] - held(of))
 
-  /** Spent, or bound to be by what is under way, or too little for this call beside what is under way. */
-  const over = (name: BudgetName, of: keyof Ticket["reserved"], max: number | undefined, wanted = 0) => {
-    if (max === undefined) return undefined
-    if (charged[of] >= max) return spent(name, max, charged[of])
-    const used = charged[of] + held(of)
-    return used >= max || (open.size > 0 && used + wanted > max) ? waiting(name, max, used) : undefined
+  const reserve = (call: Call): Ticket["reserved"] => {
+    if (call.free === true) return { inputTokens: 0, outputTokens: 0, costUsd: 0 }
+    const tokens = {
+      inputTokens: tokensOf(call.requestBytes),
+      outputTokens: Math.max(1, call.outputTokensMax ?? outputTokensDefault)
+    }
+    const costUsd = Prices.costMaxOf(prices, call.model, tokens)
+    if (costUsd !== undefined || budget?.costUsdMax === undefined) return { ...tokens, costUsd: costUsd ?? 0 }
+    return { ...tokens, costUsd: Math.max(0, budget.costUsdMax - charged.costUsd) }
   }
 
-  const overspent = (call: Call): Refusal | undefined => {
+  /** Spent; or too little is left beside the calls under way; or for what the call must fit into even when it is alone. */
+  const over = (
+    name: BudgetName,
+    of: keyof Ticket["reserved"],
+    max: number | undefined,
+    { alone, wanted }: { readonly wanted: number; readonly alone: number }
+  ) => {
+    if (max === undefined) return undefined
+    if (charged[of] >= max) return spent(name, max, charged[of])
+    const under = held(of)
+    const needed = under > 0 ? wanted : alone
+    return needed > 0 && exceeds(charged[of] + under + needed, max)
+      ? waiting(name, max, charged[of] + under)
+      : undefined
+  }
+
+  const overspent = (call: Call, reserved: Ticket["reserved"]): Refusal | undefined => {
     if (closed !== undefined || budget === undefined) return closed
     const { bytesMax, callsMax, costUsdMax, inputTokensMax, outputTokensMax } = budget
     if (callsMax !== undefined && totals.calls() >= callsMax) return spent("calls", callsMax, totals.calls())
     if (bytesMax !== undefined && charged.bytes + call.requestBytes > bytesMax)
       return spent("bytes", bytesMax, charged.bytes + call.requestBytes)
     if (costUsdMax !== undefined && costsUnknown > 0) return costUnknown(costUsdMax, charged.costUsd)
+    const { inputTokens, outputTokens } = reserved
+    // A cap from before other calls began is too high now; asked again, the call gets one that fits.
+    const answerCost =
+      outputTokens > 1 ? (Prices.costMaxOf(prices, call.model, { inputTokens: 0, outputTokens }) ?? 0) : 0
     // What is spent for good is said before what will pass.
     const found = [
-      over("input_tokens", "inputTokens", inputTokensMax),
-      over("output_tokens", "outputTokens", outputTokensMax, call.outputTokensMax),
-      over("cost_usd", "costUsd", costUsdMax)
+      over("input_tokens", "inputTokens", inputTokensMax, { wanted: inputTokens, alone: 0 }),
+      over("output_tokens", "outputTokens", outputTokensMax, { wanted: outputTokens, alone: outputTokens }),
+      over("cost_usd", "costUsd", costUsdMax, { wanted: reserved.costUsd, alone: answerCost })
     ].filter((refusal) => refusal !== undefined)
     return found.find(({ final }) => final) ?? found[0]
   }
 
-  const settle = (ticket: Ticket, { answered, responseBytes, usage }: CallEnd) => {
+  const settle = (ticket: Ticket, { mayHaveRun, responseBytes, usage }: CallEnd): LlmUsage | undefined => {
     charged.bytes += responseBytes
-    const ran = answered || usage?.inputTokens !== undefined || usage?.outputTokens !== undefined
-    const estimate = {
-      inputTokens: ran ? (usage?.inputTokens ?? tokensOf(ticket.requestBytes)) : 0,
-      outputTokens: ran ? (usage?.outputTokens ?? tokensOf(responseBytes)) : 0
+    const isTold = usage?.inputTokens !== undefined || usage?.outputTokens !== undefined
+    if (ticket.free === true || !(mayHaveRun || isTold)) {
+      charged.costUsd += usage?.costUsd ?? 0
+      totals.addCost(usage?.costUsd)
+      return usage
     }
-    charged.inputTokens += estimate.inputTokens
-    charged.outputTokens += estimate.outputTokens
-    const cost = usage?.costUsd ?? Prices.costOf(prices, ticket.model, usage ?? {})
-    const likely = cost ?? (ran ? Prices.costOf(prices, ticket.model, { ...usage, ...estimate }) : 0)
-    charged.costUsd += likely ?? 0
-    if (likely === undefined) costsUnknown += 1
-    totals.add(ran, usage, cost)
+    const row = rowOf(ticket, usage, prices)
+    charged.inputTokens += row.inputTokens
+    charged.outputTokens += row.outputTokens
+    const cost = row.costUsd ?? Prices.costOf(prices, ticket.model, row)
+    charged.costUsd += cost ?? 0
+    if (cost === undefined) costsUnknown += 1
+    totals.add(usage, row, cost)
+    return row
+  }
+
+  const end = (ticket: Ticket, how: CallEnd): LlmUsage | undefined => {
+    if (!open.delete(ticket)) return ended.get(ticket)
+    const usage = settle(ticket, how)
+    if (usage !== undefined) ended.set(ticket, usage)
+    return usage
   }
 
   return {
     request: rate,
     begin: (call) => {
-      const refusal = overspent(call)
+      const reserved = reserve(call)
+      const refusal = overspent(call, reserved)
       if (refusal?.final === true) closed ??= refusal
       if (refusal !== undefined) return refusal
       if (open.size >= concurrentMax) return waiting("concurrent_calls", concurrentMax, open.size)
-      const reserved = { inputTokens: tokensOf(call.requestBytes), outputTokens: call.outputTokensMax ?? 0 }
-      const costUsd = Prices.costOf(prices, call.model, reserved) ?? 0
-      const ticket: Ticket = { ...call, reserved: { ...reserved, costUsd } }
+      const ticket: Ticket = { ...call, reserved }
       open.add(ticket)
       totals.begin()
       charged.bytes += call.requestBytes
       return ticket
     },
-    end: (ticket, end) => {
-      if (open.delete(ticket)) settle(ticket, end)
+    end,
+    endAll: () =>
+      [...open].map((ticket) => ({ ticket, usage: end(ticket, { mayHaveRun: true, responseBytes: 0 }) })),
+    answerCaps: (models) => {
+      const { costUsdMax, outputTokensMax } = budget ?? {}
+      if (costUsdMax === undefined && outputTokensMax === undefined)
+        return { max: undefined, absent: undefined }
+      const bounds = outputTokensMax === undefined ? [] : [left("outputTokens", outputTokensMax)]
+      for (const model of costUsdMax === undefined ? [] : models) {
+        const costOfOne = Prices.costMaxOf(prices, model, { inputTokens: 0, outputTokens: 1 }) ?? 0
+        if (costOfOne > 0) bounds.push(Math.floor(left("costUsd", costUsdMax!) / costOfOne))
+      }
+      const max = bounds.length === 0 ? undefined : Math.max(1, Math.min(...bounds))
+      return { max, absent: Math.min(max ?? outputTokensDefault, outputTokensDefault) }
     },
-    remainingOutputTokens: () =>
-      budget?.outputTokensMax === undefined
-        ? undefined
-        : Math.max(0, budget.outputTokensMax - charged.outputTokens - held("outputTokens")),
     total: totals.read,
     exhausted: () => closed?.exhaustion
   }
 }
 
-/** What the upstream has said of all calls. */
+/** What was told, with the reservation in place of what was not. */
+const rowOf = (ticket: Ticket, told: LlmUsage | undefined, prices: Prices.Prices | undefined) => {
+  const inputTokens = told?.inputTokens ?? ticket.reserved.inputTokens
+  const outputTokens = told?.outputTokens ?? ticket.reserved.outputTokens
+  if (told?.inputTokens !== undefined && told.outputTokens !== undefined)
+    return { ...told, inputTokens, outputTokens }
+  const costUsd =
+    told?.costUsd ??
+    (told?.inputTokens === undefined
+      ? Prices.costMaxOf(prices, ticket.model, { inputTokens, outputTokens })
+      : Prices.costOf(prices, ticket.model, { ...told, outputTokens }))
+  return {
+    ...told,
+    inputTokens,
+    outputTokens,
+    ...(costUsd === undefined ? {} : { costUsd }),
+    estimated: true as const
+  }
+}
+
+/** All calls that have ended. */
 const makeTotals = () => {
   const tokens = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheWriteTokens: 0 }
+  const estimated = { inputTokens: 0, outputTokens: 0 }
   let calls = 0
   let callsWithoutUsage = 0
   let callsWithoutCost = 0
   let costUsd: number | undefined
+  let estimatedCostUsd: number | undefined
+  const addCost = (cost: number | undefined) => {
+    if (cost !== undefined) costUsd = (costUsd ?? 0) + cost
+  }
   return {
     begin: () => {
       calls += 1
     },
     calls: () => calls,
-    add: (ran: boolean, usage: LlmUsage | undefined, cost: number | undefined) => {
-      tokens.inputTokens += usage?.inputTokens ?? 0
-      tokens.outputTokens += usage?.outputTokens ?? 0
-      tokens.cacheReadTokens += usage?.cacheReadTokens ?? 0
-      tokens.cacheWriteTokens += usage?.cacheWriteTokens ?? 0
-      if (ran && (usage?.inputTokens === undefined || usage.outputTokens === undefined))
-        callsWithoutUsage += 1
-      if (cost !== undefined) costUsd = (costUsd ?? 0) + cost
-      else if (ran) callsWithoutCost += 1
+    addCost,
+    add: (told: LlmUsage | undefined, row: ReturnType<typeof rowOf>, cost: number | undefined) => {
+      tokens.inputTokens += row.inputTokens
+      tokens.outputTokens += row.outputTokens
+      tokens.cacheReadTokens += told?.cacheReadTokens ?? 0
+      tokens.cacheWriteTokens += told?.cacheWriteTokens ?? 0
+      addCost(cost)
+      if (cost === undefined) callsWithoutCost += 1
+      if (told?.inputTokens !== undefined && told.outputTokens !== undefined) return
+      callsWithoutUsage += 1
+      estimated.inputTokens += told?.inputTokens === undefined ? row.inputTokens : 0
+      estimated.outputTokens += told?.outputTokens === undefined ? row.outputTokens : 0
+      if (told?.costUsd === undefined && cost !== undefined) estimatedCostUsd = (estimatedCostUsd ?? 0) + cost
     },
     read: (): LlmUsageTotal => ({
       calls,
       ...tokens,
       ...(costUsd === undefined ? {} : { costUsd }),
+      ...(callsWithoutUsage === 0
+        ? {}
+        : { estimatedInputTokens: estimated.inputTokens, estimatedOutputTokens: estimated.outputTokens }),
+      ...(estimatedCostUsd === undefined ? {} : { estimatedCostUsd }),
       callsWithoutUsage,
       callsWithoutCost
     })
@@ -247,6 +355,9 @@ const waiting = (budget: BudgetName, limit: number, used: number, retryAfterSeco
       : `Calls under way may come to the rest of the sandbox's budget of ${figure(limit)} ${budgetUnits[budget]}. ` +
         "Wait until they are over, then try again."
 })
+
+/** Sums of costs leave a tail that is no money. */
+const exceeds = (value: number, max: number): boolean => value > max * (1 + 1e-9)
 
 /** Without the tail that adding leaves. */
 const figure = (value: number): string => String(Number(value.toPrecision(12)))

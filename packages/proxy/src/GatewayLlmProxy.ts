@@ -61,7 +61,7 @@ export interface GatewayLlmProxyOptions {
   /** `full` keeps requests and answers in the audit as well, without secrets of the host and the run. */
   readonly auditBodies?: "digest" | "full" | undefined
   readonly requestBytesMax?: number | undefined
-  /** Of one call. */
+  /** The most output tokens of one call; also put into a call that names no cap. */
   readonly outputTokensPerCallMax?: number | undefined
   /** Of one run, where its budget says nothing. */
   readonly concurrentCallsMax?: number | undefined
@@ -326,6 +326,8 @@ const closeRun = (run: GatewayRun.GatewayRun, server: http.Server, audit: AuditF
     run.closing = true
     server.closeAllConnections()
     yield* idle(run, settleMillisMax)
+    // No end will be heard of what is still under way.
+    run.ledger.endAll()
     const { callsTotal, refusedTotal, toolCallsTotal } = run.counts
     yield* Effect.promise(() =>
       audit.close({ usage: run.ledger.total(), callsTotal, toolCallsTotal, refusedTotal })

@@ -24,9 +24,12 @@ export const Prices = Schema.Record(Schema.String, ModelPrice)
 /** @category models */
 export type Prices = typeof Prices.Type
 
+const priceOf = (prices: Prices | undefined, model: string): ModelPrice | undefined =>
+  prices !== undefined && Object.hasOwn(prices, model) ? prices[model] : undefined
+
 /** Unknown where the model has no price, or the upstream did not tell the tokens. @category converting */
 export const costOf = (prices: Prices | undefined, model: string, usage: LlmUsage): number | undefined => {
-  const price = prices !== undefined && Object.hasOwn(prices, model) ? prices[model] : undefined
+  const price = priceOf(prices, model)
   const { inputTokens, outputTokens } = usage
   if (price === undefined || inputTokens === undefined || outputTokens === undefined) return undefined
   const read = Math.min(usage.cacheReadTokens ?? 0, inputTokens)
@@ -38,4 +41,16 @@ export const costOf = (prices: Prices | undefined, model: string, usage: LlmUsag
       outputTokens * price.output) /
     1e6
   )
+}
+
+/** The most that so many tokens can cost, with all input at its dearest. Unknown without a price. @category converting */
+export const costMaxOf = (
+  prices: Prices | undefined,
+  model: string,
+  { inputTokens, outputTokens }: { readonly inputTokens: number; readonly outputTokens: number }
+): number | undefined => {
+  const price = priceOf(prices, model)
+  if (price === undefined) return undefined
+  const input = Math.max(price.input, price.cacheRead ?? 0, price.cacheWrite ?? 0)
+  return (inputTokens * input + outputTokens * price.output) / 1e6
 }

@@ -27,8 +27,12 @@ export interface BodyPolicy {
   readonly billingAccountId: string
   /** Left out and noted, or refused. */
   readonly unknownFields: "drop" | "refuse"
-  /** Of one call. */
+  /** The most output tokens that a call may ask for. */
   readonly outputTokensMax?: number | undefined
+  /** Put into a call that names no cap; left out, such a call is given `outputTokensMax`. */
+  readonly outputTokensAbsent?: number | undefined
+  /** The most bytes of what is sent, beside a few KiB of our own. */
+  readonly sentBytesMax?: number | undefined
   /** Betas of Anthropic's API that go out with the request: without one, its fields are not understood. */
   readonly betas?: ReadonlyArray<string> | undefined
 }
@@ -46,7 +50,7 @@ export interface Rebuilt {
   /** Paths of what was left out; the first of them. */
   readonly dropped: ReadonlyArray<string>
   readonly droppedTotal: number
-  /** What the call was capped to, where it was. */
+  /** The cap that is sent, whether the agent's or ours; undefined where none is. */
   readonly outputTokensMax?: number | undefined
 }
 

@@ -66,7 +66,9 @@ export const costUsdMax = 1_000_000
 
 /** @category constructors */
 export const makeReader = (options: UsageReaderOptions): UsageReader =>
-  /^\s*text\/event-stream\s*(?:;|$)/iu.test(options.contentType) ? makeEvents(options) : makeWhole(options)
+  isEvents(options.contentType) ? makeEvents(options) : makeWhole(options)
+
+const isEvents = (contentType: string): boolean => /^\s*text\/event-stream\s*(?:;|$)/iu.test(contentType)
 
 const makeWhole = ({ api }: UsageReaderOptions): UsageReader => {
   const member = JsonMember.make("usage", usageBytesMax)
@@ -142,10 +144,11 @@ const makeEvents = ({ api, withholdUsage }: UsageReaderOptions): UsageReader => 
 // getters
 // -----------------------------------------------------------------------------
 
-/** What LiteLLM says a call has cost. A stream has no such header. @category getters */
+/** The cost of a call as LiteLLM says it. The headers of a stream come before anything was written, and tell nothing. @category getters */
 export const ofHeaders = (
   headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 ): number | undefined => {
+  if (isEvents(String(headers["content-type"] ?? ""))) return undefined
   const value = headers["x-litellm-response-cost"]
   if (typeof value !== "string" || !/^\d{1,20}(?:\.\d{1,40})?(?:e[+-]?\d{1,3})?$/iu.test(value))
     return undefined

@@ -16,19 +16,32 @@ const ledger = (budget: Partial<LlmBudget> | undefined, options: Partial<Budget.
 
 const isRefusal = (begun: Budget.Ticket | Budget.Refusal): begun is Budget.Refusal => "exhaustion" in begun
 
+/** With the cap that the gateway puts into a call that names none. */
+const asGateway = (of: Budget.Ledger, call: Partial<Budget.Call>): Budget.Call => ({
+  model: "m",
+  requestBytes: 3,
+  outputTokensMax: of.answerCaps(["m"]).absent,
+  ...call
+})
+
 const begin = (of: Budget.Ledger, call: Partial<Budget.Call> = {}): Budget.Ticket => {
-  const begun = of.begin({ model: "m", requestBytes: 3, ...call })
+  const begun = of.begin(asGateway(of, call))
   if (isRefusal(begun)) return assert.fail(begun.detail)
   return begun
 }
 
 const refusal = (of: Budget.Ledger, call: Partial<Budget.Call> = {}): Budget.Refusal => {
-  const begun = of.begin({ model: "m", requestBytes: 3, ...call })
+  const begun = of.begin(asGateway(of, call))
   return isRefusal(begun) ? begun : assert.fail("the call passed")
 }
 
 const call = (of: Budget.Ledger, usage: LlmUsage | undefined, end: Partial<Budget.CallEnd> = {}) =>
-  of.end(begin(of), { answered: true, responseBytes: 30, ...(usage === undefined ? {} : { usage }), ...end })
+  of.end(begin(of), {
+    mayHaveRun: true,
+    responseBytes: 30,
+    ...(usage === undefined ? {} : { usage }),
+    ...end
+  })
 
 const nothing = {
   calls: 0,
@@ -58,27 +71,75 @@ describe("Budget totals", () => {
     })
   })
 
-  it("do not hold a call whose usage never came, and say so", () => {
+  it("hold the reservation of a call whose usage never came, as an estimate", () => {
     const of = ledger(undefined)
-    call(of, undefined)
-    assert.deepStrictEqual(of.total(), { ...nothing, calls: 1, callsWithoutUsage: 1, callsWithoutCost: 1 })
-  })
-
-  it("hold what was told of a call that was told in part, and say that it was not all", () => {
-    const of = ledger(undefined, { prices })
-    call(of, { inputTokens: 7 })
+    assert.deepStrictEqual(call(of, undefined), {
+      inputTokens: 1,
+      outputTokens: Budget.outputTokensDefault,
+      estimated: true
+    })
     assert.deepStrictEqual(of.total(), {
       ...nothing,
       calls: 1,
-      inputTokens: 7,
+      inputTokens: 1,
+      outputTokens: Budget.outputTokensDefault,
+      estimatedInputTokens: 1,
+      estimatedOutputTokens: Budget.outputTokensDefault,
       callsWithoutUsage: 1,
       callsWithoutCost: 1
     })
   })
 
+  it("hold the told figures of a call that was told in part, and estimate only the others", () => {
+    const of = ledger(undefined, { prices })
+    const usage = of.end(begin(of, { outputTokensMax: 50 }), {
+      usage: { inputTokens: 7 },
+      responseBytes: 30,
+      mayHaveRun: true
+    })
+    assert.deepStrictEqual(usage, { inputTokens: 7, outputTokens: 50, costUsd: 107, estimated: true })
+    assert.deepStrictEqual(of.total(), {
+      ...nothing,
+      calls: 1,
+      inputTokens: 7,
+      outputTokens: 50,
+      costUsd: 107,
+      estimatedInputTokens: 0,
+      estimatedOutputTokens: 50,
+      estimatedCostUsd: 107,
+      callsWithoutUsage: 1
+    })
+  })
+
+  it("a call that runs no model reserves nothing and costs nothing, however it ends", () => {
+    const of = ledger({ outputTokensMax: 10, inputTokensMax: 10, costUsdMax: 10 }, { prices })
+    const under = begin(of)
+    const counting = begin(of, { free: true, requestBytes: 1e6 })
+    assert.deepStrictEqual(counting.reserved, { inputTokens: 0, outputTokens: 0, costUsd: 0 })
+    assert.isUndefined(of.end(counting, { responseBytes: 0, mayHaveRun: true }))
+    of.end(under, { usage: { inputTokens: 1, outputTokens: 1 }, responseBytes: 0, mayHaveRun: true })
+    assert.deepStrictEqual(of.total(), { ...nothing, calls: 2, inputTokens: 1, outputTokens: 1, costUsd: 3 })
+  })
+
+  it("hold all calls under way as estimates once no end of them can be heard", () => {
+    const of = ledger(undefined)
+    const tickets = [begin(of, { outputTokensMax: 10 }), begin(of, { outputTokensMax: 20 })]
+    begin(of, { free: true })
+    assert.deepStrictEqual(
+      of.endAll().map(({ usage }) => usage?.outputTokens),
+      [10, 20, undefined]
+    )
+    const total = of.total()
+    assert.strictEqual(total.outputTokens, 30)
+    assert.strictEqual(total.callsWithoutUsage, 2)
+    of.end(tickets[0]!, { usage: { inputTokens: 1, outputTokens: 1 }, responseBytes: 9, mayHaveRun: true })
+    assert.deepStrictEqual(of.endAll(), [])
+    assert.deepStrictEqual(of.total(), total)
+  })
+
   it("an upstream's error is a call, and no more than that", () => {
     const of = ledger({ inputTokensMax: 1, outputTokensMax: 1, costUsdMax: 1 })
-    call(of, undefined, { answered: false, responseBytes: 9999 })
+    call(of, undefined, { mayHaveRun: false, responseBytes: 9999 })
     assert.deepStrictEqual(of.total(), { ...nothing, calls: 1 })
     begin(of)
   })
@@ -102,7 +163,7 @@ describe("Budget totals", () => {
     of.end(begin(of, { model: "__proto__" }), {
       usage: { inputTokens: 1, outputTokens: 1 },
       responseBytes: 1,
-      answered: true
+      mayHaveRun: true
     })
     assert.strictEqual(of.total().callsWithoutCost, 1)
   })
@@ -110,7 +171,11 @@ describe("Budget totals", () => {
   it("a call that ends twice, or never began, changes nothing", () => {
     const of = ledger({ bytesMax: 1000 })
     const ticket = begin(of)
-    const end = { usage: { inputTokens: 5, outputTokens: 6, costUsd: 1 }, responseBytes: 10, answered: true }
+    const end = {
+      usage: { inputTokens: 5, outputTokens: 6, costUsd: 1 },
+      responseBytes: 10,
+      mayHaveRun: true
+    }
     of.end(ticket, end)
     const total = of.total()
     of.end(ticket, end)
@@ -133,7 +198,7 @@ describe("Budget spent for good", () => {
     const under = begin(of)
     assert.isUndefined(of.exhausted())
     assert.deepStrictEqual(final(refusal(of)), { budget: "calls", limit: 2, used: 2 })
-    of.end(under, { responseBytes: 0, answered: false })
+    of.end(under, { responseBytes: 0, mayHaveRun: false })
     assert.deepStrictEqual(of.exhausted(), { budget: "calls", limit: 2, used: 2 })
   })
 
@@ -145,20 +210,22 @@ describe("Budget spent for good", () => {
 
     const output = ledger({ outputTokensMax: 100 })
     call(output, { inputTokens: 500, outputTokens: 60 })
-    assert.strictEqual(output.remainingOutputTokens(), 40)
+    assert.strictEqual(output.answerCaps(["m"]).max, 40)
     call(output, { inputTokens: 1, outputTokens: 40 })
-    assert.strictEqual(output.remainingOutputTokens(), 0)
+    assert.strictEqual(output.answerCaps(["m"]).max, 1)
     assert.deepStrictEqual(final(refusal(output)), { budget: "output_tokens", limit: 100, used: 100 })
   })
 
-  it("tokens that were never told, by an estimate", () => {
+  it("tokens that were never told, as they were reserved, whatever was heard of the answer", () => {
     const output = ledger({ outputTokensMax: 100 })
-    call(output, undefined, { responseBytes: 298 })
+    for (const responseBytes of [0, 298]) {
+      const usage = output.end(begin(output, { outputTokensMax: 50 }), { responseBytes, mayHaveRun: true })
+      assert.deepStrictEqual(usage, { inputTokens: 1, outputTokens: 50, estimated: true })
+    }
     assert.deepStrictEqual(final(refusal(output)), { budget: "output_tokens", limit: 100, used: 100 })
-    assert.strictEqual(output.total().outputTokens, 0)
 
     const input = ledger({ inputTokensMax: 100 })
-    input.end(begin(input, { requestBytes: 301 }), { responseBytes: 0, answered: true })
+    input.end(begin(input, { requestBytes: 301 }), { responseBytes: 0, mayHaveRun: true })
     assert.deepStrictEqual(final(refusal(input)), { budget: "input_tokens", limit: 100, used: 101 })
 
     const least = ledger({ outputTokensMax: 1 })
@@ -170,7 +237,7 @@ describe("Budget spent for good", () => {
     const of = ledger({ bytesMax: 100 })
     const first = begin(of, { requestBytes: 40 })
     begin(of, { requestBytes: 40 })
-    of.end(first, { responseBytes: 15, answered: false })
+    of.end(first, { responseBytes: 15, mayHaveRun: false })
     begin(of, { requestBytes: 5 })
     assert.deepStrictEqual(final(refusal(of, { requestBytes: 1 })), {
       budget: "bytes",
@@ -207,19 +274,20 @@ describe("Budget spent for good", () => {
     assert.strictEqual(final(refusal(hungUp)).budget, "cost_usd")
 
     const failed = ledger({ costUsdMax: 10 })
-    call(failed, undefined, { answered: false })
+    call(failed, undefined, { mayHaveRun: false })
     begin(failed)
   })
 
-  it("with prices, a call that was cut off is held against the money by its estimate", () => {
-    const of = ledger({ costUsdMax: 40 }, { prices })
-    // 1 token in, 10 out.
-    call(of, undefined)
-    begin(of)
-    const cut = ledger({ costUsdMax: 21 }, { prices })
-    call(cut, undefined)
-    assert.deepStrictEqual(final(refusal(cut)), { budget: "cost_usd", limit: 21, used: 21 })
-    assert.deepStrictEqual(cut.total(), { ...nothing, calls: 1, callsWithoutUsage: 1, callsWithoutCost: 1 })
+  it("with prices, a call that was cut off is charged the price of its reservation", () => {
+    const of = ledger({ costUsdMax: 21 }, { prices })
+    const usage = of.end(begin(of, { outputTokensMax: 10 }), { responseBytes: 0, mayHaveRun: true })
+    assert.deepStrictEqual(usage, { inputTokens: 1, outputTokens: 10, costUsd: 21, estimated: true })
+    assert.deepStrictEqual(final(refusal(of)), { budget: "cost_usd", limit: 21, used: 21 })
+    assert.strictEqual(of.total().callsWithoutCost, 0)
+
+    const dear = { m: { input: 1_000_000, output: 0, cacheRead: 100_000, cacheWrite: 2_000_000 } }
+    const written = ledger({ costUsdMax: 100 }, { prices: dear })
+    assert.strictEqual(begin(written, { requestBytes: 30 }).reserved.costUsd, 20, "all of it may be cached")
   })
 
   it("the first that was spent stays the reason, whatever would fit again", () => {
@@ -234,11 +302,11 @@ describe("Budget spent for good", () => {
   it("what is spent is said before what passes", () => {
     const of = ledger({ concurrentCallsMax: 1, inputTokensMax: 100, outputTokensMax: 10 })
     begin(of, { requestBytes: 297 })
-    assert.strictEqual(refusal(of).exhaustion.budget, "concurrent_calls")
+    assert.strictEqual(refusal(of, { free: true }).exhaustion.budget, "concurrent_calls")
     const both = ledger({ inputTokensMax: 100, outputTokensMax: 10 })
-    const told = begin(both)
-    begin(both, { requestBytes: 300 })
-    both.end(told, { usage: { inputTokens: 1, outputTokens: 10 }, responseBytes: 0, answered: true })
+    const told = begin(both, { outputTokensMax: 5 })
+    begin(both, { outputTokensMax: 5, requestBytes: 297 })
+    both.end(told, { usage: { inputTokens: 1, outputTokens: 10 }, responseBytes: 0, mayHaveRun: true })
     assert.strictEqual(refusal(both).exhaustion.budget, "output_tokens")
   })
 })
@@ -259,7 +327,7 @@ describe("Budget that passes again", () => {
       const first = begin(of)
       begin(of)
       assert.deepStrictEqual(passing(refusal(of)), { budget: "concurrent_calls", limit: 2, used: 2 })
-      of.end(first, { responseBytes: 0, answered: false })
+      of.end(first, { responseBytes: 0, mayHaveRun: false })
       begin(of)
       assert.isUndefined(of.exhausted())
       assert.strictEqual(of.total().calls, 3)
@@ -270,37 +338,68 @@ describe("Budget that passes again", () => {
     const of = ledger({ inputTokensMax: 100 })
     const first = begin(of, { requestBytes: 300 })
     assert.deepStrictEqual(passing(refusal(of)), { budget: "input_tokens", limit: 100, used: 100 })
-    of.end(first, { usage: { inputTokens: 10, outputTokens: 1 }, responseBytes: 0, answered: true })
+    of.end(first, { usage: { inputTokens: 10, outputTokens: 1 }, responseBytes: 0, mayHaveRun: true })
     begin(of)
 
     const output = ledger({ outputTokensMax: 100 })
     const capped = begin(output, { outputTokensMax: 60 })
-    assert.strictEqual(output.remainingOutputTokens(), 40)
+    assert.strictEqual(output.answerCaps(["m"]).max, 40)
     assert.deepStrictEqual(passing(refusal(output, { outputTokensMax: 41 })), {
       budget: "output_tokens",
       limit: 100,
       used: 60
     })
     begin(output, { outputTokensMax: 40 })
-    assert.strictEqual(output.remainingOutputTokens(), 0)
-    output.end(capped, { usage: { inputTokens: 1, outputTokens: 5 }, responseBytes: 0, answered: true })
-    assert.strictEqual(output.remainingOutputTokens(), 55)
+    assert.strictEqual(output.answerCaps(["m"]).max, 1)
+    output.end(capped, { usage: { inputTokens: 1, outputTokens: 5 }, responseBytes: 0, mayHaveRun: true })
+    assert.strictEqual(output.answerCaps(["m"]).max, 55)
     assert.isUndefined(output.exhausted())
   })
 
-  it("a call alone passes with a cap from before: it can only overshoot by itself", () => {
+  it("a cap from before other calls began: asked again, the call gets one that fits", () => {
     const of = ledger({ outputTokensMax: 100 })
     call(of, { inputTokens: 1, outputTokens: 90 })
-    begin(of, { outputTokensMax: 100 })
-    assert.strictEqual(of.remainingOutputTokens(), 0)
+    passing(refusal(of, { outputTokensMax: 100 }))
+    assert.strictEqual(of.answerCaps(["m"]).max, 10)
+    begin(of, { outputTokensMax: 10 })
+
+    const priced = ledger({ costUsdMax: 100 }, { prices })
+    call(priced, { inputTokens: 0, outputTokens: 40 })
+    passing(refusal(priced, { outputTokensMax: 50 }))
+    begin(priced, { outputTokensMax: priced.answerCaps(["m"]).max! })
+  })
+
+  it("input that does not fit beside calls under way; alone a call may pass with less left", () => {
+    const of = ledger({ inputTokensMax: 100 })
+    const first = begin(of, { requestBytes: 30 })
+    assert.strictEqual(passing(refusal(of, { requestBytes: 273 })).budget, "input_tokens")
+    of.end(first, { usage: { inputTokens: 10, outputTokens: 1 }, responseBytes: 0, mayHaveRun: true })
+    begin(of, { requestBytes: 273 })
   })
 
   it("money that calls under way may come to", () => {
     const of = ledger({ costUsdMax: 100 }, { prices })
     const first = begin(of, { outputTokensMax: 50 })
     assert.deepStrictEqual(passing(refusal(of)), { budget: "cost_usd", limit: 100, used: 101 })
-    of.end(first, { usage: { inputTokens: 1, outputTokens: 1 }, responseBytes: 0, answered: true })
+    of.end(first, { usage: { inputTokens: 1, outputTokens: 1 }, responseBytes: 0, mayHaveRun: true })
     begin(of)
+  })
+
+  it("money for a model without a price: no call runs beside it", () => {
+    const of = ledger({ costUsdMax: 100 }, { prices })
+    const priced = begin(of, { outputTokensMax: 1 })
+    assert.strictEqual(passing(refusal(of, { model: "unpriced" })).budget, "cost_usd")
+    of.end(priced, { usage: { inputTokens: 1, outputTokens: 1 }, responseBytes: 0, mayHaveRun: true })
+    const unpriced = begin(of, { model: "unpriced" })
+    assert.strictEqual(unpriced.reserved.costUsd, 97)
+    for (const model of ["m", "unpriced"])
+      assert.strictEqual(passing(refusal(of, { model, outputTokensMax: 1 })).budget, "cost_usd")
+    of.end(unpriced, {
+      usage: { inputTokens: 1, outputTokens: 1, costUsd: 0.5 },
+      responseBytes: 0,
+      mayHaveRun: true
+    })
+    begin(of, { model: "unpriced" })
   })
 
   it("requests in a second: a second's worth at once, then as time goes by", () => {
@@ -324,7 +423,7 @@ describe("Budget in any order of things", () => {
     begin: Schema.Boolean,
     which: Schema.Int,
     bytes: Schema.Int,
-    answered: Schema.Boolean,
+    mayHaveRun: Schema.Boolean,
     usage: Schema.optionalKey(LlmUsage),
     capped: Schema.Boolean
   })
@@ -336,36 +435,41 @@ describe("Budget in any order of things", () => {
     priced: Schema.Boolean
   })
   const small = (value: number, max: number) => 1 + (Math.abs(value) % max)
-  /** As a model is bound to answer: no more than its cap, and about as much input as was estimated. */
-  const within = (usage: LlmUsage | undefined, ticket: Budget.Ticket): LlmUsage | undefined =>
-    usage === undefined
-      ? undefined
-      : {
-          ...usage,
-          inputTokens: (usage.inputTokens ?? 0) % (ticket.reserved.inputTokens + 1),
-          outputTokens: (usage.outputTokens ?? 0) % (ticket.reserved.outputTokens + 1)
-        }
+  /** As a model is bound to answer: no more than its cap, and no more input than was estimated. */
+  const within = (usage: LlmUsage | undefined, ticket: Budget.Ticket): LlmUsage | undefined => {
+    if (usage === undefined) return undefined
+    const { costUsd: _cost, estimated: _estimated, ...told } = usage
+    return {
+      ...told,
+      ...(told.inputTokens === undefined
+        ? {}
+        : { inputTokens: told.inputTokens % (ticket.reserved.inputTokens + 1) }),
+      ...(told.outputTokens === undefined
+        ? {}
+        : { outputTokens: told.outputTokens % (ticket.reserved.outputTokens + 1) })
+    }
+  }
 
   it.prop(
-    "no more passes than may, totals are the sum of what ended, and nothing is ever taken back",
+    "no more passes than may, totals are the sum of what was told and reserved, and nothing is ever taken back",
     [Limits, Schema.Array(Step)],
     ([limits, steps]) => {
       const budget = {
         callsMax: small(limits.callsMax, 12),
         concurrentCallsMax: small(limits.concurrentCallsMax, 5),
         inputTokensMax: small(limits.inputTokensMax, 400),
-        outputTokensMax: small(limits.outputTokensMax, 400)
+        outputTokensMax: small(limits.outputTokensMax, 400),
+        ...(limits.priced ? { costUsdMax: small(limits.callsMax, 900) } : {})
       }
       const of = ledger(budget, limits.priced ? { prices } : {})
       const open: Array<Budget.Ticket> = []
-      const sum = { ...nothing }
-      let charged = 0
+      const sum = { calls: 0, inputTokens: 0, outputTokens: 0, callsWithoutUsage: 0 }
       let first: unknown
       for (const step of steps.flatMap((one) => [{ ...one, begin: true }, one])) {
         const before = of.total()
         if (step.begin) {
-          const left = of.remainingOutputTokens()!
-          const cap = step.capped ? small(step.which, 50) : Math.max(1, left)
+          const { absent, max } = of.answerCaps(["m"])
+          const cap = step.capped ? Math.min(small(step.which, 50), max!) : absent!
           const begun = of.begin({ model: "m", requestBytes: small(step.bytes, 300), outputTokensMax: cap })
           if (isRefusal(begun)) {
             if (begun.final) first ??= begun.exhaustion
@@ -378,28 +482,39 @@ describe("Budget in any order of things", () => {
         } else if (open.length > 0) {
           const [ticket] = open.splice(Math.abs(step.which) % open.length, 1)
           const usage = within(step.usage, ticket!)
-          const end = { responseBytes: 0, answered: step.answered, ...(usage === undefined ? {} : { usage }) }
-          of.end(ticket!, end)
-          of.end(ticket!, { ...end, responseBytes: 1e9 })
-          sum.inputTokens += usage?.inputTokens ?? 0
-          sum.outputTokens += usage?.outputTokens ?? 0
-          sum.cacheReadTokens += usage?.cacheReadTokens ?? 0
-          sum.cacheWriteTokens += usage?.cacheWriteTokens ?? 0
-          if (usage === undefined && step.answered) sum.callsWithoutUsage += 1
-          charged +=
-            usage === undefined ? (step.answered ? ticket!.reserved.inputTokens : 0) : usage.inputTokens!
+          const end = {
+            responseBytes: 0,
+            mayHaveRun: step.mayHaveRun,
+            ...(usage === undefined ? {} : { usage })
+          }
+          const row = of.end(ticket!, end)
+          assert.deepStrictEqual(of.end(ticket!, { ...end, responseBytes: 1e9 }), row)
+          const isTold = usage?.inputTokens !== undefined || usage?.outputTokens !== undefined
+          if (step.mayHaveRun || isTold) {
+            const isWhole = usage?.inputTokens !== undefined && usage.outputTokens !== undefined
+            assert.strictEqual(row!.inputTokens, usage?.inputTokens ?? ticket!.reserved.inputTokens)
+            assert.strictEqual(row!.outputTokens, usage?.outputTokens ?? ticket!.reserved.outputTokens)
+            assert.strictEqual(row!.estimated, isWhole ? undefined : true)
+            sum.inputTokens += row!.inputTokens!
+            sum.outputTokens += row!.outputTokens!
+            if (!isWhole) sum.callsWithoutUsage += 1
+          } else assert.deepStrictEqual(row, usage)
         }
         const total = of.total()
         assert.isAtMost(open.length, budget.concurrentCallsMax)
         assert.isAtMost(total.calls, budget.callsMax)
-        assert.deepInclude(total, { ...sum, callsWithoutCost: total.callsWithoutCost })
+        assert.deepInclude(total, sum)
         assert.isTrue(Schema.is(LlmUsageTotal)(total))
         for (const [name, value] of Object.entries(before))
           assert.isAtLeast(total[name as keyof LlmUsageTotal] ?? 0, value)
         assert.deepStrictEqual(of.exhausted(), first)
-        // Not by as many as there were at once, but by what one call may have.
-        assert.isBelow(charged, budget.inputTokensMax + 100)
-        assert.isAtMost(total.outputTokens, budget.outputTokensMax + 50)
+        // However many there were at once, and however they ended.
+        const underWay = (name: "inputTokens" | "outputTokens" | "costUsd") =>
+          open.reduce((all, { reserved }) => all + reserved[name], 0)
+        assert.isAtMost(total.outputTokens + underWay("outputTokens"), budget.outputTokensMax)
+        assert.isBelow(total.inputTokens + underWay("inputTokens"), budget.inputTokensMax + 100)
+        if (limits.priced)
+          assert.isBelow((total.costUsd ?? 0) + underWay("costUsd"), budget.costUsdMax! + 102 + 1e-6)
       }
     },
     { arbitrary: { runs: 1000, seed: "budget-steps" } }

@@ -8,6 +8,7 @@ import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import * as net from "node:net"
 import * as AuditLog from "../src/AuditLog.ts"
+import * as Budget from "../src/Budget.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
 const body = JSON.stringify(Gateway.chat())
@@ -342,7 +343,8 @@ describe("GatewayLlmProxy, badly spoken to", () => {
       assert.include(Buffer.from(answer.text, "latin1").toString("utf8"), "{not json")
       const { traffic } = yield* sound(gateway)
       assert.strictEqual(traffic.usage?.callsWithoutUsage, 1)
-      assert.strictEqual(traffic.usage?.inputTokens, 0)
+      assert.strictEqual(traffic.usage?.inputTokens, traffic.usage?.estimatedInputTokens)
+      assert.strictEqual(traffic.usage?.estimatedOutputTokens, Budget.outputTokensDefault)
     })
   )
 
@@ -385,8 +387,8 @@ describe("GatewayLlmProxy, badly spoken to", () => {
         traffic.calls.map(({ outcome }) => outcome),
         ["completed", "upstream_cut", "completed"]
       )
-      // Counting tokens runs no model: nothing is missing of it. What was cut off may have run one.
-      assert.strictEqual(traffic.usage?.callsWithoutUsage, 1)
+      // Counting tokens runs no model, nor does an upstream that refuses, even where its refusal is cut off.
+      assert.strictEqual(traffic.usage?.callsWithoutUsage, 0)
     })
   )
 

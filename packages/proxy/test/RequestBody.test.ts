@@ -84,9 +84,35 @@ describe("an answer's length", () => {
     assert.strictEqual(capped({ max_tokens: 40 }, "messages", 50).outputTokensMax, 40)
   })
 
-  it("is not counted tokens' affair, nor anybody's without a bound", () => {
+  it("is not bounded where tokens are counted, and stays the agent's own without a bound", () => {
     assert.deepStrictEqual(capped({}, "count_tokens", 50).sent, { ...hi, model: "m" })
-    assert.isUndefined(passed({ ...hi, max_tokens: 9 }, messages).outputTokensMax)
+    assert.isUndefined(passed(hi, messages).outputTokensMax)
+    const own = passed({ ...hi, max_tokens: 9 }, messages)
+    assert.strictEqual(own.outputTokensMax, 9)
+    assert.strictEqual(own.sent["max_tokens"], 9)
+  })
+
+  it("is put in where the agent names none, and may be lower then than what it may ask for", () => {
+    const bounds = { outputTokensMax: 500, outputTokensAbsent: 50 }
+    assert.strictEqual(passed(hi, policyOf("messages", bounds)).outputTokensMax, 50)
+    assert.strictEqual(passed({ ...hi, max_tokens: 400 }, policyOf("messages", bounds)).outputTokensMax, 400)
+    assert.strictEqual(passed(input, policyOf("responses", { outputTokensAbsent: 50 })).outputTokensMax, 50)
+    assert.strictEqual(
+      passed(hi, policyOf("messages", { outputTokensMax: 20, outputTokensAbsent: 50 })).outputTokensMax,
+      20
+    )
+  })
+
+  it("is never 0, which some upstreams take for no bound", () => {
+    const { outputTokensMax, sent } = passed({ ...hi, max_tokens: 0, max_completion_tokens: 0 }, chat)
+    assert.strictEqual(outputTokensMax, 1)
+    assert.strictEqual(sent["max_tokens"], 1)
+    assert.strictEqual(sent["max_completion_tokens"], 1)
+  })
+
+  it("holds reasoning that is bounded beside it", () => {
+    const { sent } = capped({ reasoning: { max_tokens: 9000 } }, "chat_completions", 50)
+    assert.deepStrictEqual(sent["reasoning"], { max_tokens: 49 })
   })
 
   it("holds what is thought besides, or there is no thinking", () => {

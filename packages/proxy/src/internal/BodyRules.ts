@@ -221,41 +221,57 @@ const thinkingTokensMin = 1024
 
 export interface Capped {
   readonly body: Body
-  /** The most that the answer may hold; undefined where nothing was to be bounded. */
+  /** The cap of the answer as it is sent; undefined where none is. */
   readonly outputTokensMax: number | undefined
   /** What went with it. */
   readonly without: ReadonlyArray<string>
 }
 
-/** One answer, no longer than it may be. */
-export const cap = (body: Body, { caps }: ApiRules, { outputTokensMax }: BodyPolicy): Capped => {
+/**
+ * One answer, no longer than it may be. A cap of 0 is raised to 1: to some upstreams 0 means that there is no cap.
+ */
+export const cap = (
+  body: Body,
+  { caps }: ApiRules,
+  { outputTokensAbsent, outputTokensMax }: BodyPolicy
+): Capped => {
   const kept: Record<string, unknown> = { ...body }
   const without: Array<string> = []
   if (typeof kept["n"] === "number" && kept["n"] !== 1) {
     without.push("n")
     delete kept["n"]
   }
-  if (outputTokensMax === undefined || caps.length === 0)
-    return { body: kept, outputTokensMax: undefined, without }
-  if (!caps.some((name) => typeof kept[name] === "number")) kept[caps[0]!] = outputTokensMax
+  const absent = outputTokensAbsent ?? outputTokensMax
+  const isPutIn =
+    caps.length > 0 && absent !== undefined && !caps.some((name) => typeof kept[name] === "number")
+  if (isPutIn) kept[caps[0]!] = Math.min(absent, outputTokensMax ?? absent)
   const bounds = caps.flatMap((name) => {
     const asked = kept[name]
     if (typeof asked !== "number") return []
-    const bound = Math.min(asked, outputTokensMax)
+    const bound = Math.max(1, Math.min(asked, outputTokensMax ?? asked))
     kept[name] = bound
     return [bound]
   })
+  if (bounds.length === 0) return { body: kept, outputTokensMax: undefined, without }
   // Which of two an upstream goes by is its own affair.
   const bound = Math.max(...bounds)
-  const { thinking } = kept
-  if (isObject(thinking) && typeof thinking["budget_tokens"] === "number") {
-    // What is thought counts as answer, and must be less than all of it.
-    if (bound > thinkingTokensMin)
-      kept["thinking"] = { ...thinking, budget_tokens: Math.min(thinking["budget_tokens"], bound - 1) }
-    else {
-      without.push("thinking")
-      delete kept["thinking"]
-    }
-  }
+  if (isPutIn || outputTokensMax !== undefined) capThoughts(kept, bound, without)
   return { body: kept, outputTokensMax: bound, without }
+}
+
+/** What is thought counts as answer, and must be less than all of it. */
+const capThoughts = (kept: Record<string, unknown>, bound: number, without: Array<string>): void => {
+  const { reasoning, thinking } = kept
+  if (isObject(reasoning) && typeof reasoning["max_tokens"] === "number")
+    kept["reasoning"] = {
+      ...reasoning,
+      max_tokens: Math.min(reasoning["max_tokens"], Math.max(1, bound - 1))
+    }
+  if (!isObject(thinking) || typeof thinking["budget_tokens"] !== "number") return
+  if (bound > thinkingTokensMin)
+    kept["thinking"] = { ...thinking, budget_tokens: Math.min(thinking["budget_tokens"], bound - 1) }
+  else {
+    without.push("thinking")
+    delete kept["thinking"]
+  }
 }

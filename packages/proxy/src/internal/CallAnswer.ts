@@ -13,6 +13,7 @@ import * as KeyInjection from "../KeyInjection.ts"
 import type { Sent } from "../RequestInspection.ts"
 import type { Api, Header } from "../RoutePolicy.ts"
 import * as Usage from "../Usage.ts"
+import * as ChargeRule from "./ChargeRule.ts"
 import type { GatewayRun } from "./GatewayRun.ts"
 import type { Exchange } from "./ModelCall.ts"
 
@@ -26,6 +27,8 @@ export interface Passing {
 }
 
 export interface CallAnswer {
+  /** The request is handed to the upstream now. */
+  readonly sent: () => void
   /** The upstream's answer has begun. */
   readonly answered: (answer: IncomingMessage) => void
   /** There will be none, or no more of it. */
@@ -46,9 +49,6 @@ const detailLengthMax = 500
 
 /** Said by nginx of a client that hung up before its answer; no client hears it. */
 const statusGone = 499
-
-/** Ways to end at which the upstream had the request, and no answer of it tells what came of that. */
-const mayHaveRun: ReadonlySet<LlmOutcome> = new Set(["client_aborted", "upstream_cut", "run_ended"])
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -124,6 +124,7 @@ export const make = (run: GatewayRun, exchange: Exchange, passing: Passing): Cal
   }
 
   return {
+    sent: tally.sent,
     answered: (answer) => {
       const status = answer.statusCode ?? 502
       tally.begin(status, Usage.ofHeaders(answer.headers))
@@ -165,6 +166,7 @@ const makeTally = (run: GatewayRun, exchange: Exchange, passing: Passing, onSett
   let upstreamStatus: number | undefined
   let firstByteMs: number | undefined
   let costUsd: number | undefined
+  let sent = false
   let reader: Usage.UsageReader | undefined
   let end: Usage.AnswerEnd | undefined
   let settled = false
@@ -175,12 +177,12 @@ const makeTally = (run: GatewayRun, exchange: Exchange, passing: Passing, onSett
     settled = true
     onSettled()
     const ended = readEnd()
-    const usage = withCost(ended?.usage, costUsd)
+    const told = withCost(ended?.usage, costUsd)
     const isOk = upstreamStatus !== undefined && upstreamStatus < 300
-    run.ledger.end(passing.ticket, {
-      ...(usage === undefined ? {} : { usage }),
+    const usage = run.ledger.end(passing.ticket, {
+      ...(told === undefined ? {} : { usage: told }),
       responseBytes,
-      answered: passing.api !== "count_tokens" && (isOk || mayHaveRun.has(outcome))
+      mayHaveRun: ChargeRule.mayHaveRun({ sent, outcome, upstreamStatus })
     })
     write(run, exchange, passing, {
       outcome,
@@ -191,7 +193,7 @@ const makeTally = (run: GatewayRun, exchange: Exchange, passing: Passing, onSett
       ...(firstByteMs === undefined ? {} : { firstByteMs }),
       ...(ended === undefined || ended.events === 0 ? {} : { events: ended.events }),
       ...(usage === undefined ? {} : { usage }),
-      ...(usage?.inputTokens === undefined && isOk && passing.api !== "count_tokens"
+      ...(told?.inputTokens === undefined && isOk && passing.api !== "count_tokens"
         ? { usageMissing: true }
         : {}),
       ...(detail === undefined ? {} : { detail })
@@ -199,6 +201,9 @@ const makeTally = (run: GatewayRun, exchange: Exchange, passing: Passing, onSett
   }
 
   return {
+    sent: () => {
+      sent = true
+    },
     begin: (status: number, cost: number | undefined) => {
       upstreamStatus = status
       costUsd = cost

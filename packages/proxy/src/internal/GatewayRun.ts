@@ -86,8 +86,12 @@ export const make = (options: Options): GatewayRun => {
     counts,
     closing: false,
     policyOf: (api, betas) => {
-      const remaining = ledger.remainingOutputTokens()
-      const caps = [shared.outputTokensPerCallMax, remaining].filter((cap) => cap !== undefined)
+      const { absent, max } = ledger.answerCaps(Object.values(models))
+      const perCall = shared.outputTokensPerCallMax
+      const least = (...caps: ReadonlyArray<number | undefined>) => {
+        const known = caps.filter((cap) => cap !== undefined)
+        return known.length === 0 ? undefined : Math.min(...known)
+      }
       return {
         api,
         model: llm.model,
@@ -95,7 +99,9 @@ export const make = (options: Options): GatewayRun => {
         billingAccountId: llm.identity.billingAccountId,
         unknownFields: llm.unknownFields,
         betas,
-        ...(caps.length === 0 ? {} : { outputTokensMax: Math.max(1, Math.min(...caps)) })
+        outputTokensMax: least(perCall, max),
+        outputTokensAbsent: perCall === undefined ? absent : least(perCall, max),
+        sentBytesMax: shared.requestBytesMax
       }
     },
     addCall: (call) => {

@@ -89,7 +89,8 @@ const pass = async (run: GatewayRun, exchange: Exchange, inspected: Inspected): 
   const ticket = run.ledger.begin({
     model: sent.model,
     requestBytes: sent.body.byteLength,
-    ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax })
+    ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
+    ...(api === "count_tokens" ? { free: true } : {})
   })
   if ("exhaustion" in ticket) {
     run.spent(ticket)
@@ -102,6 +103,7 @@ const pass = async (run: GatewayRun, exchange: Exchange, inspected: Inspected): 
   if (!written) return call.fail("run_ended", GatewayAnswers.busy, "the audit could not be written")
   if (response.destroyed) return call.gone()
 
+  call.sent()
   const breakOff = run.shared.client.send(
     `${exchange.path}${exchange.query === "" ? "" : `?${exchange.query}`}`,
     headers,
