@@ -32,7 +32,9 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["effect"],
     world: {
       "Descriptor.ts": ["node:fs", "node:fs/promises"],
+      "HostFile.ts": ["node:fs", "node:fs/promises"],
       "HostPath.ts": ["node:fs/promises"],
+      "InheritedDescriptor.ts": ["node:fs", "node:fs/promises", "node:net"],
       "WorkspaceWalk.ts": ["node:fs", "node:fs/promises"]
     }
   },

@@ -1,5 +1,7 @@
 export * as Descriptor from "./Descriptor.ts"
 export * as HeldDirectory from "./HeldDirectory.ts"
+export * as HostFile from "./HostFile.ts"
 export * as HostPath from "./HostPath.ts"
 export * as HostPathError from "./HostPathError.ts"
+export * as InheritedDescriptor from "./InheritedDescriptor.ts"
 export * as WorkspaceWalk from "./WorkspaceWalk.ts"

@@ -5,24 +5,12 @@ import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { chmodSync, lchownSync, lstatSync, mkdirSync, renameSync, symlinkSync } from "node:fs"
-import type * as NodeFiles from "node:fs/promises"
 import { join, relative } from "node:path"
 import { afterEach, vi } from "vitest"
 import * as HostileTree from "./HostileTree.ts"
+import { strike } from "./Strike.ts"
 
-/** What an agent does before the next system call that opens a path. */
-const strike = vi.hoisted(() => ({ before: undefined as ((path: string) => void) | undefined }))
-
-vi.mock("node:fs/promises", async (original) => {
-  const real = await original<Pick<typeof NodeFiles, "open">>()
-  return {
-    ...real,
-    open: (path: string, ...rest: Array<never>) => {
-      strike.before?.(String(path))
-      return real.open(path, ...rest)
-    }
-  }
-})
+vi.mock("node:fs/promises", async (original) => (await import("./Strike.ts")).interposed(original))
 
 afterEach(() => {
   strike.before = undefined

@@ -1,0 +1,282 @@
+/**
+ * Files of the host that a user names: read whole, or reserved before a sandbox starts and written once it has ended.
+ *
+ * A path is walked by {@link HostPath}. Only regular files are opened, so that no FIFO is waited for and no device
+ * woken; a FIFO that the caller's shell opened for this process (`<(…)`, `/dev/stdin`) is one of its descriptors and is
+ * read as that. A file is written beside its name and renamed over it, through the directory that was held open.
+ */
+import { Effect, type Scope } from "effect"
+import { randomBytes } from "node:crypto"
+import { constants } from "node:fs"
+import { type FileHandle, lstat, open, rename, unlink } from "node:fs/promises"
+import { fromErrno, HostPathRefused } from "./HostPathError.ts"
+import * as HostPath from "./HostPath.ts"
+import * as InheritedDescriptor from "./InheritedDescriptor.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+/** @category models */
+export interface ReadOptions {
+  /** A longer file is refused. */
+  readonly bytesMax: number
+  /** Directories that agents may write: no link is followed in or below one. */
+  readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
+}
+
+/** @category models */
+export interface Content {
+  readonly bytes: Uint8Array
+  /** Permission bits; `undefined` for a descriptor that this process was started with. */
+  readonly mode: number | undefined
+}
+
+/** @category models */
+export interface ReserveOptions {
+  /** Directories that agents may write: a file in or below one is refused. */
+  readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
+  /** Permission bits of a new file, less the umask (default 0666). One that is replaced keeps its own. */
+  readonly mode?: number | undefined
+}
+
+/** @category models */
+export interface Reservation {
+  /** As it was given. */
+  readonly path: string
+  /** Writes the whole file and puts it in its place. */
+  readonly write: (content: string | Uint8Array) => Effect.Effect<void, HostPathRefused>
+}
+
+// -----------------------------------------------------------------------------
+// reading
+// -----------------------------------------------------------------------------
+
+/** Reads a regular file, or a descriptor that this process was started with. @category constructors */
+export const read = (path: string, options: ReadOptions): Effect.Effect<Content, HostPathRefused> => {
+  const tooLarge = refused(
+    path,
+    "too_large",
+    `has more than ${options.bytesMax} bytes`,
+    "Name a shorter file"
+  )
+  const descriptor = InheritedDescriptor.of(path)
+  return Effect.tryPromise({
+    try: async (signal): Promise<Content> =>
+      descriptor === undefined
+        ? readRegular(path, options, tooLarge)
+        : {
+            bytes: await InheritedDescriptor.read(descriptor, options.bytesMax, tooLarge, signal),
+            mode: undefined
+          },
+    catch: (thrown) => fromErrno(path, thrown)
+  })
+}
+
+const readRegular = async (
+  path: string,
+  { agents, bytesMax }: ReadOptions,
+  tooLarge: HostPathRefused
+): Promise<Content> => {
+  const found = await HostPath.find(path, { last: "follow", agents })
+  try {
+    const { entry } = found
+    if (entry === undefined) throw fromErrno(path, { code: "ENOENT" })
+    requireRegular(path, entry)
+    if (entry.stats.size > bytesMax) throw tooLarge
+    const file = await open(entry.access, constants.O_RDONLY | constants.O_NONBLOCK)
+    try {
+      const now = await file.stat({ bigint: true })
+      if (!HostPath.isSame(HostPath.identityOf(now), HostPath.identityOf(entry.stats))) throw exchanged(path)
+      const bytes = await readWhole(file, Number(now.size), bytesMax, tooLarge)
+      return { bytes, mode: Number(now.mode & 0o7777n) }
+    } finally {
+      await file.close()
+    }
+  } finally {
+    await HostPath.close(found)
+  }
+}
+
+/** What a file grows by while it is read counts too. */
+const readWhole = async (file: FileHandle, size: number, bytesMax: number, tooLarge: HostPathRefused) => {
+  let buffer = new Uint8Array(Math.min(Math.max(size, 4096), bytesMax) + 1)
+  for (let bytes = 0; ;) {
+    const { bytesRead } = await file.read(buffer, bytes)
+    if (bytesRead === 0) return buffer.slice(0, bytes)
+    bytes += bytesRead
+    if (bytes > bytesMax) throw tooLarge
+    if (bytes < buffer.byteLength) continue
+    const grown = new Uint8Array(Math.min(2 * buffer.byteLength, bytesMax + 1))
+    grown.set(buffer)
+    buffer = grown
+  }
+}
+
+// -----------------------------------------------------------------------------
+// writing
+// -----------------------------------------------------------------------------
+
+/**
+ * Opens a file for writing before anything else happens, so that a path that will not do fails then. Its directory and
+ * a temporary file in it are held until the scope closes; unless it was written, the name stays as it was.
+ *
+ * @category constructors
+ */
+export const reserve = (
+  path: string,
+  options: ReserveOptions = {}
+): Effect.Effect<Reservation, HostPathRefused, Scope.Scope> => {
+  const descriptor = InheritedDescriptor.of(path)
+  if (descriptor !== undefined) {
+    return Effect.as(
+      attempt(path, () => InheritedDescriptor.requireWritable(descriptor)),
+      {
+        path,
+        write: (content) => attempt(path, () => InheritedDescriptor.write(descriptor, bytesOf(content)))
+      }
+    )
+  }
+  return Effect.acquireRelease(
+    attempt(path, () => prepare(path, options)),
+    (draft) => Effect.promise(() => discard(draft))
+  ).pipe(
+    Effect.map((draft) => ({
+      path,
+      write: (content) => attempt(path, () => settle(path, draft, bytesOf(content)))
+    }))
+  )
+}
+
+interface Draft {
+  readonly parent: HostPath.Place
+  readonly file: FileHandle
+  readonly identity: HostPath.Identity
+  readonly mode: number
+  /** The owner of the file that is replaced, where this user is root. */
+  readonly owner: { readonly userId: number; readonly groupId: number } | undefined
+  readonly temporary: string
+  readonly target: string
+  isSettled: boolean
+}
+
+const prepare = async (path: string, { agents = [], mode = 0o666 }: ReserveOptions): Promise<Draft> => {
+  const { above, entry, parent } = await HostPath.find(path, { last: "keep", agents })
+  try {
+    if (parent === undefined || path.endsWith("/")) throw fromErrno(path, { code: "EISDIR" })
+    const inside = above.some((directory) => agents.some((agent) => HostPath.isSame(agent, directory)))
+    if (inside) throw insideWorkspace(path)
+    if (entry !== undefined) requireRegular(path, entry)
+    const temporary = `${parent.access}/.cogni-${randomBytes(8).toString("hex")}`
+    const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants
+    const file = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+    const identity = HostPath.identityOf(await file.stat({ bigint: true }))
+    return {
+      parent,
+      file,
+      identity,
+      owner:
+        entry === undefined || process.geteuid?.() !== 0
+          ? undefined
+          : { userId: Number(entry.stats.uid), groupId: Number(entry.stats.gid) },
+      mode: entry === undefined ? mode & ~process.umask() : Number(entry.stats.mode & 0o777n),
+      temporary,
+      target: `${parent.access}/${parent.name}`,
+      isSettled: false
+    }
+  } catch (thrown) {
+    await parent?.close()
+    throw thrown
+  } finally {
+    await entry?.close()
+  }
+}
+
+/** What lies under a name now, by which a file that somebody exchanged is noticed. */
+const liesAt = (path: string, identity: HostPath.Identity): Promise<boolean> =>
+  lstat(path, { bigint: true }).then(
+    (stats) => HostPath.isSame(HostPath.identityOf(stats), identity),
+    () => false
+  )
+
+const settle = async (path: string, draft: Draft, bytes: Uint8Array): Promise<void> => {
+  const { file, identity, mode, owner, target, temporary } = draft
+  await file.truncate(0)
+  for (let at = 0; at < bytes.byteLength;) {
+    at += (await file.write(bytes, at, bytes.byteLength - at, at)).bytesWritten
+  }
+  if (owner !== undefined) await file.chown(owner.userId, owner.groupId)
+  await file.chmod(mode)
+  await file.sync()
+  if (!(await liesAt(temporary, identity))) throw exchanged(path)
+  // Renaming replaces a link, it does not follow it. A directory of that name is an error.
+  await rename(temporary, target)
+  draft.isSettled = true
+  if (!(await liesAt(target, identity))) throw exchanged(path)
+}
+
+const discard = async ({ file, identity, isSettled, parent, temporary }: Draft): Promise<void> => {
+  if (!isSettled && (await liesAt(temporary, identity))) await unlink(temporary).catch(() => undefined)
+  await file.close()
+  await parent.close()
+}
+
+/**
+ * Writes a file in one go, as {@link reserve} does. For what is not written after an agent has worked.
+ *
+ * @category constructors
+ */
+export const write = (
+  path: string,
+  content: string | Uint8Array,
+  options?: ReserveOptions
+): Effect.Effect<void, HostPathRefused> =>
+  Effect.scoped(Effect.flatMap(reserve(path, options), (reserved) => reserved.write(content)))
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const bytesOf = (content: string | Uint8Array) =>
+  typeof content === "string" ? new TextEncoder().encode(content) : content
+
+const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, HostPathRefused> =>
+  Effect.uninterruptible(Effect.tryPromise({ try: run, catch: (thrown) => fromErrno(path, thrown) }))
+
+const refused = (path: string, problem: HostPathRefused["problem"], detail: string, remedy: string) =>
+  new HostPathRefused({ path, problem, detail, remedy })
+
+const exchanged = (path: string) =>
+  refused(
+    path,
+    "unreadable",
+    "was exchanged by another process while it was used",
+    "Name a path in a directory that only this user can write"
+  )
+
+const insideWorkspace = (path: string) =>
+  refused(
+    path,
+    "inside_workspace",
+    "lies in the workspace, where the agent can replace it",
+    "Name a file outside of the workspace"
+  )
+
+const requireRegular = (path: string, { stats }: HostPath.Place) => {
+  if (stats.isFile()) return
+  const kind = stats.isSymbolicLink()
+    ? "a symbolic link"
+    : stats.isDirectory()
+      ? "a directory"
+      : stats.isFIFO()
+        ? "a FIFO"
+        : stats.isSocket()
+          ? "a socket"
+          : "a device"
+  throw refused(
+    path,
+    stats.isSymbolicLink() ? "link_refused" : "not_a_file",
+    `is ${kind}`,
+    stats.isSymbolicLink() ? "Name the file itself" : "Name a regular file, or use - or <(…) for a stream"
+  )
+}
