@@ -16,6 +16,7 @@ import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
 import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
+import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
@@ -90,7 +91,7 @@ const layer = ({ database, directory }: Start) => {
   return SandboxServer.layer({ model: "bench", limits }).pipe(
     Layer.provide(executor),
     Layer.provide(SandboxGraphProvider.layer({ enabled: true, models: ["bench", "bench-*"] })),
-    Layer.provide([AgentCatalog.layer(), Repositories.layerNoop]),
+    Layer.provide([AgentCatalog.layer(), IdempotencyKeys.layerMemory, Repositories.layerNoop]),
     Layer.provide(AgentRegistry.layer()),
     Layer.provideMerge(SqlGrantStore.layer.pipe(Layer.provide(Database.layer(address)))),
     Layer.provideMerge(runner),

@@ -19,12 +19,14 @@ import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/TaskGraphProvider"
 import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { Probes } from "@cogni/sandbox-server/ServerHealth"
 import type { ServerLimits } from "@cogni/sandbox-server/ServerLimits"
 import * as Database from "@cogni/sandbox-sql/Database"
 import { Effect, Layer, Result, Schedule, Schema } from "effect"
+import type { SqlClient } from "effect/sql/SqlClient"
 import { basename, dirname } from "node:path"
 import * as Composition from "./Composition.ts"
 import { Refusal } from "./Failure.ts"
@@ -46,24 +48,13 @@ export interface ServeOptions {
 
 /** Grants are where runs are. @category layers */
 export const grants = (settings: Settings["Service"]): Layer.Layer<GrantStore, Refusal> =>
-  Layer.unwrap(
-    Effect.map(Effect.fromResult(settings.database), ({ address }) =>
-      SqlGrantStore.layer.pipe(
-        Layer.provide(Database.layer(address)),
-        Layer.catch(({ message }) =>
-          Layer.effectContext(
-            Effect.fail(
-              new Refusal({
-                exit: "unavailable",
-                detail: `grants cannot be looked up: ${message}`,
-                remedy: "See COGNI_DATABASE_URL and COGNI_STATE_DIR"
-              })
-            )
-          )
-        )
-      )
-    )
-  )
+  inDatabase(settings, SqlGrantStore.layer, "grants cannot be looked up")
+
+/** So is the secret behind idempotency keys. @category layers */
+export const idempotencyKeys = (
+  settings: Settings["Service"]
+): Layer.Layer<IdempotencyKeys.IdempotencyKeys, Refusal> =>
+  inDatabase(settings, IdempotencyKeys.layerSql, "the secret of idempotency keys cannot be read")
 
 /** All of a server but the platform's. @category layers */
 export const server = (
@@ -96,7 +87,7 @@ export const server = (
         Layer.provide(Composition.relay(settings)),
         Layer.provide(probes),
         Layer.provide(tidying(settings)),
-        Layer.provide(Layer.merge(runner, grants(settings)))
+        Layer.provide(Layer.mergeAll(runner, grants(settings), idempotencyKeys(settings)))
       )
     })
   )
@@ -116,6 +107,30 @@ export const isClone =
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+const inDatabase = <A, E extends { readonly message: string }>(
+  settings: Settings["Service"],
+  kept: Layer.Layer<A, E, SqlClient>,
+  otherwise: string
+): Layer.Layer<A, Refusal> =>
+  Layer.unwrap(
+    Effect.map(Effect.fromResult(settings.database), ({ address }) =>
+      kept.pipe(
+        Layer.provide(Database.layer(address)),
+        Layer.catch(({ message }) =>
+          Layer.effectContext(
+            Effect.fail(
+              new Refusal({
+                exit: "unavailable",
+                detail: `${otherwise}: ${message}`,
+                remedy: "See COGNI_DATABASE_URL and COGNI_STATE_DIR"
+              })
+            )
+          )
+        )
+      )
+    )
+  )
 
 const modelOf = (settings: Settings["Service"], { demo, model }: ServeOptions): string | undefined =>
   model ?? (demo ? DemoUpstream.model : settings.model)

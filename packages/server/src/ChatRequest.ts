@@ -10,6 +10,7 @@ import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGran
 import { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/GraphProvider"
 import { ByteSize, Effect, Schema } from "effect"
 import { type HttpServerError, HttpIncomingMessage, type HttpServerRequest } from "effect/http"
+import * as IdempotencyKeys from "./IdempotencyKeys.ts"
 import * as Problem from "./Problem.ts"
 
 const { budget, graphId, messages, personality, repository, runtimeSecondsMax } = GraphRunRequest.fields
@@ -91,7 +92,7 @@ export const runOf = Effect.fnUntraced(function* (
   grant: ExecutionGrant,
   trace: ChatTrace,
   modelDefault: string | undefined
-): Effect.fn.Return<ChatRun, typeof Problem.Invalid.Type> {
+): Effect.fn.Return<ChatRun, typeof Problem.Invalid.Type, IdempotencyKeys.IdempotencyKeys> {
   const model = body.model ?? modelDefault
   if (model === undefined) {
     return yield* Effect.fail(
@@ -103,12 +104,23 @@ export const runOf = Effect.fnUntraced(function* (
       invalid("RunNamedTwice", "runId and Idempotency-Key both name the run. Leave one of them out")
     )
   }
+  if (body.runId !== undefined && IdempotencyKeys.isReserved(body.runId)) {
+    return yield* Effect.fail(
+      invalid(
+        "RunIdReserved",
+        "runId has the form of ids that follow from an Idempotency-Key. Choose another, or send the key"
+      )
+    )
+  }
   const { attempt = 0, model: _model, runId: named, threadId, ...rest } = body
   const { billingAccountId, id: grantId } = grant
   const { idempotencyKey, requestId, traceId } = trace
+  const keys = yield* IdempotencyKeys.IdempotencyKeys
   const runId =
     named ??
-    (idempotencyKey === undefined ? yield* RunId.generate : yield* runIdOf(billingAccountId, idempotencyKey))
+    (idempotencyKey === undefined
+      ? yield* RunId.generate
+      : yield* keys.runIdOf(billingAccountId, idempotencyKey))
   const session = threadId === undefined ? {} : { sessionId: threadId }
   return {
     request: {
@@ -125,21 +137,6 @@ export const runOf = Effect.fnUntraced(function* (
     }
   }
 })
-
-/** The same key of the same account is the same run; of another account, another. @category constructors */
-export const runIdOf = (billingAccountId: string, idempotencyKey: string): Effect.Effect<RunId.RunId> =>
-  Effect.map(
-    Effect.promise(() =>
-      crypto.subtle.digest(
-        "SHA-256",
-        new TextEncoder().encode(JSON.stringify([billingAccountId, idempotencyKey]))
-      )
-    ),
-    (digest) =>
-      RunId.RunId.make(
-        `run-${Array.from(new Uint8Array(digest, 0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("")}`
-      )
-  )
 
 // -----------------------------------------------------------------------------
 // internal

@@ -23,6 +23,7 @@ import { HttpApiBuilder, HttpApiSwagger } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { RateLimiter } from "effect/persistence"
 import * as Authentication from "./Authentication.ts"
+import type { IdempotencyKeys } from "./IdempotencyKeys.ts"
 import * as AgentHandler from "./internal/AgentHandler.ts"
 import * as ChatHandler from "./internal/ChatHandler.ts"
 import * as RunHandlers from "./internal/RunHandlers.ts"
@@ -46,7 +47,7 @@ export interface SandboxServerOptions {
 }
 
 /** What it answers from. @category models */
-export type Needs = AgentCatalog | GrantStore | GraphExecutor | RunStore
+export type Needs = AgentCatalog | GrantStore | GraphExecutor | IdempotencyKeys | RunStore
 
 /** What the platform gives. @category models */
 export type Platform =

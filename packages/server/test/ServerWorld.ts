@@ -19,6 +19,7 @@ import {
 } from "@cogni/sandbox-graph-provider/GrantStore"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import { RunRoster } from "@cogni/sandbox-server/RunRoster"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { type Probe, Probes } from "@cogni/sandbox-server/ServerHealth"
@@ -88,6 +89,7 @@ const needs = (options: WorldOptions) =>
       Layer.mergeAll(
         AgentRegistry.layer([minimal, talker]),
         grantsMemory,
+        IdempotencyKeys.layerMemory,
         SandboxRunner.layerMemory({ program: options.program })
       )
     )

@@ -16,6 +16,7 @@ import * as AiSdkStream from "../AiSdkStream.ts"
 import { CurrentGrant, withinRate } from "../Authentication.ts"
 import * as ChatRequest from "../ChatRequest.ts"
 import * as EventStream from "../EventStream.ts"
+import { IdempotencyKeys } from "../IdempotencyKeys.ts"
 import * as Problem from "../Problem.ts"
 import { type RosterFull, RunRoster } from "../RunRoster.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
@@ -38,6 +39,7 @@ export interface ChatAsked {
 
 export const make = Effect.fnUntraced(function* ({ limits, model, observe }: ChatOptions) {
   const executor = yield* GraphExecutor
+  const keys = yield* IdempotencyKeys
   const limiter = yield* RateLimiter.RateLimiter
   const roster = yield* RunRoster
   const store = yield* RunStore
@@ -65,7 +67,9 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
     const grant = yield* CurrentGrant
     const body = yield* ChatRequest.read(request, limits.bodyBytesMax)
     const trace = { ...traceOf(request), idempotencyKey }
-    const asked = yield* ChatRequest.runOf(body, grant, trace, model)
+    const asked = yield* ChatRequest.runOf(body, grant, trace, model).pipe(
+      Effect.provideService(IdempotencyKeys, keys)
+    )
     const { runId } = asked.context
     yield* withinRate(limiter, "runs", grant.id, limits.runsPerMinutePerGrantMax)
     const { billingAccountId } = grant

@@ -1,0 +1,84 @@
+/**
+ * Run ids that follow from idempotency keys: stable for their account, and closed to every other.
+ */
+import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
+import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import { createHash } from "node:crypto"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { lasting, question, serve } from "./ServerWorld.ts"
+
+const directory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-keys-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+/** What earlier versions made of an account and its key. */
+const unkeyed = (account: string, key: string) =>
+  `run-${createHash("sha256")
+    .update(JSON.stringify([account, key]))
+    .digest("hex")
+    .slice(0, 32)}`
+
+const world = (path: string) =>
+  IdempotencyKeys.layerSql.pipe(Layer.provideMerge(SqliteDatabase.layer({ path: join(path, "runs.db") })))
+
+const idOf = (path: string, account: string, key: string) =>
+  IdempotencyKeys.IdempotencyKeys.use((keys) => keys.runIdOf(account, key)).pipe(
+    Effect.provide(Layer.fresh(world(path)))
+  )
+
+describe("IdempotencyKeys", () => {
+  it.effect("the same key of one account is the same run, also after a restart, and nobody else's", () =>
+    Effect.gen(function* () {
+      const [one, other] = [yield* directory, yield* directory]
+      const first = yield* idOf(one, "acct", "monday")
+      assert.match(first, /^key-[0-9a-f]{32}$/u)
+      assert.strictEqual(yield* idOf(one, "acct", "monday"), first)
+      assert.notStrictEqual(yield* idOf(one, "bob", "monday"), first)
+      assert.notStrictEqual(yield* idOf(one, "acct", "tuesday"), first)
+      assert.notStrictEqual(
+        yield* idOf(other, "acct", "monday"),
+        first,
+        "without the secret it cannot be computed"
+      )
+      assert.notInclude(unkeyed("acct", "monday"), first.slice("key-".length))
+    })
+  )
+
+  it.effect("a secret that is none is refused, and says what to do", () =>
+    Effect.gen(function* () {
+      const path = yield* directory
+      yield* idOf(path, "acct", "monday")
+      const sql = Context.get(yield* Layer.build(Layer.fresh(world(path))), SqlClient)
+      yield* sql`UPDATE cogni_server_secrets SET secret = 'abcd'`
+      const error = yield* Effect.flip(idOf(path, "acct", "monday"))
+      assert.include(error.message, "Delete its row")
+    })
+  )
+
+  it.effect("another account can neither take nor probe a key's run", () =>
+    Effect.gen(function* () {
+      const server = yield* serve({ program: lasting })
+      const bob = yield* server.caller({ billingAccountId: "bob" })
+      const mallory = yield* server.caller({ billingAccountId: "mallory" })
+      const guesses = [unkeyed("bob", "monday"), `key-${"0".repeat(32)}`]
+      const answers = (before: string) =>
+        Effect.forEach([...guesses, before], (runId) =>
+          Effect.map(mallory.post({ ...question, runId }), ({ body, status }) => [status, body.error.reason])
+        )
+      const reserved = guesses.map(() => [400, "RunIdReserved"])
+      assert.deepStrictEqual(yield* answers("key-none"), [...reserved, [400, "RunIdReserved"]])
+      const run = yield* bob.open(question, { "idempotency-key": "monday" })
+      assert.match(run.runId, /^key-[0-9a-f]{32}$/u)
+      // The answer is the same after the run began, also to somebody who has learned its id.
+      assert.deepStrictEqual(yield* answers(run.runId), [...reserved, [400, "RunIdReserved"]])
+      const again = yield* bob.post(question, { "idempotency-key": "monday" })
+      assert.strictEqual(again.status, 409)
+    })
+  )
+})
