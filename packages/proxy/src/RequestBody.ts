@@ -11,7 +11,7 @@ import * as BodyRefusal from "./internal/BodyRefusal.ts"
 import * as BodyRules from "./internal/BodyRules.ts"
 import * as DroppedPaths from "./internal/DroppedPaths.ts"
 import * as JsonText from "./internal/JsonText.ts"
-import type { Api } from "./RoutePolicy.ts"
+import { type Api, requestBytesMax } from "./RoutePolicy.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -31,7 +31,7 @@ export interface BodyPolicy {
   readonly outputTokensMax?: number | undefined
   /** Put into a call that names no cap; left out, such a call is given `outputTokensMax`. */
   readonly outputTokensAbsent?: number | undefined
-  /** The most bytes of what is sent, beside a few KiB of our own. */
+  /** The most bytes of what is sent, beside `ownBytesMax`; left out, as large as a request may be. */
   readonly sentBytesMax?: number | undefined
   /** Betas of Anthropic's API that go out with the request: without one, its fields are not understood. */
   readonly betas?: ReadonlyArray<string> | undefined
@@ -67,6 +67,9 @@ export const depthMax = 100
 /** Of messages, items or tools. @category constants */
 export const entriesMax = 20_000
 
+/** What the gateway itself adds to a body: names, identity, caps. @category constants */
+export const ownBytesMax = 4096
+
 // -----------------------------------------------------------------------------
 // combinators
 // -----------------------------------------------------------------------------
@@ -75,7 +78,8 @@ export const entriesMax = 20_000
 export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Rebuilt, BodyRefused> =>
   Result.gen(function* () {
     const rule = BodyRules.rules[policy.api]
-    const given = yield* parse(bytes)
+    const sentBytesMax = policy.sentBytesMax ?? requestBytesMax
+    const given = yield* parse(bytes, sentBytesMax)
     yield* BodyRules.ownContent(given)
     yield* BodyRules.fewEnough(given, rule, entriesMax)
     const { model, modelRequested } = yield* modelOf(given, policy)
@@ -92,10 +96,13 @@ export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Re
       ...capped.body,
       model,
       ...(usageAdded ? { stream_options: { ...options, include_usage: true } } : {}),
-      ...rule.imposed(policy)
+      ...rule.imposed(policy, decoded)
     })
+    const body = JsonText.wellFormed(text)
+    if (Buffer.byteLength(body) > sentBytesMax + ownBytesMax)
+      return yield* Result.fail(BodyRefusal.ofSize(sentBytesMax))
     return {
-      body: JsonText.wellFormed(text),
+      body,
       model,
       modelRequested,
       stream,
@@ -115,10 +122,12 @@ const refuse = (...refusal: Parameters<typeof BodyRefusal.make>) => Result.fail(
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
 /** What JSON's own errors say holds a piece of the text; none of it is repeated. */
-const parse = (bytes: Uint8Array): Result.Result<BodyRules.Body, BodyRefused> => {
-  const { depth, vastNumbers } = JsonText.survey(bytes)
+const parse = (bytes: Uint8Array, sentBytesMax: number): Result.Result<BodyRules.Body, BodyRefused> => {
+  const { depth, growthBytes, vastNumbers } = JsonText.survey(bytes)
   if (depth > depthMax)
     return refuse("invalid_json", `The request is nested more than ${depthMax} levels deep. Flatten it.`)
+  // Before anything is made of it that is larger than it.
+  if (bytes.byteLength + growthBytes > sentBytesMax) return Result.fail(BodyRefusal.ofSize(sentBytesMax))
   let text: string
   try {
     text = decoder.decode(bytes)
@@ -163,7 +172,7 @@ const droppedOf = (
   policy: BodyPolicy
 ): Result.Result<DroppedPaths.DroppedPaths, BodyRefused> => {
   const { imposed, overruled } = BodyRules.rules[policy.api]
-  const ours = imposed(policy)
+  const ours = imposed(policy, decoded)
   const dropped = DroppedPaths.make()
   const heard: Record<string, unknown> = { ...given }
   for (const name of overruled) delete heard[name]

@@ -248,6 +248,8 @@ export const violations = (
   if (sent["n"] !== undefined && sent["n"] !== null && sent["n"] !== 1) found.push("n is not 1")
   const payer = api === "messages" ? sent["metadata"]?.user_id : sent["user"]
   if (api !== "count_tokens" && payer !== account) found.push("somebody else pays")
+  const { prompt_cache_key: key } = sent
+  if (key !== undefined && key !== null && !/^[\w-]{43}$/u.test(key)) found.push("a cache key of the agent's")
   if (api === "responses" && sent["store"] !== false) found.push("it is kept")
   for (const { type } of sent["tools"] ?? []) if (!isOwn(type)) found.push("a tool that the provider runs")
   for (const { tools, type } of Array.isArray(sent["input"]) ? sent["input"] : [])

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Result } from "effect"
+import { Result, Schema } from "effect"
+import * as JsonText from "../src/internal/JsonText.ts"
 import * as RequestBody from "../src/RequestBody.ts"
 import type * as RoutePolicy from "../src/RoutePolicy.ts"
 import { account, bytesOf, fixture, type Json, passed, policyFor, policyOf, refused } from "./Bodies.ts"
@@ -61,6 +62,85 @@ describe("the model", () => {
 // -----------------------------------------------------------------------------
 // bounds
 // -----------------------------------------------------------------------------
+
+describe("a key of the provider's cache", () => {
+  const keyOf = (api: RoutePolicy.Api, key: unknown, billingAccountId = account) =>
+    passed(
+      { ...(api === "responses" ? input : hi), prompt_cache_key: key },
+      policyOf(api, { billingAccountId, unknownFields: "refuse" })
+    ).sent["prompt_cache_key"]
+
+  it.each(["chat_completions", "responses"] as const)(
+    "%s: is the account's own, so that no tenant finds what another has sent",
+    (api) => {
+      const mine = keyOf(api, "shared-prefix")
+      assert.match(mine, /^[\w-]{43}$/u)
+      assert.strictEqual(keyOf(api, "shared-prefix"), mine, "the same in every call of the account")
+      assert.notStrictEqual(keyOf(api, "shared-prefix", "acct2"), mine)
+      assert.notStrictEqual(keyOf(api, "another"), mine)
+      assert.notStrictEqual(keyOf(api, mine, "acct2"), mine, "not even for one who knows it")
+      assert.notStrictEqual(keyOf(api, "x", "a"), keyOf(api, "x", "a,"))
+      assert.match(keyOf(api, "k".repeat(100_000)), /^[\w-]{43}$/u)
+      assert.isNull(keyOf(api, null))
+    }
+  )
+
+  it("is not made where the agent sends none", () => {
+    assert.notProperty(passed(hi, chat).sent, "prompt_cache_key")
+  })
+})
+
+describe("the size of what goes out", () => {
+  const vast = (count: number, spelled: string) =>
+    `{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f","parameters":[${Array.from({ length: count }, () => spelled).join(",")}]}}]}`
+
+  it.each(["1e20", "-1E-6", "1.5e+20", "1e0"])(
+    "refuses %s where its digits would be more than may be sent",
+    (spelled) => {
+      const text = vast(10_000, spelled)
+      const sentBytesMax = text.length + 1000
+      const { code, status } = refused(text, policyOf("chat_completions", { sentBytesMax }))
+      assert.deepStrictEqual([code, status], ["request_too_large", 413])
+      const roomy = passed(text, policyOf("chat_completions", { sentBytesMax: 30 * text.length }))
+      assert.isAtMost(roomy.body.length, 26 * text.length)
+    }
+  )
+
+  it("refuses 32 MiB of 1e20 without making anything larger of it", () => {
+    const text = bytesOf(vast((32 * 1024 * 1024 - 200) / 5, "1e20"))
+    const before = process.memoryUsage().rss
+    assert.strictEqual(refused(text, chat).status, 413)
+    assert.isBelow(process.memoryUsage().rss - before, 64 * 1024 * 1024)
+  })
+
+  it("lets pass numbers that do not grow, up to the size itself", () => {
+    const text = vast(10_000, "123456.5")
+    passed(text, policyOf("chat_completions", { sentBytesMax: text.length }))
+    assert.strictEqual(
+      refused(text, policyOf("chat_completions", { sentBytesMax: text.length - 1 })).status,
+      413
+    )
+  })
+
+  it.prop(
+    "is never more than was foreseen, however numbers are spelled",
+    [Schema.Array(Schema.Finite), Schema.Int],
+    ([numbers, seed]) => {
+      const spelled = numbers.map((value, index) => {
+        const forms = [
+          String(value),
+          value.toExponential(),
+          value.toExponential().toUpperCase(),
+          value.toPrecision(17)
+        ]
+        return forms[Math.abs(seed + index) % forms.length]!
+      })
+      const text = `[${spelled.join(",")}]`
+      const { growthBytes, vastNumbers } = JsonText.survey(bytesOf(text))
+      assert.isAtMost(JSON.stringify(JsonText.read(text, vastNumbers)).length, text.length + growthBytes)
+    }
+  )
+})
 
 describe("an answer's length", () => {
   const capped = (body: Json, api: RoutePolicy.Api, outputTokensMax: number) =>

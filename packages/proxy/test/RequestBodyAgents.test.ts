@@ -1,4 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
+import { createHash } from "node:crypto"
 import * as RoutePolicy from "../src/RoutePolicy.ts"
 import {
   account,
@@ -48,14 +49,21 @@ const differences: Readonly<Record<string, Differences>> = {
   pi: { changed: (body) => without(body, "store"), dropped: ["store"] }
 }
 
-const ours = ({ api }: Fixture): Json =>
-  api === "messages"
-    ? { metadata: { user_id: account } }
-    : api === "count_tokens"
-      ? {}
-      : api === "responses"
-        ? { user: account, store: false }
-        : { user: account }
+const ours = ({ api, body }: Fixture): Json => {
+  if (api === "messages") return { metadata: { user_id: account } }
+  if (api === "count_tokens") return {}
+  const key = body["prompt_cache_key"]
+  return {
+    user: account,
+    ...(api === "responses" ? { store: false } : {}),
+    ...(typeof key === "string" ? { prompt_cache_key: cacheKeyOf(key) } : {})
+  }
+}
+
+const cacheKeyOf = (key: string): string =>
+  createHash("sha256")
+    .update(JSON.stringify(["prompt_cache_key", account, key]))
+    .digest("base64url")
 
 describe("what agents send", () => {
   for (const one of fixtures) {

@@ -10,7 +10,7 @@ import * as DroppedPaths from "./DroppedPaths.ts"
 
 export interface BodyRefused {
   readonly _tag: "BodyRefused"
-  readonly status: 400 | 404
+  readonly status: 400 | 404 | 413
   readonly code: string
   readonly message: string
   /** Path of what is wrong. */
@@ -23,6 +23,15 @@ export const make = (
   param?: string,
   status: BodyRefused["status"] = 400
 ): BodyRefused => ({ _tag: "BodyRefused", status, code, message, param })
+
+/** Of a body that is small as it was sent, and would not be as it goes out. */
+export const ofSize = (sentBytesMax: number): BodyRefused =>
+  make(
+    "request_too_large",
+    `The request is larger than ${sentBytesMax} bytes once its numbers are written out. Shorten the conversation.`,
+    undefined,
+    413
+  )
 
 /** What a provider keeps is the account's, and so every run's. */
 export const ofState = (param: string): BodyRefused =>

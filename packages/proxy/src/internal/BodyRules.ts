@@ -4,6 +4,7 @@
  * Every rule takes a body and gives one; none changes it in place.
  */
 import { Result, Schema } from "effect"
+import { createHash } from "node:crypto"
 import type { BodyPolicy } from "../RequestBody.ts"
 import type { Api } from "../RoutePolicy.ts"
 import * as ChatCompletions from "./apis/ChatCompletions.ts"
@@ -21,10 +22,23 @@ export interface ApiRules {
   readonly caps: ReadonlyArray<string>
   readonly isTool: (type: unknown) => boolean
   /** Written over whatever was there. */
-  readonly imposed: (policy: BodyPolicy) => Body
+  readonly imposed: (policy: BodyPolicy, decoded: Body) => Body
   /** What an agent may say here is known, and never heard: `imposed` has it, or nobody. */
   readonly overruled: ReadonlyArray<string>
 }
+
+/**
+ * The key by which a provider finds a prompt that it has cached, made the account's own: all tenants share the provider's
+ * cache, and the same key would tell one of them what another has sent. 43 characters; OpenAI takes 64.
+ */
+const cacheKey = (billingAccountId: string, { prompt_cache_key: key }: Body): Body =>
+  typeof key === "string"
+    ? {
+        prompt_cache_key: createHash("sha256")
+          .update(JSON.stringify(["prompt_cache_key", billingAccountId, key]))
+          .digest("base64url")
+      }
+    : {}
 
 const functionOrCustom = (type: unknown) => type === "function" || type === "custom"
 const plainTool = (type: unknown) => type === undefined || type === null || type === "custom"
@@ -35,7 +49,10 @@ export const rules: Readonly<Record<Api, ApiRules>> = {
     conversation: "messages",
     caps: ["max_completion_tokens", "max_tokens"],
     isTool: functionOrCustom,
-    imposed: ({ billingAccountId }) => ({ user: billingAccountId }),
+    imposed: ({ billingAccountId }, decoded) => ({
+      user: billingAccountId,
+      ...cacheKey(billingAccountId, decoded)
+    }),
     overruled: ["user", "store"]
   },
   responses: {
@@ -43,7 +60,11 @@ export const rules: Readonly<Record<Api, ApiRules>> = {
     conversation: "input",
     caps: ["max_output_tokens"],
     isTool: functionOrCustom,
-    imposed: ({ billingAccountId }) => ({ user: billingAccountId, store: false }),
+    imposed: ({ billingAccountId }, decoded) => ({
+      user: billingAccountId,
+      store: false,
+      ...cacheKey(billingAccountId, decoded)
+    }),
     overruled: ["user", "store"]
   },
   messages: {

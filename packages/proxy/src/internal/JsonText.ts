@@ -17,12 +17,15 @@ export interface Survey {
   readonly depth: number
   /** There may be a number that JavaScript cannot hold. */
   readonly vastNumbers: boolean
+  /** By how many bytes it may grow when its numbers are written again: `1e20` becomes 21 digits. */
+  readonly growthBytes: number
 }
 
 export const survey = (bytes: Uint8Array): Survey => {
   let depth = 0
   let deepest = 0
   let vastNumbers = false
+  let growthBytes = 0
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at]
     if (byte === 0x22) at = stringEnd(bytes, at)
@@ -34,11 +37,15 @@ export const survey = (bytes: Uint8Array): Survey => {
       const exponentEnd = exponentFrom(bytes, fractionEnd)
       // Whole numbers that may be rounded, and exponents that may go beyond all bounds.
       vastNumbers ||= !isSafe(bytes, at, wholeEnd) || exponentEnd - fractionEnd > exponentBytesSafe
+      if (exponentEnd > fractionEnd) growthBytes += Math.max(0, numberBytesMax - (exponentEnd - at))
       at = exponentEnd - 1
     }
   }
-  return { depth: deepest, vastNumbers }
+  return { depth: deepest, vastNumbers, growthBytes }
 }
+
+/** The longest that JavaScript writes a number, without its sign. Only one with an exponent can become longer. */
+const numberBytesMax = 25
 
 /** `e99` */
 const exponentBytesSafe = 3
