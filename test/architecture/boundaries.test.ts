@@ -59,15 +59,21 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     packages: ["core", "host-files"],
     libraries: ["effect"],
     world: {
+      "GatewayLlmProxy.ts": ["node:fs/promises", "node:os"],
       "HostRelay.ts": ["node:fs/promises", "node:net", "node:os", "node:tls"],
       "internal/AuditDirectory.ts": ["node:fs", "node:fs/promises", "node:os"],
-      "internal/AuditFile.ts": ["node:fs", "node:fs/promises", "node:os"],
+      "internal/AuditFile.ts": ["node:fs", "node:fs/promises"],
+      "internal/AuditRecovery.ts": ["node:fs"],
       "internal/ContainerCarrier.ts": ["node:fs/promises", "node:os"],
+      "internal/DescriptorLimit.ts": ["node:fs"],
       "internal/GatewayServer.ts": ["node:http"],
-      "internal/HostDirectoryCarrier.ts": ["node:fs", "node:fs/promises", "node:os"],
+      "internal/HostDirectoryCarrier.ts": ["node:fs/promises", "node:os"],
       "internal/InspectionWorker.ts": ["node:worker_threads"],
       "internal/Inspector.ts": ["node:worker_threads"],
       "internal/RecordingServer.ts": ["node:fs/promises", "node:http"],
+      "internal/ShardPool.ts": ["node:module", "node:worker_threads"],
+      "internal/ShardWorker.ts": ["node:module", "node:worker_threads"],
+      "internal/SocketListener.ts": ["node:fs", "node:fs/promises"],
       "internal/SocketTunnel.ts": ["node:http2", "node:net"],
       "internal/UpstreamClient.ts": ["node:http", "node:https", "node:tls"]
     }

@@ -73,6 +73,8 @@ export const CallStarted = Schema.Struct({
   /** Paths of the first fields that were left out. */
   dropped: Schema.Array(Schema.String),
   droppedTotal: Count,
+  /** What the answer was capped to, which is reserved until the call ends. */
+  outputTokensMax: Schema.optionalKey(Count),
   /** What went upstream, without secrets; only where bodies are kept. */
   body: Schema.optionalKey(Schema.String)
 })
@@ -157,7 +159,9 @@ export const RunClosed = Schema.Struct({
   usage: LlmUsageTotal,
   callsTotal: Count,
   toolCallsTotal: Count,
-  refusedTotal: Count
+  refusedTotal: Count,
+  /** Why the run's way out ended before the run did, where the thread that served it was lost. */
+  failure: Schema.optionalKey(Schema.String)
 })
 
 /** @category models */

@@ -9,8 +9,9 @@
  * the record can make both anew; keep the head elsewhere where that matters.
  */
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
-import type { AuditEntry, AuditLine } from "./AuditEntry.ts"
-import { decode, type Look, lookAt, makeRows, type Place, type Row, sha256 } from "./internal/AuditRow.ts"
+import type { AuditLine } from "./AuditEntry.ts"
+import { append, genesis, lineBytesMax, relativePath } from "./internal/AuditChain.ts"
+import { decode, type Look, lookAt, makeRows, type Place, type Row } from "./internal/AuditRow.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -93,36 +94,10 @@ export interface Verifier {
 }
 
 // -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** Below a run's directory, where a gateway's audit lies. @category constants */
-export const relativePath = "audit/audit.jsonl"
-
-/** A longer line is none of ours: a writer makes none, and none is kept while it is read. @category constants */
-export const lineBytesMax = 16 * 1024 * 1024
-
-// -----------------------------------------------------------------------------
 // writing
 // -----------------------------------------------------------------------------
 
-/** Where a run's chain begins. @category constructors */
-export const genesis = (runId: string): AuditHead => ({
-  entries: 0,
-  hash: sha256(`cogni-sandbox audit 1\n${runId}\n`)
-})
-
-/** The next line, and where the chain stands after it. @category constructors */
-export const append = (
-  head: AuditHead,
-  at: string,
-  entry: AuditEntry
-): { readonly line: string; readonly head: AuditHead } => {
-  const seq = head.entries + 1
-  const covered = JSON.stringify({ seq, at, ...entry, prev: head.hash }).slice(0, -1)
-  const own = sha256(covered)
-  return { line: `${covered},"hash":"${own}"}\n`, head: { entries: seq, hash: own } }
-}
+export { append, genesis, lineBytesMax, relativePath }
 
 // -----------------------------------------------------------------------------
 // verifying

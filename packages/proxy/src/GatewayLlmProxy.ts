@@ -1,5 +1,6 @@
 /**
- * The way out of many runs: one gateway in the host process, with a socket for each of them.
+ * The way out of many runs: one gateway in the host process, with a socket for each of them, served in threads of their
+ * own, so that runs do not share fate.
  *
  *     sandbox ── /llm-sock/llm.sock ──► gateway: route, body, budget, canaries, audit ── key, identity ──► upstream
  *
@@ -8,32 +9,25 @@
  * it. How the socket gets into the sandbox is a carrier's: a directory of the host where the engine can mount one, a
  * container of sockets where it cannot. The code that decides is the same.
  */
-import { Duration, Effect, Layer, Result, type Scope } from "effect"
-import type * as http from "node:http"
+import { Deferred, Effect, Layer, Result, type Scope } from "effect"
+import * as fs from "node:fs/promises"
+import * as os from "node:os"
+import * as path from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
-import {
-  type LlmEndpoint,
-  type LlmObservation,
-  LlmProxy,
-  type LlmProxyError,
-  type LlmRequest
-} from "@cogni/sandbox-core/LlmProxy"
+import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import type { Tool } from "@cogni/sandbox-core/Tool"
 import type { AuditEntry } from "./AuditEntry.ts"
-import * as Budget from "./Budget.ts"
-import * as AuditFile from "./internal/AuditFile.ts"
+import * as AuditChain from "./internal/AuditChain.ts"
 import * as ContainerCarrier from "./internal/ContainerCarrier.ts"
-import * as GatewayRun from "./internal/GatewayRun.ts"
-import * as GatewayServer from "./internal/GatewayServer.ts"
-import * as GatewayTools from "./internal/GatewayTools.ts"
+import * as DescriptorLimit from "./internal/DescriptorLimit.ts"
 import * as HostDirectoryCarrier from "./internal/HostDirectoryCarrier.ts"
-import * as Inspector from "./internal/Inspector.ts"
-import * as RequestReader from "./internal/RequestReader.ts"
+import * as ServedRun from "./internal/ServedRun.ts"
+import type { RunTraffic, ShardConfig } from "./internal/ShardMessage.ts"
+import * as ShardPool from "./internal/ShardPool.ts"
 import type { SocketCarrier } from "./internal/SocketCarrier.ts"
-import * as UpstreamClient from "./internal/UpstreamClient.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import type { Prices } from "./Prices.ts"
 import * as RoutePolicy from "./RoutePolicy.ts"
@@ -65,10 +59,27 @@ export interface GatewayLlmProxyOptions {
   readonly outputTokensPerCallMax?: number | undefined
   /** Of one run, where its budget says nothing. */
   readonly concurrentCallsMax?: number | undefined
+  /** Of one run: requests of any kind, health checks and refused ones included. */
   readonly requestsPerSecondMax?: number | undefined
+  /** Of one run. */
+  readonly connectionsPerSecondMax?: number | undefined
+  /** Of one run. */
   readonly connectionsMax?: number | undefined
-  /** What the requests of all runs may hold in memory together. */
+  /** Of all runs together (default: what the limit of file descriptors allows). Half is divided among the runs. */
+  readonly connectionsTotalMax?: number | undefined
+  /** What the requests of all runs may hold in memory together. Half is divided among the runs. */
   readonly heldBytesMax?: number | undefined
+  /** Of one processor, that the requests of one run may use on average (1: a whole one). */
+  readonly processorShareMax?: number | undefined
+  /** A request body that makes less progress than `bodyBytesPerSecondMin` for so long is dropped. */
+  readonly bodyProgressSecondsMax?: number | undefined
+  readonly bodyBytesPerSecondMin?: number | undefined
+  /** Threads that serve runs (default: two for each processor, at most 16). */
+  readonly shardsMax?: number | undefined
+  /** Memory of one such thread for its objects. */
+  readonly shardHeapBytesMax?: number | undefined
+  /** A thread that gives no sign of life for so long is ended, and its runs fail. */
+  readonly shardSilentSecondsMax?: number | undefined
   readonly auditBytesMax?: number | undefined
   readonly connectSecondsMax?: number | undefined
   readonly headerSecondsMax?: number | undefined
@@ -86,6 +97,12 @@ export const defaults = {
   requestsPerSecondMax: 200,
   connectionsMax: 512,
   heldBytesMax: 512 * MiB,
+  processorShareMax: 0.25,
+  bodyProgressSecondsMax: 5,
+  bodyBytesPerSecondMin: 4096,
+  shardsMax: 16,
+  shardHeapBytesMax: 256 * MiB,
+  shardSilentSecondsMax: 10,
   auditBytesMax: 1024 * MiB,
   connectSecondsMax: 10,
   headerSecondsMax: 15,
@@ -103,28 +120,20 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
   )
   const carrier = yield* carrierOf(options)
   const tools = options.tools ?? []
-  const shared = yield* Effect.acquireRelease(
-    Effect.sync(() => (Result.isFailure(address) ? undefined : makeShared(options, address.success))),
-    (made) =>
-      Effect.sync(() => {
-        made?.client.close()
-        made?.inspector.close()
-      })
-  )
+  const pool = yield* ShardPool.make({
+    config: Result.isFailure(address) ? undefined : configOf(options, address.success),
+    shardsMax: options.shardsMax ?? Math.min(defaults.shardsMax, shardsPerCore * os.availableParallelism()),
+    silentSecondsMax: options.shardSilentSecondsMax ?? defaults.shardSilentSecondsMax,
+    heapBytesMax: options.shardHeapBytesMax ?? defaults.shardHeapBytesMax
+  })
 
   const acquire = Effect.fn("LlmProxy.acquire")(function* (
     request: LlmRequest
   ): Effect.fn.Return<LlmEndpoint, LlmProxyError, Scope.Scope> {
     const { runId } = request
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.runId, runId)
-    if (shared === undefined) return yield* refused(Result.isFailure(address) ? address.failure : undefined)
+    if (Result.isFailure(address)) return yield* refused(address.failure)
     yield* usable(options, request)
-    const audit = yield* AuditFile.acquire({
-      parent: request.directory,
-      runId,
-      bytesMax: options.auditBytesMax ?? defaults.auditBytesMax
-    })
-    const run = yield* runOf(options, shared, request, audit)
     // A loop on this host needs no way into the sandbox.
     const carries = request.llm.caller === "host" ? HostDirectoryCarrier.make : yield* carrier
     const carried = yield* carries.acquire({
@@ -132,24 +141,31 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
       directory: request.directory,
       runtimeSecondsMax: request.runtimeSecondsMax
     })
-    yield* Effect.promise(() => audit.append(opened(run, request, carries.name)))
-    const server = GatewayServer.make({
-      run,
-      connectionsMax: options.connectionsMax ?? defaults.connectionsMax,
-      headerSecondsMax: options.headerSecondsMax ?? defaults.headerSecondsMax,
-      requestSecondsMax: options.requestSecondsMax ?? defaults.requestSecondsMax,
-      tools: yield* GatewayTools.make({ run, request, tools })
+    const run = yield* ServedRun.make({
+      pool,
+      request,
+      tools,
+      start: {
+        runId,
+        llm: request.llm,
+        socketDirectory: carried.directory,
+        auditParent: request.directory ?? (yield* temporaryDirectory),
+        opened: opened(request, address.success, carries.name),
+        canaries: request.canaries
+      }
     })
-    const traffic = Effect.sync(() => trafficOf(run, request, audit, `gateway (${carries.name})`))
-    const finish = yield* Effect.cached(Effect.andThen(closeRun(run, server, audit), traffic))
-    yield* carried.listen(server)
-    yield* Effect.addFinalizer(() => finish)
+    const proxy = `gateway (${carries.name})`
+    const trafficOf = Effect.map((traffic: RunTraffic) => toTraffic(request, address.success, traffic, proxy))
+    const finish = yield* Effect.cached(trafficOf(run.finish))
+    const ready = yield* Deferred.make<void, LlmProxyError>()
+    yield* Effect.forkScoped(Deferred.into(Effect.andThen(run.listening, carried.open), ready))
+    yield* Effect.addFinalizer(() => Effect.ignore(finish))
     return {
       mounts: carried.mounts,
       hostSocketPath: carried.hostSocketPath,
-      ready: carried.ready,
-      failure: Effect.raceFirst(carried.failure, audit.failure),
-      traffic,
+      ready: Deferred.await(ready),
+      failure: Effect.raceFirst(carried.failure, run.failure),
+      traffic: trafficOf(run.traffic),
       finish
     }
   })
@@ -177,6 +193,8 @@ export const layer = (options: GatewayLlmProxyOptions): Layer.Layer<LlmProxy, ne
 // internal
 // -----------------------------------------------------------------------------
 
+const shardsPerCore = 2
+
 /** Found out with the first run, and then the same for all. */
 const carrierOf = Effect.fnUntraced(function* (
   options: GatewayLlmProxyOptions
@@ -193,21 +211,36 @@ const carrierOf = Effect.fnUntraced(function* (
   }
 })
 
-const makeShared = (options: GatewayLlmProxyOptions, address: Upstream.Address): GatewayRun.Shared => ({
-  address,
-  client: UpstreamClient.make({
+const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): ShardConfig => {
+  const connectionsMax = options.connectionsMax ?? defaults.connectionsMax
+  const requestBytesMax = options.requestBytesMax ?? defaults.requestBytesMax
+  const requestsPerSecondMax = options.requestsPerSecondMax ?? defaults.requestsPerSecondMax
+  return {
     address,
+    key: KeyInjection.handedOver(options.key),
+    keyHeader: options.keyHeader ?? "authorization",
+    certificateAuthorities: options.certificateAuthorities,
+    prices: options.prices,
+    auditBodies: options.auditBodies ?? "digest",
+    outputTokensPerCallMax: options.outputTokensPerCallMax,
+    requestBytesMax,
+    concurrentCallsMax: options.concurrentCallsMax ?? defaults.concurrentCallsMax,
+    requestsPerSecondMax,
+    connectionsPerSecondMax: options.connectionsPerSecondMax ?? requestsPerSecondMax,
+    processorShareMax: options.processorShareMax ?? defaults.processorShareMax,
+    auditBytesMax: options.auditBytesMax ?? defaults.auditBytesMax,
     connectSecondsMax: options.connectSecondsMax ?? defaults.connectSecondsMax,
-    certificateAuthorities: options.certificateAuthorities
-  }),
-  holding: RequestReader.makeHolding(options.heldBytesMax ?? defaults.heldBytesMax),
-  inspector: Inspector.make(),
-  upstreamKey: options.key,
-  keyHeader: options.keyHeader ?? "authorization",
-  requestBytesMax: options.requestBytesMax ?? defaults.requestBytesMax,
-  outputTokensPerCallMax: options.outputTokensPerCallMax,
-  auditBodies: options.auditBodies ?? "digest"
-})
+    headerSecondsMax: options.headerSecondsMax ?? defaults.headerSecondsMax,
+    requestSecondsMax: options.requestSecondsMax ?? defaults.requestSecondsMax,
+    bodyProgressSecondsMax: options.bodyProgressSecondsMax ?? defaults.bodyProgressSecondsMax,
+    bodyBytesPerSecondMin: options.bodyBytesPerSecondMin ?? defaults.bodyBytesPerSecondMin,
+    connections: {
+      totalMax: options.connectionsTotalMax ?? DescriptorLimit.connectionsMax(),
+      wholeMax: connectionsMax
+    },
+    heldBytes: { totalMax: options.heldBytesMax ?? defaults.heldBytesMax, wholeMax: requestBytesMax }
+  }
+}
 
 /** All that can be wrong with what was configured, before anything is started. */
 const usable = (options: GatewayLlmProxyOptions, { llm, runId }: LlmRequest) =>
@@ -221,115 +254,54 @@ const usable = (options: GatewayLlmProxyOptions, { llm, runId }: LlmRequest) =>
     })
   ).pipe(Effect.mapError(({ message, remedy }) => new ProxyFailed({ detail: message, remedy })))
 
-const refused = (problem: Upstream.UpstreamRefused | undefined) =>
-  Effect.fail(
-    new ProxyFailed({
-      detail: problem?.message ?? "the upstream's URL cannot be used",
-      remedy: problem?.remedy ?? "Give the URL of a model API"
-    })
-  )
+const refused = ({ message, remedy }: Upstream.UpstreamRefused) =>
+  Effect.fail(new ProxyFailed({ detail: message, remedy }))
 
-const runOf = Effect.fnUntraced(function* (
-  options: GatewayLlmProxyOptions,
-  shared: GatewayRun.Shared,
-  request: LlmRequest,
-  audit: AuditFile.AuditFile
-): Effect.fn.Return<GatewayRun.GatewayRun> {
-  const fork = Effect.runForkWith(yield* Effect.context<never>())
-  const observing = { active: 0 }
-  // The run waits for what was observed before it says its last word.
-  const observe = (observation: LlmObservation) => {
-    observing.active += 1
-    fork(request.observe(observation)).addObserver(() => {
-      observing.active -= 1
-    })
-  }
-  return GatewayRun.make({
-    shared,
-    runId: request.runId,
-    llm: request.llm,
-    ledger: Budget.make(request.llm.budget, {
-      ...(options.prices === undefined ? {} : { prices: options.prices }),
-      defaults: {
-        concurrentCallsMax: options.concurrentCallsMax ?? defaults.concurrentCallsMax,
-        requestsPerSecondMax: options.requestsPerSecondMax ?? defaults.requestsPerSecondMax
-      }
-    }),
-    append: audit.append,
-    canaries: request.canaries,
-    observing,
-    suspected: (evidence) => observe({ _tag: "ExfiltrationSuspected", evidence }),
-    exhausted: (exhaustion) => observe({ _tag: "BudgetExhausted", exhaustion })
-  })
-})
+/** For the audit of a run that keeps nothing: it ends with the run. */
+const temporaryDirectory = Effect.acquireRelease(
+  Effect.tryPromise({
+    try: () => fs.mkdtemp(path.join(os.tmpdir(), "cogni-sandbox-audit-")),
+    catch: (cause) =>
+      new ProxyFailed({
+        detail: `the run's audit cannot be made: ${cause instanceof Error ? cause.message : String(cause)}`,
+        remedy: "Make the directory for temporary files writable, and see that its disk has space"
+      })
+  }),
+  (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
+)
 
 const opened = (
-  { llm, modelNames, runId, shared }: GatewayRun.GatewayRun,
-  { canaries, tools }: LlmRequest,
+  { canaries, llm, runId, tools }: LlmRequest,
+  address: Upstream.Address,
   carrier: string
 ): AuditEntry => ({
   type: "run.opened",
   runId,
   proxy: "gateway",
   carrier,
-  upstream: shared.address.display,
-  models: modelNames,
+  upstream: address.display,
+  models: Object.keys({ [llm.model]: llm.model, ...llm.models }),
   identity: llm.identity,
   ...(llm.budget === undefined ? {} : { budget: llm.budget }),
   tools,
   canaries: canaries.policy
 })
 
-const trafficOf = (
-  { calls, counts, ledger, shared }: GatewayRun.GatewayRun,
+const toTraffic = (
   { directory, tools }: LlmRequest,
-  audit: AuditFile.AuditFile,
+  address: Upstream.Address,
+  { auditHead, calls, callsTotal, exhausted, toolCallsTotal, usage }: RunTraffic,
   proxy: string
-): LlmTraffic => {
-  const exhausted = ledger.exhausted()
-  return {
-    proxy,
-    upstream: shared.address.display,
-    calls: [...calls],
-    callsTotal: counts.callsTotal,
-    unreadableRows: 0,
-    injectedHeaders: [...KeyInjection.injectedHeaderNames, "x-litellm-call-id"],
-    ...(directory === undefined ? {} : { auditPath: audit.path }),
-    auditHead: audit.head(),
-    usage: ledger.total(),
-    ...(exhausted === undefined ? {} : { exhausted }),
-    ...(tools.length === 0 ? {} : { toolCallsTotal: counts.toolCallsTotal })
-  }
-}
-
-/** How long calls that have their answer may take to be written down. */
-const settleMillisMax = 2000
-const settleStepMillis = 5
-/** How long an agent's connections may outlive it, before they are cut off. */
-const lingerMillis = 200
-
-const isBusy = ({ counts, observing }: GatewayRun.GatewayRun) => counts.active > 0 || observing.active > 0
-
-const idle = (run: GatewayRun.GatewayRun, millisMax: number) =>
-  Effect.sleep(Duration.millis(settleStepMillis)).pipe(
-    Effect.repeat({ while: () => isBusy(run) }),
-    Effect.timeoutOption(Duration.millis(millisMax)),
-    Effect.when(Effect.sync(() => isBusy(run)))
-  )
-
-/** Nobody new, then nobody: what has its answer is let end, the rest is cut off; then the last entry. */
-const closeRun = (run: GatewayRun.GatewayRun, server: http.Server, audit: AuditFile.AuditFile) =>
-  Effect.gen(function* () {
-    server.close()
-    server.closeIdleConnections()
-    yield* idle(run, lingerMillis)
-    run.closing = true
-    server.closeAllConnections()
-    yield* idle(run, settleMillisMax)
-    // No end will be heard of what is still under way.
-    run.ledger.endAll()
-    const { callsTotal, refusedTotal, toolCallsTotal } = run.counts
-    yield* Effect.promise(() =>
-      audit.close({ usage: run.ledger.total(), callsTotal, toolCallsTotal, refusedTotal })
-    )
-  }).pipe(Effect.uninterruptible)
+): LlmTraffic => ({
+  proxy,
+  upstream: address.display,
+  calls,
+  callsTotal,
+  unreadableRows: 0,
+  injectedHeaders: [...KeyInjection.injectedHeaderNames, "x-litellm-call-id"],
+  ...(directory === undefined ? {} : { auditPath: path.join(directory, AuditChain.relativePath) }),
+  auditHead,
+  usage,
+  ...(exhausted === undefined ? {} : { exhausted }),
+  ...(tools.length === 0 ? {} : { toolCallsTotal })
+})

@@ -123,6 +123,12 @@ export const scrub = (text: string, upstreamKey: UpstreamKey): string => {
     .reduce((clean, spelling) => clean.replaceAll(spelling, "[key]"), text)
 }
 
+/** The key in plain text, to be sent to a thread that serves runs, in a message and nowhere else. @category converting */
+export const handedOver = (upstreamKey: UpstreamKey): string => Redacted.value(upstreamKey)
+
+/** The key again, in the thread that it was sent to. @category converting */
+export const received = (key: string): UpstreamKey => Redacted.make(key)
+
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------

@@ -5,25 +5,48 @@
  * be written, or somebody else has touched the file, the run's way out has failed: it must not go on unobserved. When
  * the file is full, no call begins any more; how those that had begun ended is still written down.
  */
-import { Deferred, Effect, type Scope } from "effect"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
-import * as os from "node:os"
 import * as path from "node:path"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
-import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import type { AuditEntry, RunClosed } from "../AuditEntry.ts"
-import * as AuditLog from "../AuditLog.ts"
+import * as AuditChain from "./AuditChain.ts"
 
 // -----------------------------------------------------------------------------
 // models
 // -----------------------------------------------------------------------------
 
 export interface AuditFileOptions {
-  /** The run's own directory. Absent where nothing is kept: the audit ends with the run then. */
-  readonly parent?: string | undefined
+  /** A directory of this run only. */
+  readonly parent: string
   readonly runId: string
   readonly bytesMax: number
+  /** Something could not be written down. */
+  readonly onFailure: (problem: AuditProblem) => void
+  /** Goes on with an audit whose writer has ended without closing it. */
+  readonly resume?: Resumed | undefined
+}
+
+/** Where an audit stands that is to be continued. */
+export interface Resumed {
+  readonly head: AuditHead
+  /** Of whole lines; what follows them is cut off. */
+  readonly bytes: number
+}
+
+/** Why an audit cannot be made or written. Plain, so that it can be sent to another thread. */
+export interface AuditProblem {
+  readonly detail: string
+  readonly remedy: string
+}
+
+/** The audit cannot be made. */
+export class AuditFailed extends Error {
+  readonly problem: AuditProblem
+  constructor(problem: AuditProblem) {
+    super(problem.detail)
+    this.problem = problem
+  }
 }
 
 export interface AuditFile {
@@ -32,10 +55,10 @@ export interface AuditFile {
   readonly append: (entry: AuditEntry) => Promise<boolean>
   /** Of what is written. */
   readonly head: () => AuditHead
-  /** Never succeeds; fails when something could not be written down. */
-  readonly failure: Effect.Effect<never, ProxyFailed>
   /** Write the last entry, and see it on the disk. Whatever is appended after it is not written. Never rejects. */
   readonly close: (totals: Omit<RunClosed, "type">) => Promise<void>
+  /** Wait for what is being written, and let go of the file. Never rejects. */
+  readonly release: () => Promise<void>
 }
 
 // -----------------------------------------------------------------------------
@@ -55,15 +78,12 @@ const lookMillis = 1000
 // constructors
 // -----------------------------------------------------------------------------
 
-/** Open a run's audit, which must not be there yet. Closing the scope waits for what is being written. */
-export const acquire = Effect.fnUntraced(function* (
-  options: AuditFileOptions
-): Effect.fn.Return<AuditFile, ProxyFailed, Scope.Scope> {
-  const file = yield* acquireFile(options.parent)
-  const failed = yield* Deferred.make<never, ProxyFailed>()
-  const fail = (problem: ProxyFailed) => void Deferred.doneUnsafe(failed, Effect.fail(problem))
-  const writer = makeWriter(file, AuditLog.genesis(options.runId), fail)
-  yield* Effect.addFinalizer(() => Effect.promise(writer.settled))
+/** Open a run's audit, which must not be there yet. Rejects with `AuditFailed`. */
+export const open = async (options: AuditFileOptions): Promise<AuditFile> => {
+  const file = await openFile(options)
+  const fail = options.onFailure
+  const start = options.resume ?? { head: AuditChain.genesis(options.runId), bytes: 0 }
+  const writer = makeWriter(file, start, fail)
 
   const bounds = boundsOf(options.bytesMax)
   let full = false
@@ -75,12 +95,10 @@ export const acquire = Effect.fnUntraced(function* (
     const written = writer.write(entry, bound) ?? writer.write(withoutBody(entry), bound)
     if (written !== undefined) return written
     full = true
-    fail(
-      new ProxyFailed({
-        detail: `the run's audit is full, at ${options.bytesMax} bytes: another call would go by unwritten`,
-        remedy: "Give the agent less to do in one run, or see in the audit what it kept asking for"
-      })
-    )
+    fail({
+      detail: `the run's audit is full, at ${options.bytesMax} bytes: another call would go by unwritten`,
+      remedy: "Give the agent less to do in one run, or see in the audit what it kept asking for"
+    })
     return refused
   }
 
@@ -88,10 +106,13 @@ export const acquire = Effect.fnUntraced(function* (
     path: file.path,
     append,
     head: writer.head,
-    failure: Deferred.await(failed),
-    close: (totals) => (closing ??= finish(writer, { type: "run.closed", ...totals }, options.bytesMax))
+    close: (totals) => (closing ??= finish(writer, { type: "run.closed", ...totals }, options.bytesMax)),
+    release: async () => {
+      await writer.settled()
+      await file.handle.close().catch(() => undefined)
+    }
   }
-})
+}
 
 // -----------------------------------------------------------------------------
 // internal
@@ -141,16 +162,12 @@ interface Pending {
   readonly resolve: (written: boolean) => void
 }
 
-const makeWriter = (
-  file: OpenFile,
-  genesis: AuditHead,
-  onFailure: (problem: ProxyFailed) => void
-): Writer => {
+const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditProblem) => void): Writer => {
   /** Of all that is taken. */
-  let taken = { head: genesis, bytes: 0 }
+  let taken = start
   /** Of all that is in the file. */
-  let written = genesis
-  let bytesWritten = 0
+  let written = start.head
+  let bytesWritten = start.bytes
   let broken = false
   let lookedMs = performance.now()
   let queue: Array<Pending> = []
@@ -158,12 +175,10 @@ const makeWriter = (
 
   const fail = (cause: unknown) => {
     broken = true
-    onFailure(
-      new ProxyFailed({
-        detail: `the run's audit cannot be written: ${wordsOf(cause)}`,
-        remedy: "Leave the run's directory alone while the run lives, and see that its disk has space"
-      })
-    )
+    onFailure({
+      detail: `the run's audit cannot be written: ${wordsOf(cause)}`,
+      remedy: "Leave the run's directory alone while the run lives, and see that its disk has space"
+    })
   }
 
   const writeBatch = async (batch: ReadonlyArray<Pending>) => {
@@ -204,9 +219,9 @@ const makeWriter = (
 
   return {
     write: (entry, bytesMax) => {
-      const next = AuditLog.append(taken.head, new Date().toISOString(), entry)
+      const next = AuditChain.append(taken.head, new Date().toISOString(), entry)
       const lineBytes = Buffer.byteLength(next.line)
-      if (taken.bytes + lineBytes > bytesMax || lineBytes > AuditLog.lineBytesMax) return undefined
+      if (taken.bytes + lineBytes > bytesMax || lineBytes > AuditChain.lineBytesMax) return undefined
       taken = { head: next.head, bytes: taken.bytes + lineBytes }
       return new Promise((resolve) => {
         queue.push({ ...next, resolve })
@@ -238,32 +253,25 @@ const untouched = async ({ handle, path: name }: OpenFile, bytes: number): Promi
   if (ours.size !== bytes) throw new TypeError("it was cut or written to by another")
 }
 
-const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, ProxyFailed> =>
-  Effect.tryPromise({
-    try: run,
-    catch: (cause) =>
-      new ProxyFailed({
-        detail: `the run's audit cannot be made: ${wordsOf(cause)}`,
-        remedy: "Make the run's directory writable, and see that its disk has space"
-      })
-  })
-
-/** Only this user can read it. It outlives the run where the run has a directory of its own. */
-const acquireFile = Effect.fnUntraced(function* (
-  parent: string | undefined
-): Effect.fn.Return<OpenFile, ProxyFailed, Scope.Scope> {
-  const directory =
-    parent ??
-    (yield* Effect.acquireRelease(
-      attempt(() => fs.mkdtemp(path.join(os.tmpdir(), "cogni-sandbox-audit-"))),
-      (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
-    ))
-  const file = path.join(directory, AuditLog.relativePath)
-  yield* attempt(() => fs.mkdir(path.dirname(file), { mode: 0o700 }))
-  const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants
-  const handle = yield* Effect.acquireRelease(
-    attempt(() => fs.open(file, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)),
-    (open) => Effect.promise(() => open.close().catch(() => undefined))
-  )
-  return { path: file, handle }
-})
+/** Only this user can read it. */
+const openFile = async ({ parent, resume }: AuditFileOptions): Promise<OpenFile> => {
+  const file = path.join(parent, AuditChain.relativePath)
+  const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_RDWR, O_WRONLY } = constants
+  try {
+    if (resume !== undefined) {
+      const handle = await fs.open(file, O_RDWR | O_APPEND | O_NOFOLLOW)
+      await handle.truncate(resume.bytes)
+      return { path: file, handle }
+    }
+    await fs.mkdir(path.dirname(file), { mode: 0o700 })
+    return {
+      path: file,
+      handle: await fs.open(file, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+    }
+  } catch (cause) {
+    throw new AuditFailed({
+      detail: `the run's audit cannot be made: ${wordsOf(cause)}`,
+      remedy: "Make the run's directory writable, and see that its disk has space"
+    })
+  }
+}

@@ -5,10 +5,8 @@
  */
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { Option, Schema } from "effect"
-import { hash } from "node:crypto"
 import { AuditLine } from "../AuditEntry.ts"
-
-export const sha256 = (data: string | Uint8Array): string => hash("sha256", data, "hex")
+import { sha256 } from "./AuditChain.ts"
 
 export interface Place {
   readonly number: number

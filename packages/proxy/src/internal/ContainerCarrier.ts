@@ -14,7 +14,6 @@ import type { Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerR
 import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
-import * as HostDirectoryCarrier from "./HostDirectoryCarrier.ts"
 import type { CarriedSocket, CarryRequest, SocketCarrier } from "./SocketCarrier.ts"
 import * as SocketTunnel from "./SocketTunnel.ts"
 
@@ -99,27 +98,16 @@ export const make = Effect.fnUntraced(function* (
     acquire: Effect.fnUntraced(function* (_request: CarryRequest) {
       const directory = yield* privateDirectory
       const { carrier, slot } = yield* lease
-      const opened = yield* Deferred.make<void, LlmProxyError>()
+      const opened = Effect.tryPromise({
+        try: () => carrier.tunnel.open(slot, path.join(directory, path.basename(socketPath))),
+        catch: (cause) => failed(`its socket cannot be made: ${String(cause)}`)
+      })
       return {
         mounts: [
           { type: "volume", source: carrier.volumes[slot]!, target: path.dirname(socketPath), readOnly: true }
         ],
-        listen: (server) =>
-          HostDirectoryCarrier.listen(server, directory).pipe(
-            Effect.andThen(
-              Effect.forkScoped(
-                Deferred.into(
-                  Effect.tryPromise({
-                    try: () => carrier.tunnel.open(slot, path.join(directory, path.basename(socketPath))),
-                    catch: (cause) => failed(`its socket cannot be made: ${String(cause)}`)
-                  }),
-                  opened
-                )
-              )
-            ),
-            Effect.asVoid
-          ),
-        ready: Effect.raceFirst(Deferred.await(opened), Deferred.await(carrier.ended)).pipe(
+        directory,
+        open: Effect.raceFirst(opened, Deferred.await(carrier.ended)).pipe(
           Effect.timeoutOrElse({
             duration: Duration.seconds(leaseSecondsMax),
             orElse: () => Effect.fail(failed(`did not make a socket within ${leaseSecondsMax} s`))

@@ -5,7 +5,6 @@ import * as Canary from "@cogni/sandbox-core/Canary"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Evidence, Exhaustion, LlmCall } from "@cogni/sandbox-core/RunResult"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
-import { randomUUID } from "node:crypto"
 import type { AuditEntry } from "../AuditEntry.ts"
 import type * as Budget from "../Budget.ts"
 import type * as KeyInjection from "../KeyInjection.ts"
@@ -13,7 +12,8 @@ import type { BodyPolicy } from "../RequestBody.ts"
 import type { Api } from "../RoutePolicy.ts"
 import type { Address } from "../Upstream.ts"
 import type { Inspector } from "./Inspector.ts"
-import type { Holding } from "./RequestReader.ts"
+import type { Reading } from "./RequestReader.ts"
+import type { RunGate } from "./RunGate.ts"
 import type { UpstreamClient } from "./UpstreamClient.ts"
 
 /** More calls than these are counted, and are to be read in the audit. */
@@ -22,11 +22,10 @@ export const callsKeptMax = 1000
 /** Refusals that are written down in a second; what is over that is counted. */
 const refusalsPerSecondMax = 20
 
-/** What every run of a gateway shares. */
+/** What the runs of a shard share. */
 export interface Shared {
   readonly address: Address
   readonly client: UpstreamClient
-  readonly holding: Holding
   readonly inspector: Inspector
   readonly upstreamKey: KeyInjection.UpstreamKey
   readonly keyHeader: KeyInjection.KeyHeader
@@ -43,8 +42,10 @@ export interface Options {
   /** Never fails; true when it is written. */
   readonly append: (entry: AuditEntry) => Promise<boolean>
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary.Canary> }
-  /** How much of what was observed is still being told. */
-  readonly observing: { readonly active: number }
+  /** How its bodies are read. */
+  readonly reading: Reading
+  /** Its bounds: what is done for it elsewhere is counted there. */
+  readonly gate: RunGate
   readonly suspected: (evidence: Evidence) => void
   readonly exhausted: (exhaustion: Exhaustion) => void
 }
@@ -64,9 +65,6 @@ export interface GatewayRun extends Options {
   /** The run is over: what is still under way ends with it. */
   closing: boolean
 }
-
-/** As nginx makes them. */
-export const newRequestId = (): string => randomUUID().replaceAll("-", "")
 
 export const make = (options: Options): GatewayRun => {
   const { append, ledger, llm, shared } = options

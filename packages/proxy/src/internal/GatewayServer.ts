@@ -1,47 +1,82 @@
 /**
- * The HTTP server on a run's own socket: reads requests strictly, decides by route, answers for itself.
+ * The HTTP server on a run's own socket: holds its client to the run's bounds, reads requests strictly, and answers
+ * what needs no thought.
  *
  * One server per run. Whoever speaks here is that run, whatever he says; when it is closed, so is everything on it.
+ * What a request asks for is decided elsewhere (`RequestRoutes`), which is still being loaded when this one begins to
+ * listen.
  */
+import { randomUUID } from "node:crypto"
 import * as http from "node:http"
 import type { Socket } from "node:net"
+import type { AuditEntry } from "../AuditEntry.ts"
 import * as GatewayAnswers from "../GatewayAnswers.ts"
 import * as RoutePolicy from "../RoutePolicy.ts"
-import * as CallAnswer from "./CallAnswer.ts"
-import * as GatewayRun from "./GatewayRun.ts"
-import * as ModelCall from "./ModelCall.ts"
-import * as RequestReader from "./RequestReader.ts"
+import type { Metered, ProcessorMeter } from "./ProcessorMeter.ts"
+import * as RunConnections from "./RunConnections.ts"
+import type { RunGate } from "./RunGate.ts"
+import type { RunShare } from "./RunShare.ts"
 
-/** Answers a request that is for the host's tools; `undefined` where the path is none of theirs. */
-export type ToolHandler = (request: {
-  readonly requestId: string
-  readonly method: string
-  readonly path: string
-  readonly query: string
-  readonly headers: http.IncomingHttpHeaders
-  readonly body: Uint8Array
-}) => Promise<GatewayAnswers.Answer>
+export type Refused = Omit<Extract<AuditEntry, { type: "request.refused" }>, "type">
+
+/** What happens to a request that is within the bounds. */
+export interface Handler {
+  readonly handle: (request: http.IncomingMessage, response: http.ServerResponse) => Promise<void>
+  readonly refuse: (refused: Refused) => void
+}
 
 export interface GatewayServerOptions {
-  readonly run: GatewayRun.GatewayRun
-  readonly connectionsMax: number
+  readonly handler: Promise<Handler>
+  readonly gate: RunGate
+  readonly meter: ProcessorMeter
+  /** Connections of the run. */
+  readonly share: RunShare
   readonly headerSecondsMax: number
   readonly requestSecondsMax: number
-  readonly tools: ToolHandler
+  /** Stop listening for so long: too many connections came. */
+  readonly onCrowd: (millis: number) => void
+}
+
+export interface GatewayServer {
+  readonly server: http.Server
+  readonly connections: RunConnections.RunConnections
+  readonly metered: Metered
 }
 
 const headerBytesMax = 16 * 1024
 
-/** Of a call of a tool; what is longer belongs into the workspace. */
-const toolBytesMax = 1024 * 1024
-
 /** How long a client may go on sending what is not read any more. */
 const lingerMillisMax = 2000
 
-export const isToolPath = (path: string): boolean => path === "/mcp" || path.startsWith("/tool/")
+/** How long a connection is not read that has sent too many requests. */
+const slowMillis = 1000
 
-export const make = (options: GatewayServerOptions): http.Server => {
-  const { run } = options
+/** How long nothing is accepted after too many connections came. */
+const crowdMillis = 1000
+
+/** How long nothing is read of a run that kept its thread to itself for one turn. */
+const holdMillis = 25
+
+export const make = (options: GatewayServerOptions): GatewayServer => {
+  const connections = RunConnections.make()
+  const metered: Metered = {
+    worked: (processorMillis) => {
+      const now = performance.now()
+      options.gate.worked(now, processorMillis)
+      const pauseMillis = options.gate.pauseMillis(now)
+      if (pauseMillis > 0) connections.pauseAll(Math.max(holdMillis, pauseMillis))
+    },
+    hold: () => connections.pauseAll(holdMillis)
+  }
+  let loaded: Handler | undefined
+  void options.handler.then((handler) => (loaded = handler))
+  const door: Door = {
+    ...options,
+    connections,
+    metered,
+    // At once where it can be: what follows on a connection must not be answered before.
+    handled: (use) => (loaded === undefined ? options.handler.then(use) : use(loaded))
+  }
   const server = http.createServer(
     {
       maxHeaderSize: headerBytesMax,
@@ -53,185 +88,130 @@ export const make = (options: GatewayServerOptions): http.Server => {
       requireHostHeader: true,
       noDelay: true
     },
-    (request, response) => {
-      void onRequest(options, request, response).catch((thrown: unknown) => {
-        // A defect of ours is one run's bad answer, and never the end of the host process.
-        run.refuse({ status: 500, code: "defect", detail: String(thrown) })
-        response.destroy()
-      })
-    }
+    (request, response) => onRequest(door, request, response)
   )
-  server.maxConnections = options.connectionsMax
-  server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => onMalformed(run, error, socket))
+  server.on("connection", (socket: Socket) => onConnection(door, socket))
+  server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => onMalformed(door, error, socket))
   // Without a listener Node closes them without a word.
-  server.on("connect", (_request, socket: Socket) =>
-    refuseRaw(run, socket, GatewayAnswers.known("method_not_allowed"))
-  )
+  server.on("connect", (_request, socket: Socket) => {
+    if (isServed(door, socket)) refuseRaw(door, socket, GatewayAnswers.known("method_not_allowed"))
+  })
   // While it listens: that no connection can be accepted is told by those that are not answered.
-  server.on("error", (error) => run.refuse({ status: 503, code: "not_accepted", detail: error.message }))
-  server.on("drop", () =>
-    run.refuse({
-      status: 503,
-      code: "too_many_connections",
-      detail: `over ${options.connectionsMax} connections`
-    })
-  )
-  return server
+  server.on("error", (error) => refuse(door, { status: 503, code: "not_accepted", detail: error.message }))
+  return { server, connections, metered }
 }
 
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
 
-const onRequest = async (
-  { run, tools }: GatewayServerOptions,
-  request: http.IncomingMessage,
-  response: http.ServerResponse
-): Promise<void> => {
-  const requestId = GatewayRun.newRequestId()
-  const target = request.url ?? ""
-  const mark = target.indexOf("?")
-  const path = mark === -1 ? target : target.slice(0, mark)
-  const dialect = GatewayAnswers.dialectOf(path)
+interface Door extends GatewayServerOptions {
+  readonly connections: RunConnections.RunConnections
+  readonly metered: Metered
+  readonly handled: <A>(use: (handler: Handler) => A) => A | Promise<A>
+}
+
+const refuse = ({ handled }: Door, refused: Refused): void => void handled((run) => run.refuse(refused))
+
+const onConnection = (door: Door, socket: Socket): void => {
+  const { connections, gate, meter, metered, onCrowd, share } = door
+  meter.note(metered)
+  const tooMany = (detail: string) => {
+    socket.destroy()
+    refuse(door, { status: 503, code: "too_many_connections", detail })
+  }
+  if (!gate.connected(performance.now())) {
+    onCrowd(crowdMillis)
+    return tooMany("too many new connections in a second")
+  }
+  if (!share.take(1)) return tooMany(`over the run's share of connections: ${share.held()} are open`)
+  socket.once("close", () => share.give(1))
+  connections.add(socket)
+}
+
+/** Whether a request on this connection is served; where it is not, it has had all the answer it gets. */
+const isServed = (door: Door, socket: Socket, slow?: () => void): boolean => {
+  const { connections, gate, meter, metered } = door
+  meter.note(metered)
+  const verdict = gate.arrived(performance.now())
+  if (verdict === "serve") return true
+  if (verdict === "slow" && slow !== undefined) {
+    slow()
+    connections.pause(socket, slowMillis)
+  } else socket.destroy()
+  refuse(door, { status: 429, code: "rate", detail: "too many requests of any kind in a second" })
+  return false
+}
+
+const tooManyRequests = {
+  ...GatewayAnswers.known("too_many_requests"),
+  retryAfterSeconds: slowMillis / 1000
+}
+
+const onRequest = (door: Door, request: http.IncomingMessage, response: http.ServerResponse): void => {
+  const { socket } = request
   request.on("error", ignore)
   response.on("error", ignore)
-
-  const answer = ({ body, headers, status }: GatewayAnswers.Answer) => {
-    if (response.headersSent || response.destroyed) return
-    response.writeHead(status, {
-      ...headers,
-      "x-request-id": requestId,
-      "content-length": String(Buffer.byteLength(body))
+  if (socket.destroyed) return
+  const slow = () => {
+    const dialect = GatewayAnswers.dialectOf(request.url ?? "")
+    answer(request, response, GatewayAnswers.render(tooManyRequests, dialect))
+  }
+  if (!isServed(door, socket, slow)) return
+  const inTurn = door.connections.inTurn(request, response, () => {
+    if (pathOf(request.url ?? "") === RoutePolicy.healthPath)
+      return answer(request, response, GatewayAnswers.health)
+    void Promise.resolve(door.handled((run) => run.handle(request, response))).catch((thrown: unknown) => {
+      // A defect of ours is one run's bad answer, and never the end of the thread.
+      refuse(door, { status: 500, code: "defect", detail: String(thrown) })
+      response.destroy()
     })
-    response.end(body)
-    // What is still on its way is thrown away: a client that only sends would never read why.
-    request.resume()
-  }
-  const exchange: ModelCall.Exchange = {
-    requestId,
-    request,
-    response,
-    path,
-    query: "",
-    dialect,
-    at: new Date(),
-    startedMs: performance.now(),
-    answer
-  }
-  if (path === RoutePolicy.healthPath) return answer(GatewayAnswers.health)
-
-  const early = run.ledger.request(performance.now())
-  if (early !== undefined) {
-    // Over the rate: answered, counted, and never more than a few lines in the audit.
-    answer(GatewayAnswers.render(ModelCall.ofBudget(early), dialect))
-    run.refuse({
-      requestId,
-      method: methodOf(request),
-      path: shortened(path),
-      status: 429,
-      code: "rate",
-      detail: early.detail
-    })
-    return
-  }
-  if (isToolPath(path)) return serveTool(run, tools, exchange, mark === -1 ? "" : target.slice(mark + 1))
-
-  const decision = RoutePolicy.decide({ method: request.method ?? "", target })
-  if (decision._tag === "Answered") return answer(GatewayAnswers.health)
-  if (decision._tag === "Refused") {
-    const code = decision.status === 405 ? "method_not_allowed" : "path_not_allowed"
-    return ModelCall.refuseWith(run, { ...exchange, path: shortened(path) }, GatewayAnswers.known(code), 0)
-  }
-  const { api } = decision.route
-  if (api === undefined) return serveModels(run, exchange)
-  return ModelCall.serve(run, { ...exchange, query: decision.query }, api)
+  })
+  if (!inTurn) socket.destroy()
 }
 
-const serveModels = (run: GatewayRun.GatewayRun, exchange: ModelCall.Exchange): void => {
-  const answer = GatewayAnswers.models(run.modelNames)
-  exchange.answer(answer)
-  note(run, exchange, answer, 0)
+/** As nginx makes them. */
+export const newRequestId = (): string => randomUUID().replaceAll("-", "")
+
+/** Without the query. */
+export const pathOf = (target: string): string => {
+  const mark = target.indexOf("?")
+  return mark === -1 ? target : target.slice(0, mark)
 }
 
-const note = (
-  run: GatewayRun.GatewayRun,
-  exchange: ModelCall.Exchange,
-  answer: GatewayAnswers.Answer,
-  requestBytes: number
+/** Answer, and throw away what is still on its way: a client that only sends would never read why. */
+export const answer = (
+  request: http.IncomingMessage,
+  response: http.ServerResponse,
+  { body, headers, status }: GatewayAnswers.Answer,
+  requestId = newRequestId()
 ): void => {
-  const method = methodOf(exchange.request)
-  run.addCall({
-    at: exchange.at.toISOString(),
-    requestId: exchange.requestId,
-    method,
-    path: exchange.path,
-    status: answer.status,
-    requestBytes,
-    responseBytes: Buffer.byteLength(answer.body),
-    durationMs: CallAnswer.millisSince(exchange.startedMs),
-    completed: true,
-    outcome: "answered"
+  if (response.headersSent || response.destroyed) return
+  response.writeHead(status, {
+    ...headers,
+    "x-request-id": requestId,
+    "content-length": String(Buffer.byteLength(body))
   })
-  void run.append({
-    type: "request.answered",
-    requestId: exchange.requestId,
-    method,
-    path: exchange.path,
-    status: answer.status
-  })
+  response.end(body)
+  request.resume()
 }
 
-const serveTool = async (
-  run: GatewayRun.GatewayRun,
-  tools: ToolHandler,
-  exchange: ModelCall.Exchange,
-  query: string
-): Promise<void> => {
-  const { path, request, requestId } = exchange
-  const read = await RequestReader.read(request, toolBytesMax, run.shared.holding)
-  if (read._tag === "Aborted") return
-  if (read._tag !== "Body") {
-    const error = read._tag === "TooLarge" ? GatewayAnswers.known("request_too_large") : GatewayAnswers.busy
-    return ModelCall.refuseWith(run, { ...exchange, path: shortened(path) }, error, 0)
-  }
-  run.counts.active += 1
-  try {
-    exchange.answer(
-      await tools({
-        requestId,
-        method: methodOf(request),
-        path,
-        query,
-        headers: request.headers,
-        body: read.body
-      })
-    )
-  } finally {
-    run.counts.active -= 1
-    read.release()
-  }
-}
-
-/** HTTP that is none: what smuggles, breaks off, is too long or too slow. The parser has stopped; the connection ends. */
-const onMalformed = (run: GatewayRun.GatewayRun, error: NodeJS.ErrnoException, socket: Socket): void => {
+/** Not HTTP: smuggling, broken off, too long or too slow. The parser has stopped; the connection ends. */
+const onMalformed = (door: Door, error: NodeJS.ErrnoException, socket: Socket): void => {
   if (error.code === "ECONNRESET" || !socket.writable) {
     socket.destroy()
     return
   }
+  if (!isServed(door, socket)) return
   const known =
     error.code === "ERR_HTTP_REQUEST_TIMEOUT"
       ? GatewayAnswers.known("request_timeout")
       : GatewayAnswers.known("bad_request", error.code === "HPE_HEADER_OVERFLOW" ? 431 : 400)
-  refuseRaw(run, socket, known, error.code)
+  refuseRaw(door, socket, known, error.code)
 }
 
-const refuseRaw = (
-  run: GatewayRun.GatewayRun,
-  socket: Socket,
-  error: GatewayAnswers.GatewayError,
-  detail?: string
-): void => {
-  // Node has let go of this connection: an error that nobody hears would end the host process.
+const refuseRaw = (door: Door, socket: Socket, error: GatewayAnswers.GatewayError, detail?: string): void => {
+  // Node has let go of this connection: an error that nobody hears would end the thread.
   socket.on("error", ignore)
   const { body, headers, status } = GatewayAnswers.render(error, "openai")
   const lines = Object.entries({
@@ -243,12 +223,7 @@ const refuseRaw = (
     `HTTP/1.1 ${status} ${http.STATUS_CODES[status] ?? ""}\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join("")}\r\n${body}`
   )
   setTimeout(() => socket.destroy(), lingerMillisMax).unref()
-  run.refuse({ status, code: error.code, detail: detail ?? error.message })
+  refuse(door, { status, code: error.code, detail: detail ?? error.message })
 }
 
 const ignore = (): void => undefined
-
-const methodOf = (request: http.IncomingMessage): string => (request.method ?? "").slice(0, 16)
-
-/** What a client wrote is kept short and printable: it must not fill a disk, nor break a terminal. */
-const shortened = (path: string): string => path.replace(/[^\x21-\x7e]/gu, "?").slice(0, 256)

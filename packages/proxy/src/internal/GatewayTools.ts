@@ -1,27 +1,27 @@
 /**
  * The paths of a run's socket that lead to tools: `/tool/exec`, `/tool/list`, `/tool/schema`, and `/mcp`.
+ *
+ * In the main thread, where the host's tools have their effects; the run's shard has bounded what comes here.
  */
 import { Effect, Option, type Scope, Schema } from "effect"
 import type { Tool } from "@cogni/sandbox-core/Tool"
 import * as Tools from "@cogni/sandbox-core/Tool"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
+import type { Evidence } from "@cogni/sandbox-core/RunResult"
 import type { Answer } from "../GatewayAnswers.ts"
 import * as GatewayAnswers from "../GatewayAnswers.ts"
 import * as ToolGateway from "../ToolGateway.ts"
-import * as GatewayRun from "./GatewayRun.ts"
-import type { ToolHandler } from "./GatewayServer.ts"
-import * as JsonText from "./JsonText.ts"
+import type { ToolCalled } from "../AuditEntry.ts"
+import { newRequestId } from "./GatewayServer.ts"
 import * as McpEndpoint from "./McpEndpoint.ts"
+import type { ToolRequest } from "./ToolPort.ts"
 
 const Exec = Schema.Struct({
   tool: Schema.String,
   args: Schema.optionalKey(Schema.Unknown),
   runId: Schema.optionalKey(Schema.String)
 })
-
-/** Deeper than any arguments; what recurses over them must not run out of stack. */
-const depthMax = 64
 
 const decodeExec = Schema.decodeUnknownOption(Exec, { onExcessProperty: "error" })
 
@@ -37,11 +37,15 @@ const statuses: Readonly<Record<Tools.ToolErrorCode, number>> = {
 }
 
 export const make = Effect.fnUntraced(function* (options: {
-  readonly run: GatewayRun.GatewayRun
   readonly request: LlmRequest
   readonly tools: ReadonlyArray<Tool>
-}): Effect.fn.Return<ToolHandler, never, Scope.Scope> {
-  const { request, run } = options
+  /** A canary was seen on its way out. */
+  readonly sighted: (sighting: Omit<Evidence, "at">) => void
+  /** For the audit, which the run's shard writes. */
+  readonly called: (fact: typeof ToolCalled.Type) => void
+}): Effect.fn.Return<(request: ToolRequest) => Promise<Answer>, never, Scope.Scope> {
+  const { request } = options
+  const { planted } = request.canaries
   const context = yield* Effect.context<never>()
   const runPromise = Effect.runPromiseWith(context)
   const gateway = yield* ToolGateway.make({
@@ -51,16 +55,13 @@ export const make = Effect.fnUntraced(function* (options: {
     // The host has named them one by one, so it has agreed to what they do.
     policy: { allowedTools: request.tools, allowedEffects: [...Tools.ToolEffect.literals] },
     inspect: (text, requestId) => {
-      const sightings = Canary.look(run.canaries.planted, Buffer.from(text, "utf8"))
-      for (const sighting of sightings) run.suspect({ ...sighting, channel: "tool_call", requestId })
-      return sightings.length > 0 && run.canaries.policy === "stop"
+      const sightings = Canary.look(planted, Buffer.from(text, "utf8"))
+      for (const sighting of sightings) options.sighted({ ...sighting, channel: "tool_call", requestId })
+      return sightings.length > 0 && request.canaries.policy === "stop"
     },
-    called: (fact) => {
-      run.counts.toolCallsTotal += 1
-      void run.append({ ...fact, tool: Canary.redact(run.canaries.planted, fact.tool) })
-    }
+    called: (fact) => options.called({ ...fact, tool: Canary.redact(planted, fact.tool) })
   })
-  const mcp = McpEndpoint.make({ gateway, context, newRequestId: GatewayRun.newRequestId })
+  const mcp = McpEndpoint.make({ gateway, context, newRequestId })
   const ended = new AbortController()
   yield* Effect.addFinalizer(() =>
     Effect.promise(() => {
@@ -91,8 +92,6 @@ export const make = Effect.fnUntraced(function* (options: {
   const described = ({ description, effect, name }: Tool) => ({ name, description, effect })
 
   return async ({ body, headers, method, path, query, requestId }) => {
-    if (JsonText.survey(body).depth > depthMax)
-      return failed("validation", `the request is nested more than ${depthMax} levels deep`)
     if (path === McpEndpoint.path) return await overMcp(mcp, { body, headers, method })
     switch (`${method} ${path}`) {
       case "POST /tool/exec":
@@ -133,21 +132,13 @@ const json = (status: number, value: unknown): Answer => ({
 const failed = (code: Tools.ToolErrorCode, message: string): Answer =>
   json(statuses[code], { ok: false, error: { code, message } })
 
-const heard = ["content-type", "accept", "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"]
-
 const overMcp = async (
   mcp: McpEndpoint.McpEndpoint,
-  { body, headers, method }: Pick<Parameters<ToolHandler>[0], "body" | "headers" | "method">
+  { body, headers, method }: Pick<ToolRequest, "body" | "headers" | "method">
 ): Promise<Answer> => {
   // A stream from the server would have nothing to say: tools do not change while a run lives.
   if (method !== "POST") return GatewayAnswers.render(GatewayAnswers.known("method_not_allowed"), "openai")
-  const response = await mcp.handle(
-    heard.flatMap((name): Array<[string, string]> => {
-      const value = headers[name]
-      return typeof value === "string" ? [[name, value]] : []
-    }),
-    body
-  )
+  const response = await mcp.handle(Object.entries(headers), body)
   return {
     status: response.status,
     headers: Object.fromEntries(

@@ -4,12 +4,15 @@
 import { parentPort } from "node:worker_threads"
 import * as RequestInspection from "../RequestInspection.ts"
 import type { Ask, Told } from "./Inspector.ts"
+import { threadMillis } from "./ProcessorMeter.ts"
 
 parentPort?.on("message", ({ id, request }: Ask) => {
+  const beganMillis = threadMillis()
   const inspection = RequestInspection.inspect(request)
   const { outcome } = inspection
+  const processorMillis = threadMillis() - beganMillis
   parentPort?.postMessage(
-    { id, inspection } satisfies Told,
+    { id, inspection, processorMillis } satisfies Told,
     outcome._tag === "Sent" ? [outcome.sent.body.buffer as ArrayBuffer] : []
   )
 })

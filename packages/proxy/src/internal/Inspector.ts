@@ -1,12 +1,15 @@
 /**
- * Looks into requests: small ones at once, large ones on another thread, so that no run holds up another.
+ * Looks into requests: small ones at once, costly ones on another thread of the shard, so that no run holds up another.
  *
- * The thread starts with the first large body and serves one after the other. One that takes too long ends with its
- * thread; whoever waits behind it is served by the next.
+ * The thread starts with the first costly body and serves one after the other. What it uses is charged to the run, and
+ * a run that has used its processor time waits while others are served. A body that takes too long, or too much memory,
+ * ends with its thread; those that wait behind it are served by the next.
  */
 import { Worker } from "node:worker_threads"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as RequestInspection from "../RequestInspection.ts"
+import * as JsonText from "./JsonText.ts"
+import type { RunGate } from "./RunGate.ts"
 
 export interface Ask {
   readonly id: number
@@ -16,26 +19,48 @@ export interface Ask {
 export interface Told {
   readonly id: number
   readonly inspection: RequestInspection.Inspection
+  /** Processor time that it took. */
+  readonly processorMillis: number
 }
 
 /** A body could not be looked into. */
 export class InspectionFailed extends Error {}
 
+/** Whose body it is, and where what it costs is counted. */
+export interface Inspected {
+  readonly runId: RunId
+  readonly gate: Pick<RunGate, "worked" | "pauseMillis">
+}
+
 export interface Inspector {
   readonly inspect: (
-    runId: RunId,
+    run: Inspected,
     request: RequestInspection.InspectionRequest
   ) => RequestInspection.Inspection | Promise<RequestInspection.Inspection>
   readonly close: () => void
 }
 
-/** What is smaller takes less than a millisecond or two. */
-export const inlineBytesMax = 192 * 1024
+export interface InspectorOptions {
+  /** For one body. */
+  readonly secondsMax?: number | undefined
+  /** Whether the shard serves one run only, which then holds up nobody but itself. */
+  readonly isAlone: () => boolean
+}
 
-/** Of one body. */
+/** What is smaller takes at most some ten milliseconds, whatever is in it. */
+export const inlineBytesMax = 8 * 1024
+
+/** The same, where the run has its thread to itself, and the body has no numbers that are read one by one. */
+export const inlineAloneBytesMax = 192 * 1024
+
+/** For one body. */
 const inspectionSecondsMax = 15
 
+/** A body of 32 MiB is held four or five times while it is rebuilt. */
+const memoryMiBMax = 768
+
 interface Waiting {
+  readonly run: Inspected
   readonly ask: Ask
   readonly resolve: (inspection: RequestInspection.Inspection) => void
   readonly reject: (error: InspectionFailed) => void
@@ -47,23 +72,32 @@ const workerUrl = new URL(
   import.meta.url
 )
 
-export const make = (options: { readonly secondsMax?: number | undefined } = {}): Inspector => {
-  /** By run, the one that has waited longest first: whoever sends many waits behind himself. */
+export const make = (options: InspectorOptions): Inspector => {
+  /** By run, the one that has waited longest first: a run that sends many waits behind itself. */
   const queues = new Map<RunId, Array<Waiting>>()
   let worker: Worker | undefined
   let current: Waiting | undefined
   let late: NodeJS.Timeout | undefined
+  let later: NodeJS.Timeout | undefined
   let serial = 0
   let closed = false
+  let beganMillis = 0
 
-  const give = (failed: string) => {
+  const finish = (processorMillis: number): Waiting | undefined => {
     const waiting = current
     current = undefined
     clearTimeout(late)
+    waiting?.run.gate.worked(performance.now(), processorMillis)
+    return waiting
+  }
+
+  const give = (failed: string) => {
+    // Its thread cannot say any more what it has used.
+    const waiting = finish(current === undefined ? 0 : performance.now() - beganMillis)
     const old = worker
     worker = undefined
     old?.removeAllListeners()
-    // What it still says is nobody's; without a listener an error of it would end the process.
+    // What it still says is ignored; without a listener an error of it would end the thread.
     old?.on("error", () => undefined)
     void old?.terminate()
     waiting?.reject(new InspectionFailed(failed))
@@ -71,14 +105,18 @@ export const make = (options: { readonly secondsMax?: number | undefined } = {})
   }
 
   const start = (): Worker => {
-    const started = new Worker(workerUrl, { name: "cogni-inspection", resourceLimits: { stackSizeMb: 4 } })
+    const started = new Worker(workerUrl, {
+      name: "cogni-inspection",
+      env: {},
+      execArgv: [],
+      stdout: true,
+      stderr: true,
+      resourceLimits: { stackSizeMb: 4, maxOldGenerationSizeMb: memoryMiBMax }
+    })
     started.unref()
-    started.on("message", ({ id, inspection }: Told) => {
+    started.on("message", ({ id, inspection, processorMillis }: Told) => {
       if (current?.ask.id !== id) return
-      const { resolve } = current
-      current = undefined
-      clearTimeout(late)
-      resolve(inspection)
+      finish(processorMillis)?.resolve(inspection)
       next()
     })
     started.on("error", (error) => give(`the inspection failed: ${error.message}`))
@@ -88,16 +126,30 @@ export const make = (options: { readonly secondsMax?: number | undefined } = {})
     return started
   }
 
+  /** Of the run that has waited longest and has processor time left. */
+  const pick = (): Waiting | undefined => {
+    const now = performance.now()
+    let soonestMillis = Number.POSITIVE_INFINITY
+    for (const [runId, waiting] of queues) {
+      const pauseMillis = waiting[0]!.run.gate.pauseMillis(now)
+      soonestMillis = Math.min(soonestMillis, pauseMillis)
+      if (pauseMillis > 0) continue
+      const picked = waiting.shift()
+      queues.delete(runId)
+      if (waiting.length > 0) queues.set(runId, waiting)
+      return picked
+    }
+    if (queues.size > 0) later = setTimeout(next, Math.max(1, soonestMillis))
+    return undefined
+  }
+
   const next = () => {
+    clearTimeout(later)
     if (current !== undefined || closed) return
-    const longest = queues.entries().next().value
-    if (longest === undefined) return
-    const [runId, waiting] = longest
-    current = waiting.shift()
-    queues.delete(runId)
-    if (waiting.length > 0) queues.set(runId, waiting)
+    current = pick()
     if (current === undefined) return
     worker ??= start()
+    beganMillis = performance.now()
     late = setTimeout(
       () => give("the inspection took too long"),
       (options.secondsMax ?? inspectionSecondsMax) * 1000
@@ -107,18 +159,22 @@ export const make = (options: { readonly secondsMax?: number | undefined } = {})
     worker.postMessage(ask, [ask.request.body.buffer as ArrayBuffer])
   }
 
+  const isInline = (body: Uint8Array): boolean =>
+    body.byteLength <= inlineBytesMax ||
+    (body.byteLength <= inlineAloneBytesMax && options.isAlone() && !JsonText.survey(body).vastNumbers)
+
   return {
-    inspect: (runId, request) =>
-      request.body.byteLength <= inlineBytesMax
+    inspect: (run, request) =>
+      isInline(request.body)
         ? RequestInspection.inspect(request)
         : new Promise((resolve, reject) => {
             if (closed) {
               reject(new InspectionFailed("the gateway is closed"))
               return
             }
-            const waiting = queues.get(runId) ?? []
-            waiting.push({ ask: { id: serial++, request }, resolve, reject })
-            queues.set(runId, waiting)
+            const waiting = queues.get(run.runId) ?? []
+            waiting.push({ run, ask: { id: serial++, request }, resolve, reject })
+            queues.set(run.runId, waiting)
             next()
           }),
     close: () => {

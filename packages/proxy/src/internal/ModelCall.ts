@@ -39,20 +39,13 @@ export const serve = async (run: GatewayRun, exchange: Exchange, api: RoutePolic
     refuseWith(run, exchange, error, requestBytes)
   if (!isJson(request)) return refuse(GatewayAnswers.unsupportedMediaType)
 
-  const read = await RequestReader.read(request, run.shared.requestBytesMax, run.shared.holding)
-  switch (read._tag) {
-    case "TooLarge":
-      return refuse(GatewayAnswers.known("request_too_large"))
-    case "NoRoom":
-      return refuse(GatewayAnswers.busy)
-    case "Aborted":
-      return refuse({ ...GatewayAnswers.known("bad_request"), code: "client_aborted" })
-  }
+  const read = await RequestReader.read(request, run.shared.requestBytesMax, run.reading)
+  if (read._tag !== "Body") return refuseUnread(run, exchange, read._tag)
   const requestBytes = read.body.byteLength
   try {
     const betas = RoutePolicy.betas(CallAnswer.pairs(request.rawHeaders))
     const inspection = await Promise.resolve(
-      run.shared.inspector.inspect(run.runId, {
+      run.shared.inspector.inspect(run, {
         body: read.body,
         policy: run.policyOf(api, betas),
         canaries: run.canaries.planted
@@ -168,12 +161,31 @@ const started = (
   sentDigest: sent.digest,
   dropped: sent.dropped,
   droppedTotal: sent.droppedTotal,
+  ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
   ...CallAnswer.bodyIfAsked(run, sent.body)
 })
 
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** Why a body was not read. */
+export const refuseUnread = (
+  run: GatewayRun,
+  exchange: Exchange,
+  why: Exclude<RequestReader.Read["_tag"], "Body">
+): void => {
+  // What else it sends is not read: the connection ends with the answer.
+  if (why === "Stalled") exchange.response.shouldKeepAlive = false
+  refuseWith(run, exchange, unread[why], 0)
+}
+
+const unread: Readonly<Record<Exclude<RequestReader.Read["_tag"], "Body">, GatewayAnswers.GatewayError>> = {
+  TooLarge: GatewayAnswers.known("request_too_large"),
+  NoRoom: GatewayAnswers.busy,
+  Stalled: GatewayAnswers.known("request_timeout"),
+  Aborted: { ...GatewayAnswers.known("bad_request"), code: "client_aborted" }
+}
 
 export const refuseWith = (
   run: GatewayRun,

@@ -1,29 +1,19 @@
 /**
- * The body of a request, within bounds: its own, and what all requests of a gateway may hold together.
+ * The body of a request, within bounds: its own, the run's share of the memory, and a least speed.
  */
 import type { IncomingMessage } from "node:http"
+import type { RunShare } from "./RunShare.ts"
 
-/** What the requests of a gateway hold in memory, all together. */
-export interface Holding {
-  /** False where it would be too much. */
-  readonly take: (bytes: number) => boolean
-  readonly give: (bytes: number) => void
-  readonly held: () => number
-}
-
-export const makeHolding = (bytesMax: number): Holding => {
-  let held = 0
-  return {
-    take: (bytes) => {
-      if (held + bytes > bytesMax) return false
-      held += bytes
-      return true
-    },
-    give: (bytes) => {
-      held -= bytes
-    },
-    held: () => held
-  }
+/** How bodies of one run are read. */
+export interface Reading {
+  readonly share: Pick<RunShare, "take" | "give">
+  /** A body that makes less progress than this in so many seconds is dropped. */
+  readonly progressSecondsMax: number
+  readonly bytesPerSecondMin: number
+  /** Whether this side has stopped reading: what does not come then is not the client's fault. */
+  readonly isPaused: () => boolean
+  /** A piece has come: the work of reading it is counted. */
+  readonly onPiece: () => void
 }
 
 export type Read =
@@ -35,13 +25,16 @@ export type Read =
     }
   | { readonly _tag: "TooLarge" }
   | { readonly _tag: "NoRoom" }
+  /** It came too slowly. */
+  | { readonly _tag: "Stalled" }
   | { readonly _tag: "Aborted" }
 
 const initialBytes = 16 * 1024
 
 /** Its own memory, whole: so that it can be handed to another thread. */
-export const read = (request: IncomingMessage, bytesMax: number, holding: Holding): Promise<Read> =>
+export const read = (request: IncomingMessage, bytesMax: number, reading: Reading): Promise<Read> =>
   new Promise((resolve) => {
+    const { share } = reading
     // One growing buffer: a piece can be a single byte, and keeping it by itself costs a hundred.
     let buffer = new Uint8Array(0)
     let bytes = 0
@@ -50,16 +43,23 @@ export const read = (request: IncomingMessage, bytesMax: number, holding: Holdin
       if (done) return
       done = true
       request.off("data", onData)
+      clearInterval(watch)
       if (outcome._tag !== "Body") {
-        holding.give(bytes)
+        share.give(bytes)
         buffer = new Uint8Array(0)
         request.pause()
       }
       resolve(outcome)
     }
+    const watch = watchProgress(
+      reading,
+      () => bytes,
+      () => settle({ _tag: "Stalled" })
+    )
     const onData = (piece: Buffer) => {
+      reading.onPiece()
       if (bytes + piece.byteLength > bytesMax) return settle({ _tag: "TooLarge" })
-      if (!holding.take(piece.byteLength)) return settle({ _tag: "NoRoom" })
+      if (!share.take(piece.byteLength)) return settle({ _tag: "NoRoom" })
       const needed = bytes + piece.byteLength
       if (needed > buffer.byteLength) {
         const grown = new Uint8Array(
@@ -84,7 +84,7 @@ export const read = (request: IncomingMessage, bytesMax: number, holding: Holdin
         release: () => {
           if (released) return
           released = true
-          holding.give(bytes)
+          share.give(bytes)
         }
       })
     })
@@ -92,3 +92,19 @@ export const read = (request: IncomingMessage, bytesMax: number, holding: Holdin
     request.once("error", () => settle({ _tag: "Aborted" }))
     request.once("close", () => settle({ _tag: "Aborted" }))
   })
+
+const watchProgress = (
+  { bytesPerSecondMin, isPaused, progressSecondsMax }: Reading,
+  bytes: () => number,
+  onStalled: () => void
+): NodeJS.Timeout => {
+  let seen = 0
+  let paused = false
+  return setInterval(() => {
+    const came = bytes() - seen
+    seen = bytes()
+    const excused = paused || isPaused()
+    paused = isPaused()
+    if (!excused && came < bytesPerSecondMin * progressSecondsMax) onStalled()
+  }, progressSecondsMax * 1000)
+}

@@ -2,10 +2,12 @@
  * How a run's socket gets from the gateway into its sandbox.
  */
 import type { Effect, Scope } from "effect"
-import type * as net from "node:net"
+import { basename } from "node:path"
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
-import type { LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
+import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import type { RunId } from "@cogni/sandbox-core/RunId"
+
+export const socketName = basename(socketPath)
 
 export interface CarryRequest {
   readonly runId: RunId
@@ -20,10 +22,10 @@ export interface CarriedSocket {
   readonly mounts: ReadonlyArray<Mount>
   /** Where it lies on this host, if it does. */
   readonly hostSocketPath?: string | undefined
-  /** Have this server listen where the socket leads; it stops with the scope. */
-  readonly listen: (server: net.Server) => Effect.Effect<void, LlmProxyError, Scope.Scope>
-  /** Settles when a connection from inside reaches the server. */
-  readonly ready: Effect.Effect<void, LlmProxyError>
+  /** Where on this host the gateway has to listen, with a socket of this name. */
+  readonly directory: string
+  /** Once the gateway listens: let the sandbox's socket lead there. Settles when a connection from inside arrives. */
+  readonly open: Effect.Effect<void, LlmProxyError>
   /** Never succeeds; fails when the way breaks while the run still needs it. */
   readonly failure: Effect.Effect<never, LlmProxyError>
 }

@@ -1,0 +1,202 @@
+/**
+ * The shards of a gateway, seen from the main thread: where a run is placed, whether its thread lives, and how a thread
+ * that misbehaves ends alone.
+ */
+import { Deferred, Duration, Effect, type Scope } from "effect"
+import { getCompileCacheDir } from "node:module"
+import { MessageChannel, type MessagePort, Worker } from "node:worker_threads"
+import * as ShardCounters from "./ShardCounters.ts"
+import type { ShardConfig, ShardStart, ToShard } from "./ShardMessage.ts"
+
+// -----------------------------------------------------------------------------
+// models
+// -----------------------------------------------------------------------------
+
+export interface ShardPoolOptions {
+  /** Absent where no run can be served, so that no thread is started. */
+  readonly config: ShardConfig | undefined
+  readonly shardsMax: number
+  /** A thread that gives no sign of life for so long is ended. */
+  readonly silentSecondsMax: number
+  /** A thread that needs more memory than this for its objects is ended. */
+  readonly heapBytesMax: number
+}
+
+/** A shard that serves somebody, for as long as the scope lasts. */
+export interface Lease {
+  /** Send what needs an answer; it comes over the port that is returned. */
+  readonly send: (make: (port: MessagePort) => ToShard) => MessagePort
+  /** Settles when the thread has ended, with the reason. */
+  readonly lost: Effect.Effect<string>
+}
+
+export interface ShardPool {
+  readonly lease: Effect.Effect<Lease, never, Scope.Scope>
+}
+
+interface Shard {
+  readonly slot: number
+  readonly worker: Worker
+  readonly lost: Deferred.Deferred<string>
+  runs: number
+  /** Its heartbeat when it was last looked at, and how often it has been the same since. */
+  beats: number
+  silentTimes: number
+}
+
+// -----------------------------------------------------------------------------
+// constants
+// -----------------------------------------------------------------------------
+
+const lookSeconds = 1
+
+/** A thread may be as much later with its first sign of life: its modules are loaded then. */
+const startSecondsMax = 30
+
+const MiB = 1024 * 1024
+
+/** Runs from sources and from what is published alike. */
+const workerUrl = new URL(`./ShardWorker${import.meta.url.endsWith(".ts") ? ".ts" : ".js"}`, import.meta.url)
+
+// -----------------------------------------------------------------------------
+// constructors
+// -----------------------------------------------------------------------------
+
+/** No thread is started until the first run asks; all end with the scope. */
+export const make = Effect.fnUntraced(function* (
+  options: ShardPoolOptions
+): Effect.fn.Return<ShardPool, never, Scope.Scope> {
+  // A thread that is being ended keeps its place until it is gone.
+  const counters = ShardCounters.make(2 * options.shardsMax)
+  const free = Array.from({ length: 2 * options.shardsMax }, (_, slot) => slot)
+  const living = new Set<Shard>()
+  const ending = new Set<Promise<unknown>>()
+
+  const end = (shard: Shard, reason: string) => {
+    if (!living.delete(shard)) return
+    Deferred.doneUnsafe(shard.lost, Effect.succeed(reason))
+    const ended = shard.worker.terminate().finally(() => {
+      counters.clear(shard.slot)
+      free.push(shard.slot)
+      ending.delete(ended)
+    })
+    ending.add(ended)
+  }
+
+  const start = (): Shard => {
+    const slot = free.shift()!
+    const worker = startWorker(options, {
+      counters: counters.buffer,
+      slot,
+      compileCache: getCompileCacheDir()
+    })
+    const shard: Shard = {
+      slot,
+      worker,
+      lost: Deferred.makeUnsafe(),
+      runs: 0,
+      beats: 0,
+      silentTimes: -startSecondsMax / lookSeconds
+    }
+    living.add(shard)
+    worker.on("error", (error) => end(shard, reasonOf(error, options)))
+    worker.on("exit", (code) => end(shard, `it ended with code ${code}`))
+    return shard
+  }
+
+  const place = (): Shard => {
+    const byLoad = [...living].toSorted((one, other) => one.runs - other.runs)
+    const least = byLoad[0]
+    return least !== undefined && (least.runs === 0 || living.size >= options.shardsMax || free.length === 0)
+      ? least
+      : start()
+  }
+
+  const tellRuns = () => {
+    let runs = 0
+    for (const shard of living) runs += shard.runs
+    for (const { worker } of living) worker.postMessage({ type: "runs", runs } satisfies ToShard, [])
+  }
+
+  const look = () => {
+    for (const shard of living) {
+      const beats = counters.read(shard.slot, "beats")
+      if (beats !== shard.beats) shard.silentTimes = Math.min(0, shard.silentTimes)
+      if (beats !== shard.beats && beats > 0) shard.silentTimes = 0
+      else shard.silentTimes += 1
+      shard.beats = beats
+      if (shard.silentTimes * lookSeconds > options.silentSecondsMax)
+        end(shard, `it gave no sign of life for ${options.silentSecondsMax} s`)
+    }
+  }
+
+  yield* Effect.addFinalizer(() =>
+    Effect.promise(async () => {
+      for (const shard of living) end(shard, "the gateway is closed")
+      await Promise.all(ending)
+    })
+  )
+  yield* Effect.sleep(Duration.seconds(lookSeconds)).pipe(
+    Effect.andThen(Effect.sync(look)),
+    Effect.forever,
+    Effect.forkScoped
+  )
+
+  const lease = Effect.acquireRelease(
+    Effect.sync(() => {
+      const shard = place()
+      shard.runs += 1
+      tellRuns()
+      return shard
+    }),
+    (shard) =>
+      Effect.sync(() => {
+        shard.runs -= 1
+        // One empty shard is kept for the next run.
+        if (shard.runs === 0 && [...living].some((other) => other !== shard && other.runs === 0))
+          end(shard, "it serves no run")
+        tellRuns()
+      })
+  )
+  return {
+    lease: Effect.map(lease, ({ lost, worker }) => ({
+      send: (message) => {
+        const { port1, port2 } = new MessageChannel()
+        worker.postMessage(message(port2), [port2])
+        return port1
+      },
+      lost: Deferred.await(lost)
+    }))
+  }
+})
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const startWorker = ({ config, heapBytesMax }: ShardPoolOptions, data: ShardStart): Worker => {
+  const worker = new Worker(workerUrl, {
+    name: "cogni-gateway-shard",
+    workerData: data,
+    // It needs no variable, no argument and no output of this process, and must not write what it holds to a file.
+    env: {},
+    argv: [],
+    execArgv: [],
+    stdout: true,
+    stderr: true,
+    resourceLimits: { maxOldGenerationSizeMb: Math.ceil(heapBytesMax / MiB), stackSizeMb: 4 }
+  })
+  worker.stdout.resume()
+  worker.stderr.resume()
+  if (config !== undefined) worker.postMessage({ type: "configure", config } satisfies ToShard, [])
+  worker.unref()
+  return worker
+}
+
+/** Without the error's text, which may hold what an agent has sent. */
+const reasonOf = (error: unknown, { heapBytesMax }: ShardPoolOptions): string => {
+  const { code, name } = error as NodeJS.ErrnoException
+  return code === "ERR_WORKER_OUT_OF_MEMORY"
+    ? `it needed more than ${Math.ceil(heapBytesMax / MiB)} MiB of memory`
+    : `it failed with ${code ?? name ?? "an error"}`
+}

@@ -1,0 +1,221 @@
+/**
+ * One run in its shard, from the audit's first entry to its last.
+ */
+import type { MessagePort } from "node:worker_threads"
+import * as AuditChain from "./AuditChain.ts"
+import * as AuditFile from "./AuditFile.ts"
+import * as GatewayServer from "./GatewayServer.ts"
+import type * as GatewayRun from "./GatewayRun.ts"
+import type * as ProcessorMeter from "./ProcessorMeter.ts"
+import * as RunGate from "./RunGate.ts"
+import type { RunHandler } from "./RunHandler.ts"
+import * as RunShare from "./RunShare.ts"
+import type { ShardCounters } from "./ShardCounters.ts"
+import type { FromRun, RunStart, RunTraffic, ShardConfig, ToRun } from "./ShardMessage.ts"
+import * as SocketListener from "./SocketListener.ts"
+import * as ToolPort from "./ToolPort.ts"
+
+/** What the runs of a shard have in common. */
+export interface Shard {
+  readonly config: ShardConfig
+  readonly counters: ShardCounters
+  readonly slot: number
+  readonly meter: ProcessorMeter.ProcessorMeter
+  /** Runs of all shards that live now. */
+  readonly runs: () => number
+  readonly isAlone: () => boolean
+}
+
+/** How long calls that have their answer may take to be written down. */
+const settleMillisMax = 2000
+const settleStepMillis = 5
+/** How long an agent's connections may outlive it, before they are cut off. */
+const lingerMillis = 200
+
+/** Serve a run until the main thread says that it is over. Settles then; never rejects. */
+export const serve = async (shard: Shard, start: RunStart, port: MessagePort): Promise<void> => {
+  const tell = (message: FromRun) => port.postMessage(message)
+  const tools = ToolPort.make((serial, request) => tell({ type: "tool", serial, request }))
+  const { promise: over, resolve: end } = Promise.withResolvers<void>()
+  const opening = open(shard, start, tools, tell)
+  opening.catch(() => undefined)
+  port.on("message", (message: ToRun) => {
+    switch (message.type) {
+      case "finish":
+        return end()
+      case "tool_answer":
+        return tools.answered(message.serial, message.answer)
+      case "traffic":
+        return void opening.then(async ({ handler }) =>
+          tell({ type: "traffic", serial: message.serial, traffic: (await handler).traffic() })
+        )
+      case "tool_called":
+        return void opening.then(async ({ handler }) => {
+          const { run } = await handler
+          run.counts.toolCallsTotal += 1
+          return run.append(message.fact)
+        })
+      case "sighted":
+        return void opening.then(async ({ handler }) => (await handler).run.suspect(message.sighting))
+    }
+  })
+  try {
+    const opened = await opening
+    tell({ type: "opened" })
+    await over
+    tell({ type: "finished", traffic: await finish(opened, tools) })
+  } catch (thrown) {
+    tell({ type: "failed", problem: problemOf(thrown) })
+    await over
+    tell({ type: "finished", traffic: nothing(start) })
+  } finally {
+    port.close()
+  }
+}
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+interface Opened {
+  readonly audit: AuditFile.AuditFile
+  readonly door: GatewayServer.GatewayServer
+  readonly listener: SocketListener.SocketListener
+  readonly handler: Promise<RunHandler>
+}
+
+const open = async (
+  shard: Shard,
+  start: RunStart,
+  tools: ToolPort.ToolPort,
+  tell: (message: FromRun) => void
+): Promise<Opened> => {
+  const audit = await AuditFile.open({
+    parent: start.auditParent,
+    runId: start.runId,
+    bytesMax: shard.config.auditBytesMax,
+    onFailure: (problem) => tell({ type: "failed", problem })
+  })
+  await audit.append(start.opened)
+  let listener: SocketListener.SocketListener | undefined
+  const { gate, handler, share } = made(shard, start, audit, tools, tell, () => door)
+  const door: GatewayServer.GatewayServer = GatewayServer.make({
+    handler,
+    gate,
+    meter: shard.meter,
+    share,
+    headerSecondsMax: shard.config.headerSecondsMax,
+    requestSecondsMax: shard.config.requestSecondsMax,
+    onCrowd: (millis) => listener?.pause(millis)
+  })
+  try {
+    listener = await SocketListener.listen(door.server, start.socketDirectory)
+    return { audit, door, listener, handler }
+  } catch (thrown) {
+    await audit.release()
+    throw thrown
+  }
+}
+
+/** The run's bounds, and what decides about its requests. */
+const made = (
+  shard: Shard,
+  start: RunStart,
+  audit: AuditFile.AuditFile,
+  tools: ToolPort.ToolPort,
+  tell: (message: FromRun) => void,
+  door: () => GatewayServer.GatewayServer
+) => {
+  const { config, meter } = shard
+  const share = (limits: RunShare.Limits, field: "heldKiB" | "connections", unit: number) =>
+    RunShare.make({ ...shard, limits, field, unit })
+  const requestsPerSecondMax = Math.max(
+    config.requestsPerSecondMax,
+    start.llm.budget?.requestsPerSecondMax ?? 0
+  )
+  const gate = RunGate.make({
+    requestsPerSecondMax,
+    connectionsPerSecondMax: Math.max(config.connectionsPerSecondMax, requestsPerSecondMax),
+    connectionsMax: config.connections.wholeMax,
+    processorShareMax: config.processorShareMax
+  })
+  // What was held goes back in whole when the run ends, however its requests do.
+  const held = share(config.heldBytes, "heldKiB", 1024)
+  const handler = import("./RunHandler.ts").then((RunHandler) =>
+    RunHandler.make({
+      config,
+      shared: (shared ??= RunHandler.makeShared(config, shard.isAlone)),
+      start,
+      audit,
+      gate,
+      reading: {
+        share: held,
+        progressSecondsMax: config.bodyProgressSecondsMax,
+        bytesPerSecondMin: config.bodyBytesPerSecondMin,
+        isPaused: () => door().connections.isPaused(),
+        onPiece: () => meter.note(door().metered)
+      },
+      tools: tools.handle,
+      slow: (request, millis) => door().connections.pause(request.socket, millis),
+      tell
+    })
+  )
+  return { gate, handler, share: share(config.connections, "connections", 1) }
+}
+
+/** Of this thread. */
+let shared: GatewayRun.Shared | undefined
+
+const idle = async ({ run }: RunHandler, millisMax: number): Promise<void> => {
+  const until = performance.now() + millisMax
+  while (run.counts.active > 0 && performance.now() < until)
+    await new Promise((resolve) => setTimeout(resolve, settleStepMillis))
+}
+
+/** No new request, then none at all: what has its answer may end, the rest is cut off; then the last entry. */
+const finish = async ({ audit, door, handler, listener }: Opened, tools: ToolPort.ToolPort) => {
+  const loaded = await handler
+  const { run } = loaded
+  listener.stop()
+  door.server.closeIdleConnections()
+  await idle(loaded, lingerMillis)
+  run.closing = true
+  tools.close()
+  door.server.closeAllConnections()
+  await idle(loaded, settleMillisMax)
+  // No end will be heard of what is still under way.
+  run.ledger.endAll()
+  const { callsTotal, refusedTotal, toolCallsTotal } = run.counts
+  await audit.close({ usage: run.ledger.total(), callsTotal, toolCallsTotal, refusedTotal })
+  const traffic = loaded.traffic()
+  await listener.close()
+  await audit.release()
+  door.connections.close()
+  return traffic
+}
+
+/** Of a run that was never served. */
+const nothing = ({ runId }: RunStart): RunTraffic => ({
+  calls: [],
+  callsTotal: 0,
+  refusedTotal: 0,
+  toolCallsTotal: 0,
+  usage: {
+    calls: 0,
+    inputTokens: 0,
+    outputTokens: 0,
+    cacheReadTokens: 0,
+    cacheWriteTokens: 0,
+    callsWithoutUsage: 0,
+    callsWithoutCost: 0
+  },
+  auditHead: AuditChain.genesis(runId)
+})
+
+const problemOf = (thrown: unknown): AuditFile.AuditProblem =>
+  thrown instanceof AuditFile.AuditFailed
+    ? thrown.problem
+    : {
+        detail: `the socket cannot be made: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+        remedy: "Make the run's directory writable, and see that its disk has space"
+      }

@@ -1,0 +1,80 @@
+/**
+ * A server on a run's socket in a directory of the host, which may stop listening for a while.
+ */
+import type * as http from "node:http"
+import { constants } from "node:fs"
+import * as fs from "node:fs/promises"
+import * as path from "node:path"
+import { socketName } from "./SocketCarrier.ts"
+
+export interface SocketListener {
+  /** Accept nothing for so long: a client that connects is refused by the system, at no cost to this process. */
+  readonly pause: (millis: number) => void
+  /** Close the socket; connections that are open stay open. */
+  readonly stop: () => void
+  /** Close the socket and every connection of it. */
+  readonly close: () => Promise<void>
+}
+
+/** `sun_path` is 108 bytes, its end included; less on other systems. */
+const socketPathBytesMax = 103
+
+const backlog = 512
+
+/** Have a server listen on the socket in a directory; what was there is replaced. */
+export const listen = async (server: http.Server, directory: string): Promise<SocketListener> => {
+  await fs.rm(path.join(directory, socketName), { force: true })
+  const { handle, where } = await address(directory)
+  const begin = () =>
+    new Promise<void>((resolve, reject) => {
+      server.once("error", reject)
+      // For any user of the sandbox: on the host the directory lies below one that only this process can enter.
+      server.listen({ path: where, backlog, readableAll: true, writableAll: true }, () => {
+        server.off("error", reject)
+        resolve()
+      })
+    })
+  try {
+    await begin()
+  } catch (thrown) {
+    await handle?.close()
+    throw thrown
+  }
+  let paused: NodeJS.Timeout | undefined
+  let stopped = false
+  return {
+    pause: (millis) => {
+      if (stopped || paused !== undefined) return
+      server.close()
+      paused = setTimeout(() => {
+        paused = undefined
+        // What cannot listen any more has said so as an error of the server.
+        if (!stopped) begin().catch(() => undefined)
+      }, millis)
+    },
+    stop: () => {
+      stopped = true
+      clearTimeout(paused)
+      server.close()
+    },
+    close: async () => {
+      stopped = true
+      clearTimeout(paused)
+      await new Promise<void>((resolve) => {
+        if (server.listening) server.close(() => resolve())
+        else resolve()
+        server.closeAllConnections()
+      })
+      // Closing removes the socket by the path it was made by: that name must be nobody else's until then.
+      await handle?.close()
+    }
+  }
+}
+
+/** A path that a socket can be made by: a long one is named through the descriptor of its directory. */
+const address = async (directory: string) => {
+  const where = path.join(directory, socketName)
+  if (Buffer.byteLength(where) <= socketPathBytesMax) return { where, handle: undefined }
+  const handle = await fs.open(directory, constants.O_RDONLY | constants.O_DIRECTORY)
+  return { where: `/proc/self/fd/${handle.fd}/${socketName}`, handle }
+}
