@@ -358,7 +358,7 @@ const complain = Effect.fnUntraced(function* (asked: Invocation.Invocation, caus
   yield* out.stderr(`cogni-sandbox: ${failure.message}\n`)
   if (asked.debug) yield* out.stderr(`${Cause.pretty(cause)}\n`)
   if (asked.format === "json") {
-    yield* Effect.ignore(out.stdout(`${JSON.stringify(Failure.toJson(failure), undefined, 2)}\n`))
+    yield* Effect.ignore(out.stdoutJson(`${JSON.stringify(Failure.toJson(failure), undefined, 2)}\n`))
   }
 })
 

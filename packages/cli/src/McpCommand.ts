@@ -138,7 +138,7 @@ export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, 
     )
   )
   yield* McpTools.serveLines(
-    { input: stdio.stdin, write: output.stdout },
+    { input: stdio.stdin, write: output.stdoutJson },
     {
       registry,
       session: { runId, identity: { billingAccountId: "local", attempt: 0 } },

@@ -1,11 +1,15 @@
 /**
  * Where words go: the answer to standard output, everything else to standard error.
  *
- * Writes wait until they are taken, so the pace of whoever reads is the pace of the agent. A reader of standard output
- * who has gone ends the run; one of standard error is not missed.
+ * Writes wait until they are taken, so the agent is as fast as its reader. A reader of standard output who has gone
+ * ends the run; one of standard error is not missed.
+ *
+ * This is the one way out of the command. Where a stream is a terminal, everything written to it is made visible here,
+ * whatever module it comes from: no other module knows a terminal's escape sequences or writes to a stream.
  */
 import { Context, Effect, Layer, Ref } from "effect"
 import { ReaderGone } from "./Failure.ts"
+import { makeFilter, visible, visibleJson } from "./TerminalText.ts"
 
 /** @category models */
 export type OutputFormat = "text" | "json"
@@ -14,8 +18,13 @@ export type OutputFormat = "text" | "json"
 export class Output extends Context.Service<
   Output,
   {
+    /** Raw into a pipe or a file, visible on a terminal; so is `stderr`. */
     readonly stdout: (data: string | Uint8Array) => Effect.Effect<void, ReaderGone>
     readonly stderr: (data: string | Uint8Array) => Effect.Effect<void>
+    /** JSON text. On a terminal it is escaped as JSON is, and stays the same JSON. */
+    readonly stdoutJson: (text: string) => Effect.Effect<void, ReaderGone>
+    /** Clears the last line of standard error, which is a terminal, and writes this in its place. */
+    readonly redraw: (line: string) => Effect.Effect<void>
     readonly stdoutIsTerminal: boolean
     readonly stderrIsTerminal: boolean
     /** What the process will end with. */
@@ -26,7 +35,7 @@ export class Output extends Context.Service<
 
 /** One JSON document, for scripts and for people. @category combinators */
 export const json = (value: unknown): Effect.Effect<void, ReaderGone, Output> =>
-  Output.use((output) => output.stdout(`${JSON.stringify(value, undefined, 2)}\n`))
+  Output.use((output) => output.stdoutJson(`${JSON.stringify(value, undefined, 2)}\n`))
 
 /** @category combinators */
 export const lines = (all: ReadonlyArray<string>): Effect.Effect<void, ReaderGone, Output> =>
@@ -43,7 +52,7 @@ export const layer: Layer.Layer<Output> = Layer.effect(
     const code = yield* Ref.make(0)
     // Without a listener, a reader who goes would be an uncaught exception.
     for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined)
-    return Output.of({
+    return make({
       stdout: (data) =>
         write(process.stdout, data).pipe(Effect.flatMap((taken) => (taken ? Effect.void : new ReaderGone()))),
       stderr: (data) => Effect.asVoid(write(process.stderr, data)),
@@ -60,7 +69,7 @@ export const makeMemory = (options?: { readonly terminal?: boolean | undefined }
   const said = { stdout: "", stderr: "", code: 0 }
   const text = (data: string | Uint8Array) =>
     typeof data === "string" ? data : new TextDecoder().decode(data)
-  const service = Output.of({
+  const service = make({
     stdout: (data) => Effect.sync(() => void (said.stdout += text(data))),
     stderr: (data) => Effect.sync(() => void (said.stderr += text(data))),
     stdoutIsTerminal: options?.terminal ?? false,
@@ -74,6 +83,23 @@ export const makeMemory = (options?: { readonly terminal?: boolean | undefined }
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+type Streams = Omit<Output["Service"], "stdoutJson" | "redraw">
+
+/** Back to the beginning of the line, and clear it. */
+const eraseLine = "\r\u001b[K"
+
+const make = (streams: Streams): Output["Service"] => {
+  const { stderr, stderrIsTerminal, stdout, stdoutIsTerminal } = streams
+  const filters = { stdout: makeFilter(), stderr: makeFilter() }
+  return Output.of({
+    ...streams,
+    stdout: stdoutIsTerminal ? (data) => Effect.suspend(() => stdout(filters.stdout(data))) : stdout,
+    stderr: stderrIsTerminal ? (data) => Effect.suspend(() => stderr(filters.stderr(data))) : stderr,
+    stdoutJson: (text) => stdout(stdoutIsTerminal ? visibleJson(text) : text),
+    redraw: (line) => (stderrIsTerminal ? stderr(`${eraseLine}${visible(line)}`) : Effect.void)
+  })
+}
 
 /** Whether it was taken. */
 const write = (stream: NodeJS.WriteStream, data: string | Uint8Array): Effect.Effect<boolean> =>

@@ -10,7 +10,6 @@ import { oneLine } from "./TerminalText.ts"
 
 const frames = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"]
 const frameMillis = 80
-const erase = "\r\u001b[K"
 
 /** @category models */
 export interface Progress {
@@ -45,14 +44,14 @@ export const make = Effect.fnUntraced(function* (options: {
     const millis = (yield* Clock.currentTimeMillis) - state.sinceMillis
     state.frame = (state.frame + 1) % frames.length
     state.drawn = true
-    yield* output.stderr(
-      `${erase}${frames[state.frame]} ${state.text}${millis < 1000 ? "" : ` (${formatMillis(millis)})`}`
+    yield* output.redraw(
+      `${frames[state.frame]} ${state.text}${millis < 1000 ? "" : ` (${formatMillis(millis)})`}`
     )
   })
   const clear = Effect.suspend(() => {
     if (!state.drawn) return Effect.void
     state.drawn = false
-    return output.stderr(erase)
+    return output.redraw("")
   })
   const fiber = yield* draw.pipe(Effect.andThen(Effect.sleep(frameMillis)), Effect.forever, Effect.forkScoped)
   const rest = Effect.suspend(() => {

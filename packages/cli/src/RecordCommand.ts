@@ -8,7 +8,6 @@ import * as Output from "./Output.ts"
 import * as RecordReport from "./RecordReport.ts"
 import * as Records from "./Records.ts"
 import { Settings } from "./Settings.ts"
-import { visible } from "./TerminalText.ts"
 
 /** Where records are kept, as the environment says. @category layers */
 export const store = Layer.unwrap(Effect.map(Settings, Records.looked))
@@ -55,7 +54,7 @@ export const logs = Effect.fnUntraced(function* (input: {
   if (input.output === "json") return yield* Output.json({ runId, output: kept })
   const output = yield* Output.Output
   const channel = input.stderr ? kept.stderr : kept.stdout
-  yield* output.stdout(output.stdoutIsTerminal ? visible(channel.text) : channel.text)
+  yield* output.stdout(channel.text)
   if (channel.truncated) {
     yield* output.stderr(`· this is the beginning; the agent wrote ${channel.bytes} bytes in all\n`)
   }

@@ -26,7 +26,6 @@ import * as RepoRun from "./RepoRun.ts"
 import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
-import { makeDecoder, visible } from "./TerminalText.ts"
 
 /** @category models */
 export interface RunInput extends RunPlan.RunFlags, RepoPlan.RepoFlags {
@@ -110,7 +109,7 @@ const tell = Effect.fnUntraced(function* (
   }
   if (verdict?.answer !== undefined) {
     const { text } = verdict.answer
-    yield* output.stdout(`${output.stdoutIsTerminal ? visible(text) : text}\n`)
+    yield* output.stdout(`${text}\n`)
   } else if (verdict?.problem !== undefined) {
     yield* output.stderr(`cogni-sandbox: ${result.runId}: ${verdict.problem.message}\n`)
   }
@@ -233,14 +232,11 @@ export const follow = Effect.fnUntraced(function* (
 
 const passThrough = Effect.gen(function* () {
   const output = yield* Output.Output
-  const decoders = { stdout: makeDecoder(), stderr: makeDecoder() }
   let open = false
   return {
     take: (channel: "stdout" | "stderr", bytes: Uint8Array) => {
       open = bytes.at(-1) !== 0x0a
-      return channel === "stdout"
-        ? output.stdout(output.stdoutIsTerminal ? decoders.stdout(bytes) : bytes)
-        : output.stderr(output.stderrIsTerminal ? decoders.stderr(bytes) : bytes)
+      return channel === "stdout" ? output.stdout(bytes) : output.stderr(bytes)
     },
     /** On a terminal, what we say next begins on a line of its own. */
     end: Effect.suspend(() =>

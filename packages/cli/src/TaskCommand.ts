@@ -22,7 +22,6 @@ import { runIdOf } from "./RunCommand.ts"
 import { Settings } from "./Settings.ts"
 import * as TaskPlan from "./TaskPlan.ts"
 import * as TaskReport from "./TaskReport.ts"
-import { visible } from "./TerminalText.ts"
 
 /** @category models */
 export interface TaskInput extends TaskPlan.TaskFlags {
@@ -114,9 +113,8 @@ const tell = Effect.fnUntraced(function* (input: TaskInput, runId: string, resul
   if (file !== undefined) yield* save(file, text ?? "")
   yield* output.exitWith(exitCode[TaskReport.exitOf(result)])
   if (input.output === "json") return yield* Output.json(TaskReport.json(result, runId, input.demo, file))
-  const shown = output.stdoutIsTerminal ? visible : (given: string) => given
-  if (end.text !== "") yield* output.stdout(`${shown(end.text)}\n`)
-  if (text !== undefined && text !== "" && file === undefined) yield* output.stdout(`\n${shown(text)}`)
+  if (end.text !== "") yield* output.stdout(`${end.text}\n`)
+  if (text !== undefined && text !== "" && file === undefined) yield* output.stdout(`\n${text}`)
   const problem = TaskReport.problemOf(result)
   const told = TaskReport.changes(result, file)
   if (told !== problem && (!input.quiet || patch?.problem !== undefined)) yield* output.stderr(`· ${told}\n`)

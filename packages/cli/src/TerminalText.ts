@@ -1,10 +1,18 @@
 /**
  * Text of unknown origin on its way to a terminal.
  *
- * An agent is not trusted with the terminal of whoever watches it: escape sequences could change what was said before,
- * or what is typed next. On a terminal, control characters are made visible. Into a pipe or a file every byte goes as
- * it came. Pure.
+ * An agent is not trusted with the terminal of the person who watches it: escape sequences could change what was said
+ * before, or what is typed next, and invisible characters make text read as something else. On a terminal, all of them
+ * are made visible. Into a pipe or a file every byte goes as it came. Pure; `Output` applies it to every write.
  */
+
+/**
+ * C0 but tab, line feed and a carriage return that ends a line; DEL; C1; marks that reorder what is read; characters
+ * that take no room, but for the two joiners that scripts and emoji need.
+ */
+const hidden =
+  // eslint-disable-next-line no-control-regex
+  /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e007f}]|\u034f|\r(?!\n)/gu
 
 const caret = (character: string): string => {
   const code = character.codePointAt(0)!
@@ -12,12 +20,17 @@ const caret = (character: string): string => {
   return code === 0x7f ? "^?" : `\\u{${code.toString(16)}}`
 }
 
-// Control characters but tab, line feed and carriage return; C1; marks that reorder what is read.
-// eslint-disable-next-line no-control-regex
-const hidden = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu
+const escaped = (character: string): string =>
+  Array.from(
+    { length: character.length },
+    (_, at) => `\\u${character.charCodeAt(at).toString(16).padStart(4, "0")}`
+  ).join("")
 
-/** Every control character as something one can see. @category converting */
+/** Every control character and every invisible one as something one can see. @category converting */
 export const visible = (text: string): string => text.replaceAll(hidden, caret)
+
+/** The same for JSON: with its own escapes, so that it stays the same JSON. @category converting */
+export const visibleJson = (json: string): string => json.replaceAll(hidden, escaped)
 
 /** The same, on one line, without blanks around it. @category converting */
 export const oneLine = (text: string): string => visible(text.replaceAll(/\s+/gu, " ").trim())
@@ -40,10 +53,22 @@ export const wrap = (text: string, width: number): ReadonlyArray<string> =>
     return [...lines, current]
   })
 
-/** Bytes as they come to visible text; a character may be cut between two of them. @category constructors */
-export const makeDecoder = (): ((bytes: Uint8Array) => string) => {
-  const decoder = new TextDecoder("utf-8")
-  return (bytes) => visible(decoder.decode(bytes, { stream: true }))
+/**
+ * What is written, piece by piece, to visible text. A character, or the end of a line in two characters, may be cut
+ * between two pieces; a carriage return at the very end is held back.
+ *
+ * @category constructors
+ */
+export const makeFilter = (): ((data: string | Uint8Array) => string) => {
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
+  let held = ""
+  return (data) => {
+    const text =
+      held +
+      (typeof data === "string" ? `${decoder.decode()}${data}` : decoder.decode(data, { stream: true }))
+    held = text.endsWith("\r") ? "\r" : ""
+    return visible(held === "" ? text : text.slice(0, -1))
+  }
 }
 
 /** Columns side by side, each as wide as its widest cell; the last is free. @category converting */

@@ -12,6 +12,17 @@ describe("TerminalText", () => {
       "a\tb\r\nc^[[31m^G\\u{9b}^?"
     )
     assert.strictEqual(TerminalText.visible("a\u202eb"), "a\\u{202e}b")
+    assert.strictEqual(TerminalText.visible("rm -rf /\rls"), "rm -rf /^Mls")
+    assert.strictEqual(TerminalText.visible("a\r\r\nb\r"), "a^M\r\nb^M")
+    assert.strictEqual(TerminalText.visible("a\u200bb\u{e0041}\ufeff"), "a\\u{200b}b\\u{e0041}\\u{feff}")
+    assert.strictEqual(TerminalText.visible("👩‍👩‍👧 é → שלום"), "👩‍👩‍👧 é → שלום")
+  })
+
+  it.prop("JSON for a terminal is the same JSON, without a hidden character", [Schema.Json], ([value]) => {
+    const text = JSON.stringify({ value, agent: "\u009b31m\u202e\u007f\r\u001b\u{e0041}" }, undefined, 2)
+    const shown = TerminalText.visibleJson(text)
+    assert.deepStrictEqual(JSON.parse(shown), JSON.parse(text))
+    assert.strictEqual(TerminalText.visible(shown), shown)
   })
 
   it.prop("no escape sequence survives", [Schema.String], ([text]) => {
@@ -20,10 +31,11 @@ describe("TerminalText", () => {
     assert.notMatch(TerminalText.oneLine(`${text}\n${text}`), /[\n\r]/u)
   })
 
-  it("a character cut between two pieces is one character", () => {
-    const decode = TerminalText.makeDecoder()
-    const bytes = new TextEncoder().encode("é→")
-    assert.strictEqual([...bytes].map((byte) => decode(Uint8Array.of(byte))).join(""), "é→")
+  it("a character or a line end cut between two pieces is one", () => {
+    const filter = TerminalText.makeFilter()
+    const bytes = new TextEncoder().encode("é→\r\nls\r")
+    assert.strictEqual([...bytes].map((byte) => filter(Uint8Array.of(byte))).join(""), "é→\r\nls")
+    assert.strictEqual(filter("rm"), "^Mrm")
   })
 
   it("wraps at blanks, and leaves long words whole", () => {

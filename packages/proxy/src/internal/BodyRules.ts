@@ -28,8 +28,8 @@ export interface ApiRules {
 }
 
 /**
- * The key by which a provider finds a prompt that it has cached, made the account's own: all tenants share the provider's
- * cache, and the same key would tell one of them what another has sent. 43 characters; OpenAI takes 64.
+ * The key by which a provider finds a prompt that it has cached, made the account's own: all tenants share the
+ * provider's cache, and the same key would tell one of them what another has sent. 43 characters; OpenAI takes 64.
  */
 const cacheKey = (billingAccountId: string, { prompt_cache_key: key }: Body): Body =>
   typeof key === "string"
