@@ -339,6 +339,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/proxy/test/RequestBodyAttacks.test.ts",
   "packages/proxy/test/RequestBodyProperties.test.ts",
   "packages/react/test/Bundle.test.ts",
+  "packages/server/test/Surface.test.ts",
   "packages/server/test/Refusals.test.ts",
   "packages/server/test/ServerStreams.test.ts"
 ])

@@ -45,6 +45,7 @@ const walked = Effect.gen(function* () {
   const { stateDirectory } = yield* CliProcess.CliProcess
   const home = yield* directory
   const port = yield* freePort
+  const operatorPort = yield* freePort
   const bin = join(home, "bin")
   mkdirSync(bin)
   writeFileSync(
@@ -57,7 +58,10 @@ const walked = Effect.gen(function* () {
     "set -eu",
     // Whatever goes wrong, no server is left.
     "trap 'kill \"${SERVER:-}\" 2>/dev/null || true' EXIT",
-    ...blocks.flatMap((block) => [block.replaceAll("8787", String(port)), `echo "${mark}"`])
+    ...blocks.flatMap((block) => [
+      block.replaceAll("8787", String(port)).replaceAll("8788", String(operatorPort)),
+      `echo "${mark}"`
+    ])
   ].join("\n")
   const ended = yield* run("sh", ["-c", script], {
     cwd: home,
@@ -96,6 +100,7 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
         const { blocks, stderr } = yield* walked
         const [start, grants, catalog, chat, record, refusals, stop] = blocks
         assert.strictEqual(start, '{"status":"ok"}{"status":"ready","checks":{"store":"ok","engine":"ok"}}')
+        assert.match(stderr, /^operator's port on http:\/\/127\.0\.0\.1:\d+$/mu)
         assert.match(stderr, /^listening on http:\/\/127\.0\.0\.1:\d+$/mu)
         assert.match(grants!, /^grant-\S+ +stands +yes +acme +ana +\* /mu)
         assert.include(catalog!.split("\n"), '"sandbox:agent"')

@@ -210,6 +210,20 @@ export const serve = {
     Flag.withDefault(8787)
   ),
   allowRemote: toggle("allow-remote", "Listen where other machines can connect; put TLS before it"),
+  hostNames: text(
+    "host-name",
+    "NAME",
+    "Name in the Host header to answer to, besides localhost and the address of --host; may be repeated"
+  ).pipe(Flag.atLeast(0)),
+  operatorPort: orUndefined(
+    Flag.Int("operator-port").pipe(
+      Flag.withDescription("Port for readiness, metrics and the API's description; 0 for any (none of them)"),
+      Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 65_535 })))
+    )
+  ),
+  operatorHost: text("operator-host", "ADDRESS", "Address of the operator's port").pipe(
+    Flag.withDefault("127.0.0.1")
+  ),
   demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
   model: orUndefined(
     text("model", "NAME", "Model of requests that name none (COGNI_LLM_MODEL)").pipe(Flag.withAlias("m"))
@@ -242,6 +256,11 @@ export const serve = {
   ),
   runsPerMinutePerGrantMax: orUndefined(
     Flag.Int("runs-per-minute").pipe(Flag.withDescription("Runs that one grant may begin (60)"))
+  ),
+  unknownRequestsPerMinuteMax: orUndefined(
+    Flag.Int("unknown-requests-per-minute").pipe(
+      Flag.withDescription("Requests per minute with tokens not seen before, from one address (600)")
+    )
   ),
   requestsPerMinutePerGrantMax: orUndefined(
     Flag.Int("requests-per-minute").pipe(Flag.withDescription("Requests of one grant (6000)"))

@@ -5,6 +5,7 @@
  * clear is everybody's.
  */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import * as HostNames from "@cogni/sandbox-server/HostNames"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import { Context, Effect, Layer, Schema, SchemaIssue } from "effect"
 import { HttpServer } from "effect/http"
@@ -20,6 +21,9 @@ export interface ServeInput extends ServeComposition.ServeOptions {
   readonly host: string
   /** 0 for any that is free. */
   readonly port: number
+  /** For the operator; absent: none. */
+  readonly operatorPort?: number | undefined
+  readonly operatorHost: string
   /** Other machines may connect. */
   readonly allowRemote: boolean
 }
@@ -44,16 +48,31 @@ const answersSecondsMax = 5
 export const serve = Effect.fnUntraced(function* (input: ServeInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
-  if (!isLoopback(input.host) && !input.allowRemote) {
+  for (const [flag, host] of [
+    ["--host", input.host],
+    ["--operator-host", input.operatorHost]
+  ] as const) {
+    if (isLoopback(host) || input.allowRemote) continue
     return yield* new Refusal({
       exit: "usage",
-      detail: `--host ${oneLine(input.host)} lets other machines connect, and this server speaks plain HTTP`,
+      detail: `${flag} ${oneLine(host)} lets other machines connect, and this server speaks plain HTTP`,
       remedy: "Put a proxy that speaks TLS before it, and say --allow-remote"
     })
   }
+  const name = input.hostNames.find((name) => HostNames.nameIn(name) === undefined)
+  if (name !== undefined) {
+    return yield* new Refusal({
+      exit: "usage",
+      detail: `--host-name ${oneLine(name)} is not a host name`,
+      remedy: "Write the name alone, such as sandbox.example.com"
+    })
+  }
   const limits = yield* limitsOf(input)
+  const operator = yield* operatorOf(input, limits)
   const context = yield* Layer.build(
-    ServeComposition.server(settings, input).pipe(Layer.provideMerge(platform(input, limits)))
+    ServeComposition.server(settings, input, operator?.platform).pipe(
+      Layer.provideMerge(platform(input, limits))
+    )
   )
   const { address } = Context.get(context, HttpServer.HttpServer)
   if (!settings.sandboxEnabled) {
@@ -61,6 +80,8 @@ export const serve = Effect.fnUntraced(function* (input: ServeInput) {
       "· sandboxes are switched off: chats are refused. Switch them on: SANDBOX_ENABLED=true\n"
     )
   }
+  const operatorUrl = operator?.url()
+  if (operatorUrl !== undefined) yield* output.stderr(`operator's port on ${operatorUrl}\n`)
   yield* output.stderr(`listening on ${HttpServer.formatAddress(address)}\n`)
   return yield* Effect.never
 }, Effect.scoped)
@@ -94,6 +115,7 @@ const flagOf: Partial<Record<string, string>> = {
   connectionsMax: "--max-connections",
   drainSecondsMax: "--drain",
   requestsPerMinutePerGrantMax: "--requests-per-minute",
+  unknownRequestsPerMinuteMax: "--unknown-requests-per-minute",
   runsMax: "--max-runs",
   runsPerGrantMax: "--max-runs-per-grant",
   runsPerMinutePerGrantMax: "--runs-per-minute"
@@ -112,8 +134,24 @@ const limitsOf = ({ limits }: ServeInput) =>
     })
   )
 
+/** The operator's port, and where it is once it listens. */
+const operatorOf = (input: ServeInput, limits: ServerLimits.ServerLimits) =>
+  Effect.sync(() => {
+    const { operatorHost: host, operatorPort: port } = input
+    if (port === undefined) return undefined
+    let url: string | undefined
+    const platformOf = platform({ host, port }, limits).pipe(
+      Layer.tap((context) =>
+        Effect.sync(() => {
+          url = HttpServer.formatAddress(Context.get(context, HttpServer.HttpServer).address)
+        })
+      )
+    )
+    return { platform: platformOf, url: () => url }
+  })
+
 /** Node's own server, with its own bounds; it waits for no connection that says nothing. */
-const platform = ({ host, port }: ServeInput, limits: ServerLimits.ServerLimits) =>
+const platform = ({ host, port }: Pick<ServeInput, "host" | "port">, limits: ServerLimits.ServerLimits) =>
   Layer.unwrap(
     Effect.sync(() => {
       const node = createServer({

@@ -42,6 +42,8 @@ export interface ServeOptions {
   /** The most that any run may have of its model. */
   readonly budget: Readonly<Record<"callsMax" | "costUsdMax" | "outputTokensMax", number | undefined>>
   readonly limits: Partial<ServerLimits>
+  /** Names in `Host` that the server answers to besides its own. */
+  readonly hostNames: ReadonlyArray<string>
   /** Repositories of this host may be worked in. */
   readonly hostRepositories: boolean
 }
@@ -59,7 +61,8 @@ export const idempotencyKeys = (
 /** All of a server but the platform's. @category layers */
 export const server = (
   settings: Settings["Service"],
-  options: ServeOptions
+  options: ServeOptions,
+  operatorPlatform?: Layer.Layer<SandboxServer.Platform, Refusal>
 ): Layer.Layer<never, Refusal | RuntimeUnavailable | RunStoreError, SandboxServer.Platform> =>
   Layer.unwrap(
     Effect.gen(function* () {
@@ -77,7 +80,13 @@ export const server = (
         models: offeredOf(settings, options),
         budget
       }
-      return SandboxServer.layer({ limits: options.limits, model: modelOf(settings, options) }).pipe(
+      const { hostNames, limits } = options
+      const server = { hostNames, limits, model: modelOf(settings, options) }
+      return (
+        operatorPlatform === undefined
+          ? SandboxServer.layer(server)
+          : SandboxServer.layerWithOperator(server, operatorPlatform)
+      ).pipe(
         Layer.provide(executor),
         Layer.provide(Layer.merge(SandboxGraphProvider.layer(graphs), TaskGraphProvider.layer(graphs))),
         Layer.provide(AiSdkChatModel.layer()),

@@ -24,6 +24,10 @@ export const generate: Effect.Effect<Redacted.Redacted<string>> = Effect.sync(()
 export const hash = (token: Redacted.Redacted<string>): Effect.Effect<string> =>
   Effect.sync(() => createHash("sha256").update(Redacted.value(token)).digest("hex"))
 
+/** Whether a text could be a token: what could not is no token of any grant. @category predicates */
+export const isWellFormed = (token: Redacted.Redacted<string>): boolean =>
+  /^cgs_[A-Za-z0-9_-]{43}$/u.test(Redacted.value(token))
+
 /** For whoever it is issued to, once. @category converting */
 export const tell = (token: Redacted.Redacted<string>): string => Redacted.value(token)
 

@@ -5,11 +5,13 @@
  * is the same 403 before anything else is done. What a grant opens is asked later, of a graph; who pays is never asked.
  */
 import * as ExecutionGrant from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
 import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
-import { Clock, Context, Duration, Effect, Layer } from "effect"
+import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import { RateLimiter } from "effect/persistence"
+import * as UnknownCallers from "./internal/UnknownCallers.ts"
 import * as Problem from "./Problem.ts"
 import type { ServerLimits } from "./ServerLimits.ts"
 
@@ -36,20 +38,32 @@ export const layer = (
     Effect.gen(function* () {
       const grants = yield* GrantStore
       const limiter = yield* RateLimiter.RateLimiter
+      const known = UnknownCallers.make()
       return Authentication.of({
         bearer: Effect.fnUntraced(function* (answer, { credential }) {
-          const { headers } = yield* HttpServerRequest.HttpServerRequest
+          const { headers, remoteAddress } = yield* HttpServerRequest.HttpServerRequest
+          const hash = yield* GrantToken.hash(credential)
+          if (!known.has(hash)) {
+            const bucket = UnknownCallers.bucketOf(Option.getOrUndefined(remoteAddress))
+            yield* unknownWithinRate(limiter, bucket, limits.unknownRequestsPerMinuteMax)
+          }
           if (headers["authorization"] === undefined) return yield* Problem.challenge(missing)
+          if (!GrantToken.isWellFormed(credential)) return yield* Problem.challenge(unknown)
           const grant = yield* grants
             .authenticate(credential)
             .pipe(Effect.catch((error) => Problem.retryLater(Problem.ofStore(error), storeRetrySeconds)))
-          if (grant === undefined) return yield* Problem.challenge(unknown)
+          if (grant === undefined) {
+            known.remove(hash)
+            return yield* Problem.challenge(unknown)
+          }
           const now = new Date(yield* Clock.currentTimeMillis)
           yield* Effect.fromResult(ExecutionGrant.checkStanding(grant, now)).pipe(
-            Effect.catch(({ _tag, message }) =>
-              Problem.challenge(Problem.make("authz_denied", _tag, message))
-            )
+            Effect.catch(({ _tag, message }) => {
+              known.remove(hash)
+              return Problem.challenge(Problem.make("authz_denied", _tag, message))
+            })
           )
+          known.add(hash)
           yield* withinRate(limiter, "requests", grant.id, limits.requestsPerMinutePerGrantMax)
           return yield* Effect.provideService(answer, CurrentGrant, grant)
         })
@@ -64,32 +78,33 @@ export const withinRate = (
   grantId: string,
   perMinuteMax: number
 ): Effect.Effect<void, typeof Problem.TooMany.Type, HttpServerRequest.HttpServerRequest> =>
-  limiter
-    .consume({
-      algorithm: "token-bucket",
-      key: `${what}/${grantId}`,
-      window: "1 minute",
-      limit: perMinuteMax
-    })
-    .pipe(
-      Effect.asVoid,
-      Effect.catch(({ reason }) =>
-        reason._tag === "RateLimitExceeded"
-          ? Problem.retryLater(
-              Problem.make(
-                "rate_limit",
-                "TooFast",
-                `this grant may make ${perMinuteMax} ${what} a minute. Wait as long as Retry-After says`
-              ),
-              Duration.toSeconds(reason.retryAfter)
-            )
-          : Effect.die(reason)
-      )
-    )
+  take(limiter, `${what}/${grantId}`, perMinuteMax, `this grant may make ${perMinuteMax} ${what} a minute`)
 
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** Before the store is asked: a token that is not known to be a grant's may be anything. */
+const unknownWithinRate = (limiter: RateLimiter.RateLimiter, bucket: number, perMinuteMax: number) =>
+  take(
+    limiter,
+    `unknown/${bucket}`,
+    perMinuteMax,
+    "there are too many requests from here with tokens that this server has not seen before"
+  )
+
+const take = (limiter: RateLimiter.RateLimiter, key: string, perMinuteMax: number, message: string) =>
+  limiter.consume({ algorithm: "token-bucket", key, window: "1 minute", limit: perMinuteMax }).pipe(
+    Effect.asVoid,
+    Effect.catch(({ reason }) =>
+      reason._tag === "RateLimitExceeded"
+        ? Problem.retryLater(
+            Problem.make("rate_limit", "TooFast", `${message}. Wait as long as Retry-After says`),
+            Duration.toSeconds(reason.retryAfter)
+          )
+        : Effect.die(reason)
+    )
+  )
 
 const storeRetrySeconds = 5
 

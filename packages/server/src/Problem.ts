@@ -66,6 +66,13 @@ export const TooMany = problem(
   ["rate_limit"],
   "Too many at once, or too fast; see Retry-After."
 )
+/** Not in the description: it is answered before there is an endpoint. @category models */
+export const Misdirected = problem(
+  421,
+  "Misdirected",
+  ["misdirected_request"],
+  "The server does not answer under the name in Host."
+)
 /** @category models */
 export const Internal = problem(500, "Internal", ["internal"], "Something is broken here; the log says what.")
 /** @category models */
@@ -88,8 +95,11 @@ export type Problem =
   | typeof Internal.Type
   | typeof Unavailable.Type
 
+/** What an endpoint fails with, and what is answered before there is one. @category models */
+export type Answered = Problem | typeof Misdirected.Type
+
 /** @category models */
-export type ProblemCode = Problem["error"]["code"]
+export type ProblemCode = Answered["error"]["code"]
 
 // -----------------------------------------------------------------------------
 // constants
@@ -104,6 +114,7 @@ export const statusOf: Readonly<Record<ProblemCode, number>> = {
   not_found: 404,
   conflict: 409,
   too_large: 413,
+  misdirected_request: 421,
   rate_limit: 429,
   internal: 500,
   unavailable: 503
@@ -131,9 +142,9 @@ export const make = <Code extends ProblemCode>(
   code: Code,
   reason: string,
   message: string
-): Extract<Problem, { readonly error: { readonly code: Code } }> =>
+): Extract<Answered, { readonly error: { readonly code: Code } }> =>
   ({ error: { code, reason, message } }) as unknown as Extract<
-    Problem,
+    Answered,
     { readonly error: { readonly code: Code } }
   >
 
@@ -169,7 +180,7 @@ export const challenge = <P extends Problem>(
   withHeader("www-authenticate", 'Bearer realm="cogni-sandbox"').pipe(Effect.andThen(Effect.fail(problem)))
 
 /** As a response of its own, where no endpoint encodes it. @category converting */
-export const toResponse = (problem: Problem): HttpServerResponse.HttpServerResponse =>
+export const toResponse = (problem: Answered): HttpServerResponse.HttpServerResponse =>
   HttpServerResponse.jsonUnsafe(problem, { status: statusOf[problem.error.code] })
 
 // -----------------------------------------------------------------------------

@@ -9,28 +9,19 @@ import type { GraphExecutor } from "@cogni/sandbox-graph-provider/AggregatingGra
 import { AgentCatalog } from "@cogni/sandbox-graph-provider/AgentCatalog"
 import type { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
 import type { ObservedEnd } from "@cogni/sandbox-graph-provider/GraphObserver"
-import { Cause, Effect, type FileSystem, Layer, type Path, type Types } from "effect"
-import {
-  type Etag,
-  type HttpPlatform,
-  HttpRouter,
-  type HttpServer,
-  HttpServerError,
-  HttpServerRequest,
-  HttpServerResponse
-} from "effect/http"
-import { HttpApiBuilder, HttpApiSwagger } from "effect/http-api"
-import { PrometheusMetrics } from "effect/observability"
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
 import { RateLimiter } from "effect/persistence"
 import * as Authentication from "./Authentication.ts"
 import type { IdempotencyKeys } from "./IdempotencyKeys.ts"
 import * as AgentHandler from "./internal/AgentHandler.ts"
 import * as ChatHandler from "./internal/ChatHandler.ts"
 import * as RunHandlers from "./internal/RunHandlers.ts"
-import * as Problem from "./Problem.ts"
+import * as Surroundings from "./internal/Surroundings.ts"
+import * as OperatorServer from "./OperatorServer.ts"
 import * as RunRoster from "./RunRoster.ts"
 import * as ServerApi from "./ServerApi.ts"
-import * as ServerHealth from "./ServerHealth.ts"
 import * as ServerLimits from "./ServerLimits.ts"
 import * as ServerMetrics from "./ServerMetrics.ts"
 
@@ -44,18 +35,15 @@ export interface SandboxServerOptions {
   readonly limits?: Partial<ServerLimits.ServerLimits> | undefined
   /** For requests that name none. Absent: they are refused. */
   readonly model?: string | undefined
+  /** Names in `Host` that it answers to besides the address it listens at and the local ones. */
+  readonly hostNames?: ReadonlyArray<string> | undefined
 }
 
 /** What it answers from. @category models */
 export type Needs = AgentCatalog | GrantStore | GraphExecutor | IdempotencyKeys | RunStore
 
 /** What the platform gives. @category models */
-export type Platform =
-  | Etag.Generator
-  | FileSystem.FileSystem
-  | HttpPlatform.HttpPlatform
-  | HttpServer.HttpServer
-  | Path.Path
+export type Platform = OperatorServer.Platform
 
 // -----------------------------------------------------------------------------
 // layers
@@ -64,35 +52,54 @@ export type Platform =
 /** Serves until its scope closes. @category layers */
 export const layer = (
   options: SandboxServerOptions = {}
-): Layer.Layer<RunRoster.RunRoster, never, Needs | Platform> => {
-  const limits = ServerLimits.make(options.limits)
-  const served = HttpRouter.serve(routes(options, limits), { disableLogger: true, disableListenLog: true })
-  return drained.pipe(
-    Layer.provideMerge(served),
-    Layer.provideMerge(RunRoster.layer(limits)),
-    Layer.provide(RateLimiter.layer),
-    Layer.provide(RateLimiter.layerStoreMemory)
+): Layer.Layer<RunRoster.RunRoster, never, Needs | Platform> => beside(options, Layer.empty)
+
+/**
+ * The same, and what its operator asks it at an address of its own, which answers until the last run has ended.
+ *
+ * @category layers
+ */
+export const layerWithOperator = <E, R>(
+  options: SandboxServerOptions,
+  operatorPlatform: Layer.Layer<Platform, E, R>
+): Layer.Layer<RunRoster.RunRoster, E, Needs | Platform | R> => {
+  const operator: Layer.Layer<never, E, RunRoster.RunRoster | RunStore | R> = Layer.provide(
+    OperatorServer.layer({ hostNames: options.hostNames }),
+    operatorPlatform
   )
+  return beside(options, operator)
 }
 
 /** The routes alone. @category layers */
 export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   Layer.mergeAll(
-    HttpApiBuilder.layer(ServerApi.ServerApi, { openapiPath: "/openapi.json" }).pipe(
+    HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
       Layer.provide([agents, chat(options, limits), runs]),
       Layer.provide([Authentication.layer(limits), ServerApi.layerReadable])
     ),
-    HttpApiSwagger.layer(ServerApi.ServerApi, { path: viewerPath }),
-    health,
-    PrometheusMetrics.layerHttp({ path: "/metrics" }),
-    around
+    liveness,
+    Surroundings.layer(options.hostNames ?? [])
   )
 
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
 
-const viewerPath = "/docs"
+/** Whatever is beside the server is made before it, and ends after it. */
+const beside = <E, R>(
+  options: SandboxServerOptions,
+  other: Layer.Layer<never, E, R>
+): Layer.Layer<RunRoster.RunRoster, E, Needs | Platform | Exclude<R, RunRoster.RunRoster>> => {
+  const limits = ServerLimits.make(options.limits)
+  const served = HttpRouter.serve(routes(options, limits), { disableLogger: true, disableListenLog: true })
+  return drained.pipe(
+    Layer.provideMerge(served),
+    Layer.provideMerge(other),
+    Layer.provideMerge(RunRoster.layer(limits)),
+    Layer.provide(RateLimiter.layer),
+    Layer.provide(RateLimiter.layerStoreMemory)
+  )
+}
 
 /** Built after the server, and so closed before it. */
 const drained = Layer.effectDiscard(
@@ -142,62 +149,7 @@ const runs = HttpApiBuilder.group(
   })
 )
 
-const health = HttpRouter.use(
-  Effect.fnUntraced(function* (router) {
-    const readiness = yield* ServerHealth.make
-    yield* router.add("GET", "/health", HttpServerResponse.jsonUnsafe({ status: "ok" }))
-    yield* router.add(
-      "GET",
-      "/health/ready",
-      Effect.map(readiness, (found) =>
-        HttpServerResponse.jsonUnsafe(found, { status: found.status === "ready" ? 200 : 503 })
-      )
-    )
-  })
-)
-
-/** Nothing that a page of ours shows may be loaded from elsewhere, sent elsewhere, or shown inside another. */
-const pagePolicy =
-  "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; " +
-  "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-const safely = HttpServerResponse.setHeaders({
-  "content-security-policy": pagePolicy,
-  "referrer-policy": "no-referrer",
-  "x-content-type-options": "nosniff"
-})
-
-const noRoute = Problem.toResponse(
-  Problem.make(
-    "not_found",
-    "RouteNotFound",
-    "there is nothing at this path. See /openapi.json for what there is"
-  )
-)
-
-const broken = Problem.toResponse(
-  Problem.make("internal", "Defect", "something is broken here. Whoever runs this host finds it in the log")
-)
-
-/** What nobody else has answered: an unknown path, or a defect, of which the caller is told nothing. */
-const answered = (
-  cause: Cause.Cause<Types.unhandled>
-): Effect.Effect<HttpServerResponse.HttpServerResponse, Types.unhandled> => {
-  const error = Cause.squash(cause)
-  if (HttpServerError.isHttpServerError(error) && error.reason._tag === "RouteNotFound")
-    return Effect.succeed(noRoute)
-  return Cause.hasInterruptsOnly(cause)
-    ? Effect.failCause(cause)
-    : Effect.as(Effect.logError("a request broke", cause), broken)
-}
-
-const around = HttpRouter.middleware(
-  (effect) =>
-    Effect.gen(function* () {
-      const { method, url } = yield* HttpServerRequest.HttpServerRequest
-      const response = yield* Effect.catchCause(effect, answered)
-      yield* ServerMetrics.requestAnswered(method, url, response.status)
-      return safely(response)
-    }),
-  { global: true }
+/** That the process lives; asks nothing, and says nothing else. What else there is to know is the operator's. */
+const liveness = HttpRouter.use((router) =>
+  router.add("GET", "/health", HttpServerResponse.jsonUnsafe({ status: "ok" }))
 )

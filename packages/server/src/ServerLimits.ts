@@ -13,6 +13,8 @@ export const ServerLimits = Schema.Struct({
   bodyBytesMax: positive(2 ** 30),
   /** Requests of one grant, of any kind; more are answered with 429. */
   requestsPerMinutePerGrantMax: positive(10_000_000),
+  /** Requests without a token that is known to be a grant's, from addresses like theirs; more are answered with 429. */
+  unknownRequestsPerMinuteMax: positive(10_000_000),
   /** Runs that one grant may begin. */
   runsPerMinutePerGrantMax: positive(1_000_000),
   /** Runs of one grant under way at one time; one more is answered with 429. */
@@ -42,6 +44,7 @@ export type ServerLimits = typeof ServerLimits.Type
 export const defaults: ServerLimits = {
   bodyBytesMax: 12 * 1024 * 1024,
   requestsPerMinutePerGrantMax: 6000,
+  unknownRequestsPerMinuteMax: 600,
   runsPerMinutePerGrantMax: 60,
   runsPerGrantMax: 8,
   runsMax: 32,

@@ -83,7 +83,7 @@ describe("chat", () => {
 describe("operation", () => {
   it.effect("lives, and is ready when what a run needs is there; asked without a token", () =>
     Effect.gen(function* () {
-      const { url } = yield* serve()
+      const { operatorUrl: url } = yield* serve()
       assert.deepStrictEqual((yield* asked(`${url}/health`)).body, { status: "ok" })
       const { body, status } = yield* asked(`${url}/health/ready`)
       assert.deepStrictEqual([status, body], [200, { status: "ready", checks: { store: "ok" } }])
@@ -94,7 +94,7 @@ describe("operation", () => {
     Effect.gen(function* () {
       let times = 0
       const failing = Effect.suspend(() => Effect.fail(`away ${(times += 1)}`))
-      const { url } = yield* serve({
+      const { operatorUrl: url } = yield* serve({
         probes: [
           { name: "engine", check: failing },
           { name: "silent", check: Effect.never }
@@ -121,7 +121,7 @@ describe("operation", () => {
       yield* caller.chat()
       yield* caller.post({ ...question, graphId: "sandbox:made-up" })
       yield* caller.get("/api/v1/runs/run-000000000001")
-      const { body, headers } = yield* asked(`${server.url}/metrics`)
+      const { body, headers } = yield* asked(`${server.operatorUrl}/metrics`)
       assert.include(headers.get("content-type")!, "text/plain; version=0.0.4")
       for (const line of [
         "# TYPE sandbox_runs_total counter",
@@ -179,7 +179,7 @@ describe("operation", () => {
 describe("description", () => {
   it.effect("is a valid OpenAPI document, of these paths", () =>
     Effect.gen(function* () {
-      const { url } = yield* serve()
+      const { operatorUrl: url } = yield* serve()
       const { body, status } = yield* asked(`${url}/openapi.json`)
       assert.strictEqual(status, 200)
       const validated = yield* Effect.promise(() => new Validator().validate(body))
@@ -205,7 +205,7 @@ describe("description", () => {
 
   it.effect("is shown by a page that can load nothing from elsewhere", () =>
     Effect.gen(function* () {
-      const { url } = yield* serve()
+      const { operatorUrl: url } = yield* serve()
       const { body, headers, status } = yield* asked(`${url}/docs`)
       assert.strictEqual(status, 200)
       assert.include(headers.get("content-security-policy")!, "default-src 'none'")

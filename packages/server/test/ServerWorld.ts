@@ -29,6 +29,7 @@ import { Context, Effect, Layer, Metric, Redacted, Result } from "effect"
 import { HttpServer } from "effect/http"
 import { createParser, type EventSourceMessage } from "eventsource-parser"
 import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
 
 export const envelope = (text: string) =>
   JSON.stringify({ payloads: [{ text }], meta: { durationMs: 1, error: null } })
@@ -65,6 +66,8 @@ export interface WorldOptions {
   readonly enabled?: boolean
   readonly limits?: Partial<ServerLimits>
   readonly model?: string
+  readonly grants?: Layer.Layer<GrantStore>
+  readonly hostNames?: ReadonlyArray<string>
   readonly probes?: ReadonlyArray<Probe>
   readonly repositories?: Layer.Layer<Repositories.Repositories>
   /** Leave connections alone when it is closed, as a server does. Node waits for those that have said nothing yet. */
@@ -88,7 +91,7 @@ const needs = (options: WorldOptions) =>
     Layer.provideMerge(
       Layer.mergeAll(
         AgentRegistry.layer([minimal, talker]),
-        grantsMemory,
+        options.grants ?? grantsMemory,
         IdempotencyKeys.layerMemory,
         SandboxRunner.layerMemory({ program: options.program })
       )
@@ -106,8 +109,12 @@ const AggregatingGraphExecutorLayer = Layer.effect(
 export const serve = (options: WorldOptions = {}) =>
   Effect.gen(function* () {
     const node = createServer()
+    const operatorNode = createServer()
     const context = yield* Layer.build(
-      SandboxServer.layer({ limits: options.limits, model: options.model ?? "gpt" }).pipe(
+      SandboxServer.layerWithOperator(
+        { limits: options.limits, model: options.model ?? "gpt", hostNames: options.hostNames },
+        NodeHttpServer.layer(() => operatorNode, { port: 0, host: "127.0.0.1" })
+      ).pipe(
         Layer.provideMerge(needs(options)),
         Layer.provideMerge(NodeHttpServer.layer(() => node, { port: 0, host: "127.0.0.1" }))
       )
@@ -116,7 +123,12 @@ export const serve = (options: WorldOptions = {}) =>
       Effect.provideService(Probes, options.probes ?? [])
     )
     if (options.patient !== true)
-      yield* Effect.addFinalizer(() => Effect.sync(() => node.closeAllConnections()))
+      yield* Effect.addFinalizer(() =>
+        Effect.sync(() => {
+          node.closeAllConnections()
+          operatorNode.closeAllConnections()
+        })
+      )
     const server = Context.get(context, HttpServer.HttpServer)
     const grants = Context.get(context, GrantStore)
     const url = HttpServer.formatAddress(server.address)
@@ -129,6 +141,7 @@ export const serve = (options: WorldOptions = {}) =>
     const roster = Context.get(context, RunRoster)
     return {
       url,
+      operatorUrl: `http://127.0.0.1:${(operatorNode.address() as AddressInfo).port}`,
       grant,
       /** Once nothing of a run is left in the server. */
       left: (runId: string) =>

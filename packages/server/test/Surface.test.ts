@@ -1,0 +1,181 @@
+/**
+ * What can be reached without a grant: under which names, at which address, and how often the store is asked for it.
+ */
+import { GrantStore, layerMemory as grantsMemory } from "@cogni/sandbox-graph-provider/GrantStore"
+import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
+import * as HostNames from "@cogni/sandbox-server/HostNames"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { NetAddress } from "effect/net"
+import { TestClock } from "effect/testing"
+import { request } from "node:http"
+import * as UnknownCallers from "../src/internal/UnknownCallers.ts"
+import { asked, serve } from "./ServerWorld.ts"
+
+/** With any `Host`, which `fetch` would not send. */
+const under = (url: string, host: string, path: string) =>
+  Effect.callback<{ readonly status: number; readonly text: string }>((resume) => {
+    request(`${url}${path}`, { headers: { host } }, (response) => {
+      let text = ""
+      response.on("data", (piece: Buffer) => (text += piece.toString("utf8")))
+      response.on("end", () => resume(Effect.succeed({ status: response.statusCode ?? 0, text })))
+    }).end()
+  })
+
+describe("the name of a server", () => {
+  it.effect("a name that was made to lead here is refused with 421, before anything else is looked at", () =>
+    Effect.gen(function* () {
+      let probed = 0
+      const { operatorUrl, url } = yield* serve({
+        probes: [{ name: "engine", check: Effect.sync(() => (probed += 1)) }]
+      })
+      const asks = [
+        [url, "/health"],
+        [url, "/api/v1/runs"],
+        [operatorUrl, "/health/ready"],
+        [operatorUrl, "/metrics"],
+        [operatorUrl, "/openapi.json"],
+        [operatorUrl, "/docs"]
+      ] as const
+      for (const host of [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "evil.example:80",
+        "localhost.evil",
+        "a b"
+      ]) {
+        for (const [base, path] of asks) {
+          const { status, text } = yield* under(base, host, path)
+          assert.deepStrictEqual([host, path, status], [host, path, 421])
+          assert.strictEqual(JSON.parse(text).error.reason, "HostUnknown")
+          assert.notInclude(text, "evil")
+        }
+      }
+      assert.strictEqual(probed, 0)
+    })
+  )
+
+  it.effect("answers under its address, the local names and the configured ones, with any port", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve({ hostNames: ["Sandbox.example.com"] })
+      for (const host of [
+        "127.0.0.1",
+        "localhost:1",
+        "LOCALHOST",
+        "[::1]:8787",
+        "sandbox.example.com",
+        "SANDBOX.example.com:443"
+      ])
+        assert.strictEqual((yield* under(url, host, "/health")).status, 200, host)
+    })
+  )
+
+  it("an unspecified address is no name: who listens everywhere says under which names", () => {
+    const names = (address: string) => [
+      ...HostNames.of(NetAddress.inetAddressFromIpStringUnsafe(address, 8787), ["a.example"])
+    ]
+    assert.deepStrictEqual(names("0.0.0.0"), ["localhost", "127.0.0.1", "[::1]", "a.example"])
+    assert.deepStrictEqual(names("10.1.2.3"), ["localhost", "127.0.0.1", "[::1]", "10.1.2.3", "a.example"])
+    assert.deepStrictEqual(names("2001:db8::1"), [
+      "localhost",
+      "127.0.0.1",
+      "[::1]",
+      "[2001:db8::1]",
+      "a.example"
+    ])
+  })
+})
+
+describe("the address for callers", () => {
+  it.effect("says that it lives, and nothing else without a grant", () =>
+    Effect.gen(function* () {
+      let probed = 0
+      const { operatorUrl, url } = yield* serve({
+        probes: [{ name: "engine", check: Effect.sync(() => (probed += 1)) }]
+      })
+      assert.deepStrictEqual((yield* asked(`${url}/health`)).body, { status: "ok" })
+      for (const path of ["/metrics", "/docs", "/openapi.json", "/health/ready"]) {
+        const { body, status } = yield* asked(`${url}${path}`)
+        assert.deepStrictEqual([path, status, body.error.reason], [path, 404, "RouteNotFound"])
+      }
+      assert.strictEqual(probed, 0)
+      for (const path of ["/metrics", "/docs", "/openapi.json", "/health/ready", "/health"])
+        assert.strictEqual((yield* asked(`${operatorUrl}${path}`)).status, 200, path)
+      // Nothing for callers is at the operator's address.
+      assert.strictEqual((yield* asked(`${operatorUrl}/api/v1/runs`)).status, 404)
+    })
+  )
+})
+
+describe("requests without a known grant", () => {
+  it.effect("are limited before the store is asked, and slow down no caller that is known", () =>
+    Effect.gen(function* () {
+      let lookups = 0
+      const counting = Layer.effect(
+        GrantStore,
+        Effect.map(GrantStore, (store) =>
+          GrantStore.of({
+            ...store,
+            authenticate: (token) => Effect.suspend(() => ((lookups += 1), store.authenticate(token)))
+          })
+        )
+      ).pipe(Layer.provide(grantsMemory))
+      const server = yield* serve({ grants: counting, limits: { unknownRequestsPerMinuteMax: 4 } })
+      const known = yield* server.caller()
+      const late = yield* server.caller()
+      assert.strictEqual((yield* known.get("/api/v1/runs")).status, 200)
+      const flood = yield* Effect.forEach([1, 2, 3, 4, 5, 6], () =>
+        Effect.flatMap(GrantToken.generate, (token) =>
+          asked(`${server.url}/api/v1/runs`, {
+            headers: { authorization: `Bearer ${GrantToken.tell(token)}` }
+          })
+        )
+      )
+      assert.deepStrictEqual(
+        flood.map(({ status }) => status),
+        [403, 403, 403, 429, 429, 429]
+      )
+      assert.isAbove(Number(flood[5]?.headers.get("retry-after")), 0)
+      assert.strictEqual(lookups, 4)
+      assert.strictEqual((yield* known.get("/api/v1/runs")).status, 200)
+      assert.strictEqual((yield* late.get("/api/v1/runs")).status, 429)
+      yield* TestClock.adjust("1 minute")
+      assert.strictEqual((yield* late.get("/api/v1/runs")).status, 200)
+      // A revocation holds at once, also of a caller that is known.
+      yield* server.grants.revoke(known.grantId)
+      assert.strictEqual((yield* known.get("/api/v1/runs")).status, 403)
+    })
+  )
+
+  it.effect("with what could be no token never reach the store", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve({
+        grants: Layer.mock(GrantStore, { authenticate: () => Effect.die("the store was asked") })
+      })
+      for (const authorization of [
+        "Bearer cgs_short",
+        "Bearer ",
+        `Bearer ${"x".repeat(4000)}`,
+        "Basic YTpi"
+      ]) {
+        const { body, status } = yield* asked(`${url}/api/v1/runs`, { headers: { authorization } })
+        assert.deepStrictEqual([status, body.error.code], [403, "authz_denied"])
+      }
+    })
+  )
+
+  it("are kept in bounded memory: few buckets, a whole /64 in one, and the tokens seen last", () => {
+    const known = UnknownCallers.make(2)
+    for (const hash of ["a", "b", "a", "c"]) known.add(hash)
+    assert.deepStrictEqual(
+      ["a", "b", "c"].map((hash) => known.has(hash)),
+      [true, false, true]
+    )
+    const { bucketOf, buckets } = UnknownCallers
+    assert.strictEqual(bucketOf("2001:db8:1:2::1"), bucketOf("2001:db8:1:2:ffff:ffff:ffff:ffff"))
+    assert.strictEqual(bucketOf("::ffff:192.0.2.1"), bucketOf("192.0.2.1"))
+    for (const address of [undefined, "", "not an address", "192.0.2.9", "fe80::1%eth0"]) {
+      assert.isTrue(bucketOf(address) >= 0 && bucketOf(address) < buckets)
+    }
+  })
+})
