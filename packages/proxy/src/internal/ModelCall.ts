@@ -176,7 +176,7 @@ export const refuseUnread = (
   why: Exclude<RequestReader.Read["_tag"], "Body">
 ): void => {
   // What else it sends is not read: the connection ends with the answer.
-  if (why === "Stalled") exchange.response.shouldKeepAlive = false
+  if (why === "Stalled" || why === "NoRoom") exchange.response.shouldKeepAlive = false
   refuseWith(run, exchange, unread[why], 0)
 }
 

@@ -118,12 +118,11 @@ export const make = Effect.fnUntraced(function* (
     for (const { worker } of living) worker.postMessage({ type: "runs", runs } satisfies ToShard, [])
   }
 
+  // Counted in looks, not in time: a host that stood still itself ends no thread for it.
   const look = () => {
     for (const shard of living) {
       const beats = counters.read(shard.slot, "beats")
-      if (beats !== shard.beats) shard.silentTimes = Math.min(0, shard.silentTimes)
-      if (beats !== shard.beats && beats > 0) shard.silentTimes = 0
-      else shard.silentTimes += 1
+      shard.silentTimes = beats === shard.beats ? shard.silentTimes + 1 : 0
       shard.beats = beats
       if (shard.silentTimes * lookSeconds > options.silentSecondsMax)
         end(shard, `it gave no sign of life for ${options.silentSecondsMax} s`)

@@ -22,7 +22,9 @@ let config: ShardConfig | undefined
 let runs = 1
 let own = 0
 
-setInterval(() => counters.add(slot, "beats", 1), beatMillis)
+const beat = () => counters.add(slot, "beats", 1)
+beat()
+setInterval(beat, beatMillis)
 
 parentPort?.on("message", (message: ToShard) => {
   switch (message.type) {

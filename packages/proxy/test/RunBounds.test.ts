@@ -1,0 +1,180 @@
+/**
+ * The bounds of one run, without sockets and without a clock.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import * as Allowance from "../src/internal/Allowance.ts"
+import * as DescriptorLimit from "../src/internal/DescriptorLimit.ts"
+import * as RunGate from "../src/internal/RunGate.ts"
+import * as RunShare from "../src/internal/RunShare.ts"
+import * as ShardCounters from "../src/internal/ShardCounters.ts"
+import * as ToolPort from "../src/internal/ToolPort.ts"
+
+describe("Allowance", () => {
+  it("gives what is there, refills with time, and never holds more than its burst", () => {
+    const allowance = Allowance.make(10, 5)
+    assert.deepStrictEqual(
+      [1, 2, 3, 4, 5, 6].map(() => allowance.take(0)),
+      [true, true, true, true, true, false]
+    )
+    assert.isTrue(allowance.take(100))
+    assert.isFalse(allowance.take(100))
+    assert.isTrue(allowance.take(10_000, 5))
+    assert.isFalse(allowance.take(10_000))
+  })
+
+  it("tells how long a debt lasts", () => {
+    const allowance = Allowance.make(100, 100)
+    allowance.charge(0, 150)
+    assert.strictEqual(allowance.waitMillis(0), 500)
+    assert.strictEqual(allowance.waitMillis(250), 250)
+    assert.strictEqual(allowance.waitMillis(500), 0)
+  })
+
+  it("is not filled by a clock that goes back", () => {
+    const allowance = Allowance.make(1, 1)
+    assert.isTrue(allowance.take(5000))
+    assert.isFalse(allowance.take(0))
+    assert.isFalse(allowance.take(5000))
+  })
+})
+
+describe("RunGate", () => {
+  const gate = () =>
+    RunGate.make({
+      requestsPerSecondMax: 10,
+      connectionsPerSecondMax: 5,
+      connectionsMax: 8,
+      processorShareMax: 0.25
+    })
+
+  it("serves requests within the rate, slows some over it, and hangs up on the rest", () => {
+    const run = gate()
+    const verdicts = Array.from({ length: 100 }, () => run.arrived(0))
+    assert.strictEqual(verdicts.filter((verdict) => verdict === "serve").length, 10)
+    assert.strictEqual(
+      verdicts.filter((verdict) => verdict === "slow").length,
+      RunGate.slowAnswersPerSecondMax
+    )
+    assert.strictEqual(verdicts.at(-1), "hang_up")
+    assert.strictEqual(run.arrived(1000), "serve")
+  })
+
+  it("bounds new connections per second", () => {
+    const run = gate()
+    assert.strictEqual(Array.from({ length: 20 }, () => run.connected(0)).filter(Boolean).length, 8)
+    assert.strictEqual(Array.from({ length: 20 }, () => run.connected(1000)).filter(Boolean).length, 5)
+  })
+
+  it("pauses a run that has used its processor time, for no longer than it takes to come back", () => {
+    const run = gate()
+    run.worked(0, RunGate.processorBurstMillis)
+    assert.strictEqual(run.pauseMillis(0), 0)
+    run.worked(0, 100)
+    assert.strictEqual(run.pauseMillis(0), 400)
+    assert.strictEqual(run.pauseMillis(400), 0)
+    run.worked(400, 60_000)
+    assert.strictEqual(run.pauseMillis(400), RunGate.pauseMillisMax)
+  })
+})
+
+describe("RunShare", () => {
+  const MiB = 1024 * 1024
+  const limits = { totalMax: 512 * MiB, wholeMax: 32 * MiB }
+  const made = (counters: ShardCounters.ShardCounters, slot: number, runs: () => number) =>
+    RunShare.make({ limits, runs, counters, slot, field: "heldKiB", unit: 1024 })
+
+  it("leaves every other run a whole body, whatever one run takes", () => {
+    const counters = ShardCounters.make(4)
+    const [greedy, other, third] = [0, 1, 2].map((slot) => made(counters, slot, () => 3))
+    let taken = 0
+    while (greedy!.take(MiB)) taken += 1
+    assert.strictEqual(taken, Math.floor(512 / 3))
+    assert.isTrue(other!.take(32 * MiB))
+    assert.isTrue(third!.take(32 * MiB))
+  })
+
+  it("keeps all runs together within the total", () => {
+    const counters = ShardCounters.make(8)
+    const runs = Array.from({ length: 200 }, (_, index) => made(counters, index % 8, () => 200))
+    let total = 0
+    for (const run of runs) while (run.take(64 * 1024)) total += 64 * 1024
+    assert.isAtMost(total, limits.totalMax)
+    assert.isAtLeast(total, 0.9 * limits.totalMax)
+  })
+
+  it("gives back what it held, and a shard that ends gives back what its runs held", () => {
+    const counters = ShardCounters.make(2)
+    const run = made(counters, 0, () => 1)
+    assert.isTrue(run.take(300 * MiB))
+    run.give(300 * MiB)
+    assert.strictEqual(counters.total("heldKiB"), 0)
+    assert.isTrue(run.take(300 * MiB))
+    assert.isAbove(counters.total("heldKiB"), 0)
+    counters.clear(0)
+    assert.strictEqual(counters.total("heldKiB"), 0)
+  })
+})
+
+describe("DescriptorLimit", () => {
+  it("reads the soft limit, and leaves the host process its part", () => {
+    const soft = (value: string) =>
+      `Limit                     Soft Limit           Hard Limit           Units     \nMax open files            ${value}                 4096                 files     \n`
+    assert.strictEqual(DescriptorLimit.parse(soft("1024")), 1024)
+    assert.strictEqual(DescriptorLimit.parse(soft("unlimited")), Number.MAX_SAFE_INTEGER)
+    assert.strictEqual(DescriptorLimit.parse("nothing"), 1024)
+    assert.strictEqual(DescriptorLimit.connectionsOf(1024), 256)
+    assert.strictEqual(DescriptorLimit.connectionsOf(64), 16)
+    assert.strictEqual(DescriptorLimit.connectionsOf(Number.MAX_SAFE_INTEGER), 65_536)
+    assert.isAtLeast(DescriptorLimit.connectionsMax(), 16)
+  })
+})
+
+describe("ToolPort", () => {
+  const request = (body: string) => ({
+    requestId: "r",
+    method: "POST",
+    path: "/tool/exec",
+    query: "",
+    headers: { "content-type": "application/json", "x-other": "1" },
+    body: Buffer.from(body)
+  })
+  const answer = { status: 200, headers: {}, body: "{}" }
+
+  it("sends so many calls at one time, lets so many wait, and refuses the rest at once", async () => {
+    const sent: Array<number> = []
+    const port = ToolPort.make((serial) => sent.push(serial))
+    const answers = Array.from({ length: ToolPort.concurrentMax + ToolPort.waitingMax + 5 }, () =>
+      port.handle(request("{}"))
+    )
+    const refused = await Promise.all(answers.slice(-5))
+    assert.deepStrictEqual(
+      refused.map(({ status }) => status),
+      [503, 503, 503, 503, 503]
+    )
+    assert.strictEqual(sent.length, ToolPort.concurrentMax)
+    port.answered(sent[0]!, answer)
+    assert.deepStrictEqual(await answers[0], answer)
+    assert.strictEqual(sent.length, ToolPort.concurrentMax + 1)
+    port.close()
+    assert.strictEqual((await answers[1]!).status, 503)
+  })
+
+  it("sends no more bytes at once than one call may have, and nothing that is too large or too deep", async () => {
+    let bytes = 0
+    const port = ToolPort.make((_serial, { body, headers }) => {
+      bytes += body.byteLength
+      assert.deepStrictEqual(Object.keys(headers), ["content-type"])
+    })
+    const large = `"${"x".repeat(200 * 1024)}"`
+    const waiting = Array.from({ length: 10 }, () => port.handle(request(large)))
+    assert.isAtMost(bytes, 2 * ToolPort.bytesMax)
+    const tooLarge = await port.handle(request(`"${"x".repeat(ToolPort.bytesMax)}"`))
+    assert.strictEqual(tooLarge.status, 413)
+    assert.strictEqual((await port.handle(request("[".repeat(100)))).status, 400)
+    port.close()
+    assert.deepStrictEqual(
+      (await Promise.all(waiting)).map(({ status }) => status),
+      waiting.map(() => 503)
+    )
+  })
+})

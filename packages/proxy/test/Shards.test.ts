@@ -1,0 +1,124 @@
+/**
+ * A shard that misbehaves ends alone: its runs fail with words, their audits are closed, and no other run notices.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as net from "node:net"
+import * as AuditLog from "../src/AuditLog.ts"
+import * as Gateway from "./GatewaySocket.ts"
+import * as ShardFaults from "./ShardFaults.ts"
+
+const hanging = [{ _tag: "Hang" }] as const
+
+/** A call that has gone upstream and is not answered. */
+const openCall = Effect.fnUntraced(function* (
+  gateway: Effect.Success<ReturnType<typeof Gateway.make>>,
+  run: { readonly socketPath: string },
+  body = Gateway.chat({ max_tokens: 500 })
+) {
+  const before = (yield* gateway.upstream.received).length
+  const socket = yield* Effect.acquireRelease(
+    Effect.sync(() => net.connect(run.socketPath)),
+    (open) => Effect.sync(() => open.destroy())
+  )
+  socket.on("error", () => undefined)
+  socket.write(Gateway.http(body))
+  yield* Effect.eventually(
+    Effect.filterOrFail(gateway.upstream.received, (received) => received.length > before)
+  ).pipe(Effect.timeout("30 seconds"))
+})
+
+const models = Gateway.http("", { method: "GET", path: "/v1/models" })
+
+const faults: ReadonlyArray<readonly [what: string, expression: string, says: RegExp]> = [
+  ["crashes", "setTimeout(() => { throw new TypeError('planted') })", /failed with TypeError/u],
+  ["ends by itself", "process.exit(7)", /ended with code 7/u],
+  [
+    "outgrows its memory",
+    "{ const kept = []; for (;;) kept.push(Array.from({ length: 1000 }, () => ({ kept }))) }",
+    /needed more than 64 MiB of memory/u
+  ],
+  ["hangs", "for (;;);", /gave no sign of life for 3 s/u]
+]
+
+describe("a shard", () => {
+  for (const [what, expression, says] of faults) {
+    it.live(
+      `that ${what} ends alone: its run fails, its open call is charged, and its audit is closed`,
+      () =>
+        Effect.gen(function* () {
+          const gateway = yield* Gateway.make({
+            script: hanging,
+            shardsMax: 4,
+            shardSilentSecondsMax: 3,
+            shardHeapBytesMax: 64 * 1024 * 1024
+          })
+          assert.strictEqual((yield* gateway.send(models)).status, 200)
+          const shards = yield* ShardFaults.acquire
+          const lost = yield* Gateway.openRun(gateway.proxy)
+          yield* openCall(gateway, lost)
+          yield* openCall(gateway, gateway)
+          yield* shards.evaluate(expression)
+
+          const failure = yield* Effect.flip(lost.endpoint.failure).pipe(Effect.timeout("60 seconds"))
+          assert.strictEqual(failure._tag, "ProxyFailed")
+          assert.match(failure.message, says)
+          const traffic = yield* lost.endpoint.finish
+          assert.deepStrictEqual(
+            traffic.calls.map(({ outcome }) => outcome),
+            ["run_ended"]
+          )
+          assert.strictEqual(traffic.usage?.estimatedOutputTokens, 500)
+          const log = yield* lost.audit
+          const verdict = AuditLog.verify(Buffer.from(log), {
+            runId: lost.runId,
+            head: traffic.auditHead,
+            ended: true
+          })
+          assert.strictEqual(verdict._tag, "Whole", JSON.stringify(verdict))
+          const last = JSON.parse(log.trimEnd().split("\n").at(-1)!)
+          assert.strictEqual(last.type, "run.closed")
+          assert.match(last.failure, says)
+          assert.notInclude(log + failure.message, Gateway.key.slice(-8))
+
+          // The other run's call is still open, and it goes on.
+          assert.strictEqual((yield* gateway.send(models)).status, 200)
+          assert.strictEqual((yield* gateway.upstream.received)[1]!.cut, false)
+          const next = yield* Gateway.openRun(gateway.proxy)
+          assert.strictEqual((yield* next.send(models)).status, 200)
+          const { calls } = yield* gateway.endpoint.finish
+          assert.deepStrictEqual(
+            calls.map(({ outcome }) => outcome),
+            ["answered", "answered", "run_ended"]
+          )
+        }),
+      120_000
+    )
+  }
+
+  it.live("a run that is placed beside others keeps its own bounds, and ends without them", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ shardsMax: 1 })
+      const shards = yield* ShardFaults.acquire
+      const others = yield* Effect.forEach([1, 2, 3], () => Gateway.openRun(gateway.proxy))
+      assert.strictEqual(shards.shards.length, 0)
+      for (const other of others) assert.strictEqual((yield* other.send(models)).status, 200)
+      yield* others[0]!.endpoint.finish
+      assert.strictEqual((yield* others[0]!.send(models)).status, undefined)
+      assert.strictEqual((yield* others[1]!.send(models)).status, 200)
+    })
+  )
+
+  it.live("knows no variable and no argument of the host process", () =>
+    Effect.gen(function* () {
+      const shards = yield* ShardFaults.acquire
+      const gateway = yield* Gateway.make()
+      assert.strictEqual((yield* gateway.send(models)).status, 200)
+      yield* shards.evaluate(
+        "if (Object.keys(process.env).length > 0 || process.argv.length > 2) process.exit(9)"
+      )
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
+      yield* gateway.endpoint.finish
+    })
+  )
+})
