@@ -81,7 +81,7 @@ const taskCommand = Command.make(
   Command.withShortDescription("Do a task in a directory; what changed comes back as a patch"),
   Command.withExamples([
     {
-      command: 'cogni-sandbox task "Make the test pass" -w . --patch fix.patch',
+      command: 'cogni-sandbox task "Make the test pass" -w . --patch ../fix.patch',
       description: "Work in a directory, and keep what changed"
     }
   ])

@@ -5,7 +5,7 @@
  * password redacted.
  */
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
-import { Effect, type FileSystem } from "effect"
+import { Effect } from "effect"
 import { join, resolve } from "node:path"
 import { Refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
@@ -33,7 +33,7 @@ export const besideRecords = (stateDirectory: string): DatabaseSettings => ({
 export const make = Effect.fnUntraced(function* (
   found: DatabaseVariables,
   stateDirectory: string
-): Effect.fn.Return<DatabaseSettings, Refusal, FileSystem.FileSystem> {
+): Effect.fn.Return<DatabaseSettings, Refusal> {
   const { url, urlFile } = found
   if (url !== undefined && urlFile !== undefined) {
     return yield* new Refusal({

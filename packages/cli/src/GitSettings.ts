@@ -7,7 +7,8 @@
 import type { ServerToken } from "@cogni/sandbox-git-relay/GitCredentials"
 import type { GitNetwork } from "@cogni/sandbox-git-relay/GitEnvironment"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
-import { Effect, FileSystem, type Redacted, Schema } from "effect"
+import * as HostFile from "@cogni/sandbox-host-files/HostFile"
+import { Effect, type Redacted, Schema } from "effect"
 import { Refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
@@ -39,6 +40,11 @@ export interface GitSettings {
   readonly network: GitNetwork
   readonly policies: CommitPolicy.Policies
 }
+
+const policyBytesMax = 1024 * 1024
+
+/** The authorities of a whole distribution take 250 KB. */
+const authoritiesBytesMax = 16 * 1024 * 1024
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -74,7 +80,7 @@ export const make = Effect.fnUntraced(function* (found: GitVariables) {
     gitHubApi: found.gitHubApi,
     gitLabServer,
     policies: found.policyFile === undefined ? CommitPolicy.defaults : yield* policiesOf(found.policyFile),
-    network: { caFile: found.caFile, proxyUrl: found.proxyUrl, noProxy: found.noProxy }
+    network: { caFile: yield* authoritiesOf(found.caFile), proxyUrl: found.proxyUrl, noProxy: found.noProxy }
   } satisfies GitSettings
 })
 
@@ -86,13 +92,23 @@ export const make = Effect.fnUntraced(function* (found: GitVariables) {
 const policiesOf = Effect.fnUntraced(function* (path: string) {
   const refuse = (detail: string, remedy: string) =>
     new Refusal({ exit: "configuration", detail: `COGNI_RELAY_POLICY_FILE ${path} ${detail}`, remedy })
-  const fs = yield* FileSystem.FileSystem
-  const text = yield* fs
-    .readFileString(path)
-    .pipe(Effect.mapError(({ message }) => refuse(`cannot be read (${message})`, "Check its path")))
-  return yield* decodePolicies(text).pipe(
+  const { bytes } = yield* HostFile.read(path, { bytesMax: policyBytesMax }).pipe(
+    Effect.mapError(({ detail, remedy }) => refuse(`cannot be read (it ${detail})`, remedy))
+  )
+  return yield* decodePolicies(new TextDecoder().decode(bytes)).pipe(
     Effect.mapError(({ message }) => refuse(`is no policy: ${message}`, "See docs/guides/git-relay.md"))
   )
+})
+
+/** git opens the file itself: it is given the path that was walked, which has no link in it. */
+const authoritiesOf = Effect.fnUntraced(function* (path: string | undefined) {
+  if (path === undefined) return undefined
+  const refuse = (detail: string, remedy: string) =>
+    new Refusal({ exit: "configuration", detail: `GIT_SSL_CAINFO ${path} ${detail}`, remedy })
+  const found = yield* HostFile.read(path, { bytesMax: authoritiesBytesMax }).pipe(
+    Effect.mapError(({ detail, remedy }) => refuse(`cannot be read (it ${detail})`, remedy))
+  )
+  return found.path
 })
 
 const decodePolicies = Schema.decodeUnknownEffect(Schema.fromJsonString(CommitPolicy.Policies), {

@@ -4,9 +4,10 @@
  * Bounded while it is read, so that an endless input is refused and not kept.
  */
 import { inputBytesMax } from "@cogni/sandbox-core/SandboxSpec"
-import { Effect, FileSystem, Stdio, Stream } from "effect"
+import { Effect, Stdio, Stream } from "effect"
 import { Refusal } from "./Failure.ts"
 import { formatBytes } from "./Quantity.ts"
+import * as UserFiles from "./UserFiles.ts"
 
 /** @category models */
 export type PromptSource =
@@ -24,17 +25,9 @@ const tooLong = new Refusal({
   remedy: "Put long text into a file of the workspace (--workspace) and name it in the prompt"
 })
 
-const decode = (pieces: ReadonlyArray<Uint8Array>, bytes: number) =>
+const decode = (bytes: Uint8Array) =>
   Effect.try({
-    try: () => {
-      const joined = new Uint8Array(bytes)
-      let at = 0
-      for (const piece of pieces) {
-        joined.set(piece, at)
-        at += piece.byteLength
-      }
-      return new TextDecoder("utf-8", { fatal: true }).decode(joined)
-    },
+    try: () => new TextDecoder("utf-8", { fatal: true }).decode(bytes),
     catch: () =>
       new Refusal({
         exit: "input",
@@ -52,30 +45,40 @@ const collect = <E>(stream: Stream.Stream<Uint8Array, E>) =>
       pieces.push(piece)
       return bytes > inputBytesMax ? Effect.fail(tooLong) : Effect.void
     })
-    return yield* decode(pieces, bytes)
+    return yield* decode(Buffer.concat(pieces, bytes))
   })
 
-/** @category constructors */
+/** A regular file without a link that an agent could have made, or a pipe of the caller's shell (`<(…)`). */
+const fromFile = (path: string, workspace: string | undefined) =>
+  UserFiles.read(path, "the prompt file", { bytesMax: inputBytesMax, streams: true, workspace }).pipe(
+    Effect.catchIf(
+      ({ reason }) => reason === "too_large",
+      () => Effect.fail(tooLong)
+    ),
+    Effect.flatMap(({ bytes }) => decode(bytes))
+  )
+
+/** No link in the workspace is followed. @category constructors */
 export const read = Effect.fnUntraced(function* (
-  source: PromptSource
-): Effect.fn.Return<string, Refusal, FileSystem.FileSystem | Stdio.Stdio> {
-  const fs = yield* FileSystem.FileSystem
+  source: PromptSource,
+  workspace?: string
+): Effect.fn.Return<string, Refusal, Stdio.Stdio> {
   const stdio = yield* Stdio.Stdio
-  const unreadable = (what: string) => (error: { readonly message: string }) =>
+  const unreadable = (error: { readonly message: string }) =>
     error instanceof Refusal
       ? error
       : new Refusal({
           exit: "notFound",
-          detail: `${what} cannot be read (${error.message})`,
-          remedy: "Check its path and permissions"
+          detail: `standard input cannot be read (${error.message})`,
+          remedy: "Check what it is connected to"
         })
   const text = yield* source._tag === "Text"
     ? new TextEncoder().encode(source.text).byteLength > inputBytesMax
       ? Effect.fail(tooLong)
       : Effect.succeed(source.text)
     : source._tag === "File"
-      ? collect(fs.stream(source.path)).pipe(Effect.mapError(unreadable(`the prompt file ${source.path}`)))
-      : collect(stdio.stdin).pipe(Effect.mapError(unreadable("standard input")))
+      ? fromFile(source.path, workspace)
+      : Effect.mapError(collect(stdio.stdin), unreadable)
   return text.trim() === ""
     ? yield* new Refusal({
         exit: "input",

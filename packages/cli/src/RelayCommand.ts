@@ -16,6 +16,7 @@ import * as RelayReport from "./RelayReport.ts"
 import * as RepoPlan from "./RepoPlan.ts"
 import * as RepoRun from "./RepoRun.ts"
 import { Settings } from "./Settings.ts"
+import * as UserFiles from "./UserFiles.ts"
 
 /** What is kept, whoever looks. @category constructors */
 export const list = Effect.fnUntraced(function* (input: { readonly output: Output.OutputFormat }) {
@@ -55,6 +56,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   const branch: BranchName | undefined =
     input.branch === undefined ? undefined : yield* Effect.fromResult(RepoPlan.branchOf(input.branch))
   const delivery = yield* Effect.gen(function* () {
+    const patch = yield* UserFiles.reservePatch(input.patch, Composition.cloneWorkspace(settings, runId))
     const progress = yield* Progress.make({ quiet: input.quiet })
     // What a dead process has left may still work in the workspace.
     yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reap)
@@ -73,7 +75,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
       )
     }).pipe(Effect.scoped, Effect.provideService(RelayObserver, RepoRun.observe(progress)))
     yield* progress.rest
-    yield* RepoRun.settle(delivered, input.patch)
+    yield* RepoRun.settle(delivered, patch)
     return delivered
   }).pipe(Effect.provide(Composition.relayAlone(settings)), Effect.scoped)
   if (input.output === "json")

@@ -6,12 +6,13 @@ import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { GitRelay, RelayObserver, type RelayProgress } from "@cogni/sandbox-git-relay/GitRelay"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
-import { Effect, FileSystem } from "effect"
+import { Effect } from "effect"
 import { Refusal } from "./Failure.ts"
 import type * as Progress from "./Progress.ts"
 import * as RelayReport from "./RelayReport.ts"
 import * as RepoPlan from "./RepoPlan.ts"
 import type { RunPlan } from "./RunPlan.ts"
+import * as UserFiles from "./UserFiles.ts"
 
 /** What came of both. @category models */
 export interface RepoResult {
@@ -27,6 +28,7 @@ export const live = Effect.fnUntraced(function* <E, R>(
   follow: (plan: RunPlan, began: Effect.Effect<void>) => Effect.Effect<RunResult, E, R>,
   succeeded: (result: RunResult) => boolean
 ) {
+  const patch = yield* UserFiles.reservePatch(repo.patch, undefined)
   const planted = plan.spec.canaries === undefined ? Canary.none : yield* Canary.plant
   yield* progress.now("cloning")
   const { delivery, value } = yield* RelayRun.around(
@@ -39,21 +41,23 @@ export const live = Effect.fnUntraced(function* <E, R>(
         (result) => ({ result, succeeded: succeeded(result), auditHead: result.llm?.auditHead })
       )
   ).pipe(Effect.provideService(RelayObserver, observe(progress)))
-  yield* settle(delivery, repo.patch)
+  yield* settle(delivery, patch)
   return { result: value.result, delivery } satisfies RepoResult
 })
 
 /** Into the record, and a patch into its file; only then is it let go. @category constructors */
-export const settle = Effect.fnUntraced(function* (delivery: RelayRun.Delivery, patch: string | undefined) {
+export const settle = Effect.fnUntraced(function* (
+  delivery: RelayRun.Delivery,
+  patch: UserFiles.Output | undefined
+) {
   const { request } = "clone" in delivery ? delivery.clone : delivery.checked.clone
   if (delivery._tag === "Patched" && patch !== undefined) {
-    const fs = yield* FileSystem.FileSystem
-    yield* fs.writeFile(patch, delivery.patch).pipe(
+    yield* patch.write(delivery.patch).pipe(
       Effect.mapError(
-        ({ message }) =>
+        ({ detail }) =>
           new Refusal({
             exit: "undelivered",
-            detail: `the patch could not be written: ${message}`,
+            detail: `the patch could not be written: ${patch.path} ${detail}`,
             remedy: `Make room for it, then: cogni-sandbox relay retry ${request.runId} --patch FILE`,
             runId: request.runId
           })

@@ -166,7 +166,7 @@ const subjectOf = Effect.fnUntraced(function* (input: RunInput, runId: RunId.Run
   return {
     _tag: "Prompt",
     agent,
-    prompt: yield* Prompt.read(input.prompt),
+    prompt: yield* Prompt.read(input.prompt, input.workspace),
     runId,
     hasRepository: input.repo !== undefined,
     personality: input.personality

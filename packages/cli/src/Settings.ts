@@ -11,18 +11,7 @@ import { defaultImage } from "@cogni/sandbox-graph-provider/Agent"
 import { builtIn } from "@cogni/sandbox-graph-provider/AgentRegistry"
 import { Prices } from "@cogni/sandbox-proxy/Prices"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
-import {
-  Config,
-  ConfigProvider,
-  Context,
-  Effect,
-  type FileSystem,
-  Layer,
-  Option,
-  Redacted,
-  type Result,
-  Schema
-} from "effect"
+import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, type Result, Schema } from "effect"
 import * as DatabaseSettings from "./DatabaseSettings.ts"
 import { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
@@ -195,7 +184,7 @@ const config = Config.all({
 export const make = Effect.gen(function* () {
   const found = yield* config
   const { key, keyFile, url } = found
-  const upstream: Effect.Effect<UpstreamSetting, Refusal, FileSystem.FileSystem> =
+  const upstream: Effect.Effect<UpstreamSetting, Refusal> =
     keyFile === undefined
       ? Effect.succeed(upstreamOf(url, key))
       : key === undefined
@@ -226,9 +215,7 @@ export const make = Effect.gen(function* () {
 })
 
 /** @category layers */
-export const layer = (
-  environment: Record<string, string>
-): Layer.Layer<Settings, Config.ConfigError, FileSystem.FileSystem> =>
+export const layer = (environment: Record<string, string>): Layer.Layer<Settings, Config.ConfigError> =>
   Layer.effect(Settings, make).pipe(
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(environment)))
   )

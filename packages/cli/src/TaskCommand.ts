@@ -9,7 +9,7 @@ import { ProxyFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import * as Task from "@cogni/sandbox-graph-provider/Task"
 import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
-import { Effect, FileSystem } from "effect"
+import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
 import { Refusal } from "./Failure.ts"
@@ -22,6 +22,7 @@ import { runIdOf } from "./RunCommand.ts"
 import { Settings } from "./Settings.ts"
 import * as TaskPlan from "./TaskPlan.ts"
 import * as TaskReport from "./TaskReport.ts"
+import * as UserFiles from "./UserFiles.ts"
 
 /** @category models */
 export interface TaskInput extends TaskPlan.TaskFlags {
@@ -39,7 +40,8 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   const runId = yield* runIdOf(input)
   const source = yield* sourceOf(input)
   const plan = yield* Effect.fromResult(TaskPlan.make(input, runId, settings))
-  const prompt = yield* Prompt.read(source)
+  const prompt = yield* Prompt.read(source, input.workspace)
+  const file = yield* UserFiles.reservePatch(input.patch, input.workspace)
   const result = yield* Effect.gen(function* () {
     const progress = yield* Progress.make({ quiet: input.quiet })
     if (plan.note !== undefined) yield* progress.note(plan.note)
@@ -49,8 +51,8 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
     Effect.scoped
   )
   if (result.end.outcome === "sandbox_failed") return yield* result.end.error
-  yield* tell(input, runId, result)
-})
+  yield* tell(input, runId, result, file)
+}, Effect.scoped)
 
 // -----------------------------------------------------------------------------
 // internal
@@ -105,12 +107,17 @@ const unreachable = new ProxyFailed({
 })
 
 /** The answer first, what changed after it, and whatever is wrong last. */
-const tell = Effect.fnUntraced(function* (input: TaskInput, runId: string, result: Task.TaskResult) {
+const tell = Effect.fnUntraced(function* (
+  input: TaskInput,
+  runId: string,
+  result: Task.TaskResult,
+  reserved: UserFiles.Output | undefined
+) {
   const output = yield* Output.Output
   const { end, patch } = result
   const text = patch?.text
-  const file = text === undefined ? undefined : input.patch
-  if (file !== undefined) yield* save(file, text ?? "")
+  if (text !== undefined && reserved !== undefined) yield* save(reserved, text)
+  const file = text === undefined ? undefined : reserved?.path
   yield* output.exitWith(exitCode[TaskReport.exitOf(result)])
   if (input.output === "json") return yield* Output.json(TaskReport.json(result, runId, input.demo, file))
   if (end.text !== "") yield* output.stdout(`${end.text}\n`)
@@ -121,16 +128,15 @@ const tell = Effect.fnUntraced(function* (input: TaskInput, runId: string, resul
   if (problem !== undefined) yield* output.stderr(`cogni-sandbox: ${runId}: ${problem}\n`)
 })
 
-const save = (file: string, text: string) =>
-  FileSystem.FileSystem.use((fs) => fs.writeFileString(file, text)).pipe(
-    Effect.mapError(
-      ({ message }) =>
-        new Refusal({
-          exit: "input",
-          detail: `the patch cannot be written to ${file} (${message})`,
-          remedy: "What it says is in the workspace; name another file with --patch"
-        })
-    )
+const save = ({ path, write }: UserFiles.Output, text: string) =>
+  Effect.mapError(
+    write(text),
+    ({ detail }) =>
+      new Refusal({
+        exit: "input",
+        detail: `the patch cannot be written to ${path}: it ${detail}`,
+        remedy: "What it says is in the workspace; name another file with --patch"
+      })
   )
 
 const sourceOf = ({ prompt, promptFile }: TaskInput): Effect.Effect<Prompt.PromptSource, Refusal> => {

@@ -43,7 +43,9 @@ export const task = {
   patch: orUndefined(
     Flag.String("patch").pipe(
       Flag.withMetavar("FILE"),
-      Flag.withDescription("Write what changed into a file, instead of to standard output"),
+      Flag.withDescription(
+        "Write what changed into a file outside of the workspace, instead of to standard output"
+      ),
       Flag.map((path) => resolve(path))
     )
   ),

@@ -5,9 +5,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as GitSettings from "@cogni/sandbox-cli/GitSettings"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
-import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Redacted } from "effect"
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { inspect } from "node:util"
@@ -27,8 +26,7 @@ const nothing: GitSettings.GitVariables = {
   noProxy: undefined,
   policyFile: undefined
 }
-const made = (found: Partial<GitSettings.GitVariables>) =>
-  GitSettings.make({ ...nothing, ...found }).pipe(Effect.provide(NodeServices.layer))
+const made = (found: Partial<GitSettings.GitVariables>) => GitSettings.make({ ...nothing, ...found })
 const refusal = (found: Partial<GitSettings.GitVariables>) => Effect.flip(made(found))
 
 const plain = ({ tokens }: GitSettings.GitSettings) =>
@@ -130,9 +128,27 @@ describe("GitSettings", () => {
 
   it.effect("the network of the host is passed on as it is", () =>
     Effect.gen(function* () {
-      const network = { caFile: "/etc/ca.pem", proxyUrl: "http://proxy:3128", noProxy: "10.0.0.0/8,.example" }
+      const caFile = yield* file("-----BEGIN CERTIFICATE-----", 0o644)
+      const network = { caFile, proxyUrl: "http://proxy:3128", noProxy: "10.0.0.0/8,.example" }
       assert.deepStrictEqual((yield* made(network)).network, network)
     })
+  )
+
+  it.effect(
+    "refuses a file of authorities that is missing, a device or a link in the temporary directory",
+    () =>
+      Effect.gen(function* () {
+        const link = `${yield* file("-----BEGIN CERTIFICATE-----", 0o644)}-link`
+        symlinkSync("file", link)
+        for (const [caFile, says] of [
+          ["/nowhere/ca.pem", "does not exist"],
+          ["/dev/zero", "is a device"],
+          [link, "symbolic link"]
+        ] as const) {
+          assert.include((yield* refusal({ caFile })).message, `GIT_SSL_CAINFO ${caFile} cannot be read`)
+          assert.include((yield* refusal({ caFile })).message, says)
+        }
+      })
   )
 
   it.effect("what a file says may be pushed is the policy; what it leaves out is as documented", () =>

@@ -3,15 +3,25 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as Prompt from "@cogni/sandbox-cli/Prompt"
-import { Effect, FileSystem, Layer, Stdio, Stream } from "effect"
+import { Effect, Stdio, Stream } from "effect"
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import { homedir } from "node:os"
+import { join } from "node:path"
 
 const MiB = 2 ** 20
 const bytes = (text: string) => new TextEncoder().encode(text)
 
-const read = (source: Prompt.PromptSource, stdin: Stream.Stream<Uint8Array> = Stream.empty) =>
-  Prompt.read(source).pipe(
-    Effect.provide(Layer.merge(Stdio.layerTest({ stdin }), FileSystem.layerNoop({ stream: () => stdin })))
-  )
+const read = (
+  source: Prompt.PromptSource,
+  stdin: Stream.Stream<Uint8Array> = Stream.empty,
+  workspace?: string
+) => Prompt.read(source, workspace).pipe(Effect.provide(Stdio.layerTest({ stdin })))
+
+/** Where nobody else may write. */
+const directory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(homedir(), ".cogni-prompt-test-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true }))
+)
 
 describe("Prompt", () => {
   it("- is standard input", () => {
@@ -24,23 +34,45 @@ describe("Prompt", () => {
       assert.strictEqual(yield* read({ _tag: "Text", text: " héllo\n" }), " héllo\n")
       const pieces = Stream.fromIterable([...bytes("héllo →")].map((byte) => Uint8Array.of(byte)))
       assert.strictEqual(yield* read({ _tag: "Stdin" }, pieces), "héllo →")
-      assert.strictEqual(yield* read({ _tag: "File", path: "p" }, Stream.make(bytes("x"))), "x")
+      const path = join(yield* directory, "prompt")
+      writeFileSync(path, "héllo →")
+      assert.strictEqual(yield* read({ _tag: "File", path }), "héllo →")
     })
   )
 
   it.effect("5 MiB are refused, also when they never end", () =>
     Effect.gen(function* () {
+      const path = join(yield* directory, "prompt")
+      writeFileSync(path, "a".repeat(5 * MiB))
       const piece = new Uint8Array(MiB).fill(97)
       const endless = Stream.fromEffectRepeat(Effect.succeed(piece))
       for (const asked of [
         read({ _tag: "Stdin" }, endless),
-        read({ _tag: "File", path: "p" }, endless),
+        read({ _tag: "File", path }),
         read({ _tag: "Text", text: "a".repeat(5 * MiB) })
       ]) {
         const error = yield* Effect.flip(asked)
         assert.strictEqual(error.exit, "input")
         assert.include(error.message, "longer than 4 MiB. Put long text into a file of the workspace")
       }
+    })
+  )
+
+  it.effect("refuses a file of the workspace that is a link, and names it", () =>
+    Effect.gen(function* () {
+      const root = yield* directory
+      const workspace = join(root, "workspace")
+      mkdirSync(workspace)
+      writeFileSync(join(root, "secret"), "TOPSECRET-of-host")
+      symlinkSync("../secret", join(workspace, "TASK.md"))
+      symlinkSync("secret", join(root, "own.md"))
+      const error = yield* Effect.flip(
+        read({ _tag: "File", path: join(workspace, "TASK.md") }, undefined, workspace)
+      )
+      assert.strictEqual(error.exit, "input")
+      assert.include(error.message, `${join(workspace, "TASK.md")}" is a symbolic link`)
+      const own = { _tag: "File", path: join(root, "own.md") } as const
+      assert.strictEqual(yield* read(own, undefined, workspace), "TOPSECRET-of-host")
     })
   )
 

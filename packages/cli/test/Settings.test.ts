@@ -7,7 +7,7 @@ import * as DatabaseSettings from "@cogni/sandbox-cli/DatabaseSettings"
 import * as Settings from "@cogni/sandbox-cli/Settings"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Redacted, Result } from "effect"
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { inspect } from "node:util"
@@ -191,10 +191,13 @@ describe("the file of the key", () => {
     Effect.gen(function* () {
       const path = yield* keyFile(key)
       mkdirSync(`${path}.d`)
+      symlinkSync(path, `${path}-link`)
       for (const [other, says] of [
         [`${path}-not`, "cannot be read"],
         [`${path}.d`, "is not a file"],
-        ["/dev/zero", "is not a file"]
+        ["/dev/zero", "is not a file"],
+        ["/dev/stdin", "is not a file"],
+        [`${path}-link`, "symbolic link"]
       ] as const) {
         const { upstream } = yield* read({ COGNI_LLM_URL: url, COGNI_LLM_KEY_FILE: other })
         assert.include(upstream._tag === "Refused" ? upstream.refusal.message : upstream._tag, says)

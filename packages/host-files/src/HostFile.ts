@@ -23,6 +23,8 @@ export interface ReadOptions {
   readonly bytesMax: number
   /** Directories that agents may write: no link is followed in or below one. */
   readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
+  /** Whether the path may be a descriptor that this process was started with, such as `/dev/stdin` (default no). */
+  readonly streams?: boolean | undefined
 }
 
 /** @category models */
@@ -30,6 +32,8 @@ export interface Content {
   readonly bytes: Uint8Array
   /** Permission bits; `undefined` for a descriptor that this process was started with. */
   readonly mode: number | undefined
+  /** Absolute and without a link in it, as it was walked. */
+  readonly path: string
 }
 
 /** @category models */
@@ -61,13 +65,17 @@ export const read = (path: string, options: ReadOptions): Effect.Effect<Content,
     "Name a shorter file"
   )
   const descriptor = InheritedDescriptor.of(path)
+  if (descriptor !== undefined && options.streams !== true) {
+    return Effect.fail(refused(path, "not_a_file", "is a stream", "Name a regular file"))
+  }
   return Effect.tryPromise({
     try: async (signal): Promise<Content> =>
       descriptor === undefined
         ? readRegular(path, options, tooLarge)
         : {
             bytes: await InheritedDescriptor.read(descriptor, options.bytesMax, tooLarge, signal),
-            mode: undefined
+            mode: undefined,
+            path
           },
     catch: (thrown) => fromErrno(path, thrown)
   })
@@ -89,7 +97,7 @@ const readRegular = async (
       const now = await file.stat({ bigint: true })
       if (!HostPath.isSame(HostPath.identityOf(now), HostPath.identityOf(entry.stats))) throw exchanged(path)
       const bytes = await readWhole(file, Number(now.size), bytesMax, tooLarge)
-      return { bytes, mode: Number(now.mode & 0o7777n) }
+      return { bytes, mode: Number(now.mode & 0o7777n), path: found.path }
     } finally {
       await file.close()
     }

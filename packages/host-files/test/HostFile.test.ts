@@ -271,9 +271,11 @@ describe("HostFile.read", () => {
       const fifo = join(home, "fifo")
       execFileSync("mkfifo", [fifo])
       const descriptor = openSync(fifo, "r+")
-      const reading = yield* Effect.forkChild(Effect.flip(read(`/dev/fd/${descriptor}`)), {
-        startImmediately: true
-      })
+      assert.strictEqual((yield* Effect.flip(read(`/dev/fd/${descriptor}`))).problem, "not_a_file")
+      const reading = yield* Effect.forkChild(
+        Effect.flip(HostFile.read(`/dev/fd/${descriptor}`, { bytesMax, streams: true })),
+        { startImmediately: true }
+      )
       writeFileSync(fifo, "x".repeat(bytesMax + 1))
       assert.strictEqual((yield* Fiber.join(reading)).problem, "too_large")
       closeSync(descriptor)

@@ -3,20 +3,11 @@
  *
  * A text that is no configuration changes nothing: what was read before holds on, and that is said. Whoever takes
  * `current` once and holds it works with one snapshot, whatever is read meanwhile. Where the text comes from is an
- * Effect; of a file, through the platform's own.
+ * Effect; a file is opened by the one door for them (`HostFile`).
  */
-import {
-  Context,
-  Duration,
-  Effect,
-  FileSystem,
-  Layer,
-  type PlatformError,
-  Schedule,
-  Semaphore,
-  Stream,
-  SubscriptionRef
-} from "effect"
+import * as HostFile from "@cogni/sandbox-host-files/HostFile"
+import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
+import { Context, Duration, Effect, Layer, Schedule, Semaphore, Stream, SubscriptionRef } from "effect"
 import * as Configuration from "./Configuration.ts"
 import * as ConfigurationError from "./ConfigurationError.ts"
 
@@ -131,16 +122,10 @@ export const layer = (
 export const layerFile = (
   path: string,
   options: Partial<StoreOptions> = {}
-): Layer.Layer<ConfigurationStore, ConfigurationError.ConfigurationError, FileSystem.FileSystem> =>
-  Layer.unwrap(
-    Effect.map(FileSystem.FileSystem, (fs) => {
-      const file = options.file ?? path
-      return layer(readFile(path, file).pipe(Effect.provideService(FileSystem.FileSystem, fs)), {
-        ...options,
-        file
-      })
-    })
-  )
+): Layer.Layer<ConfigurationStore, ConfigurationError.ConfigurationError> => {
+  const file = options.file ?? path
+  return layer(readFile(path, file), { ...options, file })
+}
 
 /** One that never changes. @category layers */
 export const layerOf = (configuration: Configuration.Configuration): Layer.Layer<ConfigurationStore> =>
@@ -162,21 +147,9 @@ const readSecondsMax = 10
 /** A plain file of UTF-8, and no more of it than a configuration may have. @category constructors */
 export const readFile = Effect.fnUntraced(
   function* (path: string, file: string = path) {
-    const fs = yield* FileSystem.FileSystem
-    const { type } = yield* fs.stat(path).pipe(Effect.mapError(toUnreadable(file)))
-    if (type !== "File") {
-      return yield* ConfigurationError.unreadable(file, "it is no plain file", "Name a file of YAML")
-    }
-    const bytes = yield* fs
-      .stream(path, { bytesToRead: Configuration.textBytesMax + 1 })
-      .pipe(Stream.mkUint8Array, Effect.mapError(toUnreadable(file)))
-    if (bytes.byteLength > Configuration.textBytesMax) {
-      return yield* ConfigurationError.unreadable(
-        file,
-        `it has more than ${Configuration.textBytesMax} bytes`,
-        "Name a file of YAML of at most 1 MiB"
-      )
-    }
+    const { bytes } = yield* HostFile.read(path, { bytesMax: Configuration.textBytesMax }).pipe(
+      Effect.mapError(toUnreadable(file))
+    )
     return yield* Effect.try({
       try: () => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes),
       catch: () => ConfigurationError.unreadable(file, "it is no UTF-8", "Save it as UTF-8")
@@ -214,7 +187,13 @@ interface Texts {
 const keeps = (error: ConfigurationError.ConfigurationError) =>
   Effect.logError(`${error.message}. The configuration that was read before stays in use`)
 
-const toUnreadable = (file: string) => (error: PlatformError.PlatformError) =>
-  error.reason._tag === "NotFound"
-    ? ConfigurationError.absent(file)
-    : ConfigurationError.unreadable(file, error.message, "Look at who may read it, and at its disk")
+const toUnreadable =
+  (file: string) =>
+  ({ detail, problem, remedy }: HostPathRefused) =>
+    problem === "not_found"
+      ? ConfigurationError.absent(file)
+      : problem === "not_a_file"
+        ? ConfigurationError.unreadable(file, `it is no plain file (it ${detail})`, "Name a file of YAML")
+        : problem === "too_large"
+          ? ConfigurationError.unreadable(file, `it ${detail}`, "Name a file of YAML of at most 1 MiB")
+          : ConfigurationError.unreadable(file, `it ${detail}`, remedy)

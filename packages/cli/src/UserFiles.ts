@@ -1,0 +1,78 @@
+/**
+ * Files that a user names on the command line, opened by the one door for them (`HostFile`) before a sandbox starts.
+ *
+ * A file in the directory that an agent works in is never written, and no link there is followed.
+ */
+import * as HostFile from "@cogni/sandbox-host-files/HostFile"
+import * as HostPath from "@cogni/sandbox-host-files/HostPath"
+import { fromErrno, type HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
+import { Effect, type Scope } from "effect"
+import type { ExitName } from "./ExitCode.ts"
+import { Refusal } from "./Failure.ts"
+
+/** The directory of an agent by device and inode. One that does not exist yet holds nothing. @category constructors */
+export const agentDirectories = (
+  workspace: string | undefined
+): Effect.Effect<ReadonlyArray<HostPath.Identity>, Refusal> =>
+  workspace === undefined
+    ? Effect.succeed([])
+    : Effect.tryPromise({
+        try: async () => {
+          const found = await HostPath.find(workspace, { last: "follow" })
+          await HostPath.close(found)
+          return found.entry === undefined ? [] : [HostPath.identityOf(found.entry.stats)]
+        },
+        catch: (thrown) => fromErrno(workspace, thrown)
+      }).pipe(
+        Effect.catchIf(
+          ({ problem }) => problem === "not_found" || problem === "not_a_directory",
+          () => Effect.succeed([])
+        ),
+        Effect.mapError((error) => refusalOf("the workspace", error))
+      )
+
+/** Reads a file; what it is for begins the sentence of its refusal. @category constructors */
+export const read = (
+  path: string,
+  what: string,
+  {
+    workspace,
+    ...options
+  }: Omit<HostFile.ReadOptions, "agents"> & { readonly workspace?: string | undefined }
+): Effect.Effect<HostFile.Content, Refusal> =>
+  Effect.flatMap(agentDirectories(workspace), (agents) =>
+    Effect.mapError(HostFile.read(path, { ...options, agents }), (error) => refusalOf(what, error))
+  )
+
+/** Where something will be written once the agent has ended. @category models */
+export interface Output {
+  readonly path: string
+  readonly write: (content: string | Uint8Array) => Effect.Effect<void, HostPathRefused>
+}
+
+/** Reserves the file of `--patch` for as long as the scope. @category constructors */
+export const reservePatch = (
+  path: string | undefined,
+  workspace: string | undefined
+): Effect.Effect<Output | undefined, Refusal, Scope.Scope> =>
+  path === undefined
+    ? Effect.succeed(undefined)
+    : Effect.flatMap(agentDirectories(workspace), (agents) =>
+        Effect.mapError(HostFile.reserve(path, { agents }), (error) => refusalOf("--patch", error))
+      )
+
+const exits: Partial<Record<HostPathRefused["problem"], ExitName>> = {
+  not_found: "notFound",
+  not_a_directory: "notFound",
+  permission_denied: "notFound",
+  unreadable: "notFound"
+}
+
+/** @category converting */
+export const refusalOf = (what: string, error: HostPathRefused): Refusal =>
+  new Refusal({
+    exit: exits[error.problem] ?? "input",
+    reason: error.problem,
+    detail: `${what} cannot be used: ${JSON.stringify(error.path.slice(0, 200))} ${error.detail}`,
+    remedy: error.remedy
+  })
