@@ -35,6 +35,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "HostFile.ts": ["node:fs", "node:fs/promises"],
       "HostPath.ts": ["node:fs/promises"],
       "InheritedDescriptor.ts": ["node:fs", "node:fs/promises", "node:net"],
+      "MountIdentity.ts": ["node:fs", "node:fs/promises"],
       "WorkspaceWalk.ts": ["node:fs", "node:fs/promises"]
     }
   },
@@ -50,6 +51,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
       "KernelFacts.ts": ["node:fs"],
       "RunSpool.ts": ["node:fs/promises"],
+      "SpecialFiles.ts": ["node:fs", "node:fs/promises"],
+      "WorkspaceClaims.ts": ["node:fs/promises"],
       "internal/EngineConnection.ts": ["dockerode", "node:http"],
       "internal/Supervisor.ts": ["node:os"],
       "internal/WorkspaceMeasure.ts": ["node:fs/promises"]

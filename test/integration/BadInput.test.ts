@@ -193,7 +193,7 @@ layer(RunHarness.layer(), options)("what the host does not have", (it) => {
     [
       "below something that is no directory",
       (path) => (writeFileSync(join(path, "file"), ""), join(path, "file", "inner")),
-      /not a directory.*Check the path/su
+      /not a directory.*Name a directory/su
     ],
     [
       "not a directory",
@@ -203,12 +203,12 @@ layer(RunHarness.layer(), options)("what the host does not have", (it) => {
     [
       "a symbolic link elsewhere",
       (path) => (symlinkSync("/etc", join(path, "link")), join(path, "link")),
-      /symbolic link to \/etc.*Name the directory itself/su
+      /is a symbolic link(?!.*etc).*Name the path that it should lead to/su
     ],
     [
       "a symbolic link to nowhere",
       (path) => (symlinkSync("/none", join(path, "link")), join(path, "link")),
-      /symbolic link to nowhere/u
+      /is a symbolic link and is not followed/u
     ],
     [
       "unreadable for the agent's uid",

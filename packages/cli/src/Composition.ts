@@ -97,6 +97,7 @@ export const runner = (
           Effect.map(neverHeld(settings), (forbidden) =>
             HostWorkspace.layer({
               forbidden,
+              claims: join(settings.stateDirectory, "workspaces"),
               allowed:
                 typeof plan.allowedWorkspace === "string" ? [plan.allowedWorkspace] : plan.allowedWorkspace
             })

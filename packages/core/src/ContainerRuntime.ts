@@ -7,7 +7,7 @@
  */
 import { Context, type Duration, type Effect, type Scope, type Stream } from "effect"
 import type { Command, CommandExit, Files, SignalName } from "./Executor.ts"
-import type { Posture, User } from "./Posture.ts"
+import type { HeldIdentity, Posture, User } from "./Posture.ts"
 import type { Role } from "./ResourceLabels.ts"
 import type { RunId } from "./RunId.ts"
 import type { Peak } from "./RunResult.ts"
@@ -43,6 +43,8 @@ export interface Mount {
   readonly source: string
   readonly target: string
   readonly readOnly: boolean
+  /** The directory that must be there, or the agent does not start. */
+  readonly held?: HeldIdentity | undefined
 }
 
 /** A small memory-backed volume that two containers of one run share. @category models */

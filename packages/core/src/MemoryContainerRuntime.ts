@@ -81,9 +81,11 @@ export const goodPosture = (spec: ContainerSpec): Posture => ({
       target: mount.target,
       fileSystem: "memory",
       readOnly: mount.readOnly,
-      options: [mount.readOnly ? "ro" : "rw"]
+      options: [mount.readOnly ? "ro" : "rw"],
+      identity: { device: mount.held?.device ?? "0", inode: mount.held?.inode ?? "0" }
     }))
   ],
+  bootId: spec.mounts.find(({ held }) => held !== undefined)?.held?.bootId ?? "memory",
   confirmedBy: ["sandbox"]
 })
 

@@ -7,12 +7,24 @@
 import { Schema } from "effect"
 import type { Network } from "./SandboxSpec.ts"
 
+/** The two numbers by which one kernel tells any file or directory apart from every other. @category models */
+export const FileIdentity = Schema.Struct({
+  /** `st_dev` and `st_ino`, in decimal. */
+  device: Schema.String,
+  inode: Schema.String
+})
+
+/** @category models */
+export type FileIdentity = typeof FileIdentity.Type
+
 /** One mount of the sandbox. @category models */
 export const PostureMount = Schema.Struct({
   target: Schema.String,
   fileSystem: Schema.String,
   readOnly: Schema.Boolean,
-  options: Schema.Array(Schema.String)
+  options: Schema.Array(Schema.String),
+  /** The file or directory that is seen there. */
+  identity: Schema.optionalKey(FileIdentity)
 })
 
 /** @category models */
@@ -35,6 +47,8 @@ export const Posture = Schema.Struct({
   interfaces: Schema.Array(Schema.String),
   routes: Schema.Array(Schema.String),
   mounts: Schema.Array(PostureMount),
+  /** The boot of the kernel that said all this; only under the same one do identities compare. */
+  bootId: Schema.optionalKey(Schema.String),
   /** Where the same facts were confirmed: by the sandbox itself, the engine's configuration, the host's `/proc`. */
   confirmedBy: Schema.Array(Schema.Literals(["sandbox", "engine", "host"]))
 })
@@ -48,12 +62,34 @@ export interface User {
   readonly groupId: number
 }
 
+/**
+ * The directory that a path led to when it was opened, and that must be the one that is mounted.
+ *
+ * @category models
+ */
+export interface HeldIdentity extends FileIdentity {
+  /** The kernel that says so. */
+  readonly bootId: string
+  /**
+   * Only the host process can exchange the directory, so that its path is proof enough where the engine has a kernel of
+   * its own. Otherwise such an engine is refused.
+   */
+  readonly isPrivate: boolean
+}
+
+/** One mount that a posture must have. @category models */
+export interface ExpectedMount {
+  readonly target: string
+  readonly readOnly: boolean
+  readonly held?: HeldIdentity | undefined
+}
+
 /** What a posture is held against. @category models */
 export interface Expected {
   readonly user: User
   readonly network: Network
   /** Targets the sandbox may have besides the engine's own, and whether they may be written. */
-  readonly mounts: ReadonlyArray<{ readonly target: string; readonly readOnly: boolean }>
+  readonly mounts: ReadonlyArray<ExpectedMount>
 }
 
 /** Where every sandbox may write besides its workspace: bounded, and in memory. @category constants */
@@ -118,11 +154,54 @@ export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<str
     else if (allowed.readOnly && !mount.readOnly) found.push(`${mount.target} can be written`)
     expect(!forbiddenSources.test(mount.target), `${mount.target} is an engine's socket`)
   }
-  for (const { target } of expected.mounts) {
-    expect(
-      seen.mounts.some((mount) => mount.target === target),
-      `${target} is not mounted`
-    )
+  for (const { held, target } of expected.mounts) {
+    // What is mounted last at a place hides what was mounted there before.
+    const mount = seen.mounts.findLast((other) => other.target === target)
+    if (mount === undefined) found.push(`${target} is not mounted`)
+    else if (held !== undefined) found.push(...exchanged(target, held, mount.identity, seen.bootId))
   }
   return found
 }
+
+/** Whether a mount is another directory than the one that was opened, or cannot be shown to be the same. */
+const exchanged = (
+  target: string,
+  held: HeldIdentity,
+  seen: FileIdentity | undefined,
+  bootId: string | undefined
+): ReadonlyArray<string> => {
+  if (bootId === undefined || seen === undefined)
+    return [
+      `the sandbox did not say which directory is at ${target}; rebuild its image on the current runtime`
+    ]
+  if (bootId !== held.bootId)
+    return held.isPrivate
+      ? []
+      : [
+          `${target} cannot be shown to be the directory that was named: the engine has a kernel of its own. ` +
+            "Run on the engine's own host, or use a temporary workspace or a repository"
+        ]
+  return seen.device === held.device && seen.inode === held.inode
+    ? []
+    : [
+        `${target} is another directory (${seen.device}:${seen.inode}) than the one that was named ` +
+          `(${held.device}:${held.inode}): its path was changed meanwhile`
+      ]
+}
+
+/**
+ * The same comparison by the host, which needs no word of the image; for every mount that it could look at.
+ *
+ * @category predicates
+ */
+export const hostExchanged = (
+  mounts: ReadonlyArray<ExpectedMount>,
+  bootId: string,
+  look: (target: string) => FileIdentity | undefined
+): ReadonlyArray<string> =>
+  mounts.flatMap(({ held, target }) => {
+    const seen = held === undefined ? undefined : look(target)
+    return held === undefined || seen === undefined
+      ? []
+      : exchanged(target, held, seen, bootId).map((sentence) => `on the host, ${sentence}`)
+  })

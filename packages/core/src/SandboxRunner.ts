@@ -121,8 +121,7 @@ export const make = Effect.gen(function* () {
     supervised = false
   ) {
     const { egress, runId } = life
-    yield* WayOut.promised(spec, proxy.capabilities)
-    const { directory } = yield* claim(life, spec)
+    const { directory } = yield* Effect.andThen(WayOut.promised(spec, proxy.capabilities), claim(life, spec))
     const [workspace, endpoint] = yield* Effect.all(
       [
         Release.owned(
@@ -175,7 +174,8 @@ export const make = Effect.gen(function* () {
     const [reported] = yield* Effect.all(
       [
         container.start.pipe(life.phase("start")),
-        endpoint === undefined ? Effect.void : endpoint.ready.pipe(life.phase("proxy"))
+        endpoint === undefined ? Effect.void : endpoint.ready.pipe(life.phase("proxy")),
+        Workspace.warn(workspace)
       ],
       { concurrency: "unbounded" }
     )

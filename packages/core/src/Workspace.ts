@@ -47,6 +47,20 @@ export interface CountedBytes {
   readonly isCertain: boolean
 }
 
+/** Something in a workspace that is neither file, directory nor link. @category models */
+export interface SpecialFile {
+  /** From the workspace. */
+  readonly path: string
+  readonly kind: "socket" | "FIFO" | "device"
+}
+
+/** Those in the upper levels of a workspace. @category models */
+export interface SpecialFiles {
+  readonly files: ReadonlyArray<SpecialFile>
+  /** Whether all of the upper levels were looked at. */
+  readonly isWhole: boolean
+}
+
 /** @category models */
 export interface AcquiredWorkspace {
   readonly mounts: ReadonlyArray<Mount>
@@ -56,7 +70,34 @@ export interface AcquiredWorkspace {
   readonly countedBytes: Effect.Effect<CountedBytes, WorkspaceFailed>
   /** The same, asked while nothing happens in the workspace, and so certain. */
   readonly countedBytesAtRest: Effect.Effect<number, WorkspaceFailed>
+  /** What the host had left in it through which an agent may reach more than files. */
+  readonly specialFiles: Effect.Effect<SpecialFiles>
 }
+
+/** How many special files are named. */
+const namedMax = 10
+
+/**
+ * A warning about special files, and what they open; `undefined` where there are none.
+ *
+ * @category converting
+ */
+export const specialFilesWarning = ({ files }: SpecialFiles): string | undefined => {
+  if (files.length === 0) return undefined
+  const named = files.slice(0, namedMax).map(({ kind, path }) => `${kind} ${JSON.stringify(path)}`)
+  const rest = files.length > namedMax ? ` and ${files.length - namedMax} more` : ""
+  return (
+    `the workspace holds ${named.join(", ")}${rest}: an agent can reach the process of the host at the other end, ` +
+    "also without a network. Stop that process or move the file, unless the agent is to use it"
+  )
+}
+
+/** Says what special files a workspace brings along. @category combinators */
+export const warn = ({ specialFiles }: Pick<AcquiredWorkspace, "specialFiles">): Effect.Effect<void> =>
+  Effect.flatMap(specialFiles, (found) => {
+    const warning = specialFilesWarning(found)
+    return warning === undefined ? Effect.void : Effect.logWarning(warning)
+  })
 
 /** @category services */
 export class Workspace extends Context.Service<
@@ -106,7 +147,8 @@ export const makeMemory = (options?: {
         ],
         user: { userId: 1000, groupId: 1000 },
         countedBytes: Effect.succeed({ bytes: 0, isCertain: true }),
-        countedBytesAtRest: Effect.succeed(0)
+        countedBytesAtRest: Effect.succeed(0),
+        specialFiles: Effect.succeed({ files: [], isWhole: true })
       } satisfies AcquiredWorkspace
     })
     return Workspace.of({ acquire })

@@ -2,8 +2,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { MemoryContainerRuntime, Posture, RunId } from "@cogni/sandbox-core"
 import { containerSpec } from "./Specs.ts"
 
+const held = { device: "2049", inode: "7", bootId: "boot-1", isPrivate: false }
 const mounts = [
-  { type: "directory" as const, source: "/host/project", target: "/workspace", readOnly: false },
+  { type: "directory" as const, source: "/host/project", target: "/workspace", readOnly: false, held },
   { type: "directory" as const, source: "/host/inputs", target: "/cogni", readOnly: true }
 ]
 const expected: Posture.Expected = {
@@ -48,8 +49,37 @@ const real: Posture.Posture = {
 const mount = (target: string, readOnly = true) => ({ target, fileSystem: "ext4", readOnly, options: [] })
 const without = (target: string) => real.mounts.filter((other) => other.target !== target)
 
+const at = (target: string) => good.mounts.find((mount) => mount.target === target)!
+const workspaceOf = (identity: Posture.FileIdentity) => [
+  ...without("/workspace"),
+  { ...at("/workspace"), identity }
+]
+const { bootId: _bootId, ...withoutBoot } = real
+
 /** Every single way in which a posture can be weaker, and a word its sentence must hold. */
 const weakenings: ReadonlyArray<readonly [what: string, weaker: Posture.Posture, word: string]> = [
+  [
+    "another directory as the workspace",
+    { ...real, mounts: workspaceOf({ device: "2049", inode: "8" }) },
+    "another directory"
+  ],
+  [
+    "a directory of the same number on another file system",
+    { ...real, mounts: workspaceOf({ device: "2050", inode: "7" }) },
+    "another directory"
+  ],
+  [
+    "a directory mounted over the workspace",
+    { ...real, mounts: [...real.mounts, { ...at("/workspace"), identity: { device: "2049", inode: "9" } }] },
+    "another directory"
+  ],
+  ["a workspace of another kernel", { ...real, bootId: "boot-2" }, "kernel of its own"],
+  ["no kernel told", withoutBoot, "did not say which directory"],
+  [
+    "no directory told",
+    { ...real, mounts: [...without("/workspace"), mount("/workspace", false)] },
+    "did not say"
+  ],
   ["a uid of root", { ...real, userIds: [1000, 1000, 0, 1000] }, "uid"],
   ["another's uid", { ...real, userIds: [1001, 1001, 1001, 1001] }, "uid"],
   ["no uid told", { ...real, userIds: [] }, "uid"],
@@ -163,4 +193,23 @@ describe("Posture", () => {
     },
     { arbitrary: { runs: 200, seed: "posture-mixed" } }
   )
+
+  it("lets a private directory be mounted by an engine with a kernel of its own", () => {
+    const elsewhere = { ...real, bootId: "boot-2", mounts: workspaceOf({ device: "1", inode: "1" }) }
+    const asked = mounts.map((one) => ("held" in one ? { ...one, held: { ...held, isPrivate: true } } : one))
+    assert.deepStrictEqual(Posture.mismatches(elsewhere, { ...expected, mounts: asked }), [])
+  })
+
+  it("the host compares the directories that it can see without the image's word", () => {
+    const seeing = (inode: string) => () => ({ device: "2049", inode })
+    assert.deepStrictEqual(Posture.hostExchanged(mounts, "boot-1", seeing("7")), [])
+    assert.deepStrictEqual(
+      Posture.hostExchanged(mounts, "boot-1", () => undefined),
+      []
+    )
+    assert.match(
+      Posture.hostExchanged(mounts, "boot-1", seeing("8")).join(),
+      /on the host, .*another directory/u
+    )
+  })
 })

@@ -15,11 +15,12 @@ import {
   type ContainerSpec,
   type VolumeSpec
 } from "@cogni/sandbox-core/ContainerRuntime"
-import type { Posture } from "@cogni/sandbox-core/Posture"
+import { hostExchanged, type Posture } from "@cogni/sandbox-core/Posture"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, PostureMismatch, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
+import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import { Deferred, type Duration, Effect, Fiber, Layer, Schedule, Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
 import * as ContainerEvents from "./ContainerEvents.ts"
@@ -167,7 +168,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
         Effect.onExit((exit) => Deferred.done(exited, exit)),
         Effect.forkScoped
       )
-      if (held) return yield* posture(inspected, hostConfig, yield* attached.report)
+      if (held) return yield* posture(inspected, spec, hostConfig, yield* attached.report)
       if (spec.role === "relay") yield* heldAsAsked(inspected, hostConfig)
       return undefined
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
@@ -288,6 +289,7 @@ const heldAsAsked = (
 /** What all witnesses say together. */
 const posture = (
   inspected: DockerApi.Inspected | undefined,
+  spec: ContainerSpec,
   hostConfig: Hardening.HostConfig,
   report: string
 ): Effect.Effect<Posture, PostureMismatch | ContainerFailed> => {
@@ -298,7 +300,10 @@ const posture = (
   const status = KernelFacts.processStatus(inspected.State.Pid, inspected.Id)
   const amiss = [
     ...engineMismatches(hostConfig, inspected.HostConfig),
-    ...(status === undefined ? [] : hostMismatches(parseStatus(status)))
+    ...(status === undefined ? [] : hostMismatches(parseStatus(status))),
+    ...hostExchanged(spec.mounts, MountIdentity.bootId(), (target) =>
+      KernelFacts.identityInside(inspected.State.Pid, inspected.Id, target)
+    )
   ]
   return amiss.length > 0
     ? Effect.fail(new PostureMismatch({ mismatches: amiss }))

@@ -5,6 +5,7 @@
  * time of the process it is.
  */
 import { type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import { readFileSync, readlinkSync } from "node:fs"
 import { hostname, release } from "node:os"
 import type { DockerAddress } from "./DockerSocket.ts"
@@ -27,7 +28,7 @@ const startTicks = (processId: number): number | undefined => {
 }
 
 const machine = (): string => {
-  const boot = read("/proc/sys/kernel/random/boot_id")?.trim() ?? "unknown"
+  const boot = MountIdentity.bootId()
   try {
     return `${boot}-${/\d+/u.exec(readlinkSync("/proc/self/ns/pid"))?.[0] ?? "0"}`
   } catch {
@@ -41,6 +42,9 @@ export const self = (): Owner => ({
   processId: process.pid,
   startTicks: startTicks(process.pid) ?? 0
 })
+
+/** Whether an owner lives, or lived, under this boot of this kernel. @category predicates */
+export const isOfThisBoot = ({ bootId }: Owner): boolean => bootId.startsWith(`${MountIdentity.bootId()}-`)
 
 /** What this machine is called, whichever boot or process asks. @category getters */
 export const machineName = (): string => hostname()

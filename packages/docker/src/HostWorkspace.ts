@@ -7,6 +7,7 @@
  */
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
+import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Input } from "@cogni/sandbox-core/SandboxSpec"
 import {
   type AcquiredWorkspace,
@@ -16,13 +17,18 @@ import {
   type WorkspaceRequest
 } from "@cogni/sandbox-core/Workspace"
 import { Effect, Layer } from "effect"
-import { constants, type Stats } from "node:fs"
-import { access, chmod, chown, lstat, mkdir, mkdtemp, realpath, writeFile } from "node:fs/promises"
+import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
+import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
+import { constants } from "node:fs"
+import { access, chmod, chown, lstat, mkdir, mkdtemp, writeFile } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
-import { basename, dirname, join, resolve } from "node:path"
+import { dirname, join, resolve } from "node:path"
+import * as FileRunStore from "./FileRunStore.ts"
 import * as HostTree from "./HostTree.ts"
 import * as WorkspaceMeasure from "./internal/WorkspaceMeasure.ts"
-import { attempt, Refused } from "./internal/WorkspaceRefusal.ts"
+import { attempt, hold, Refused } from "./internal/WorkspaceRefusal.ts"
+import * as SpecialFiles from "./SpecialFiles.ts"
+import * as WorkspaceClaims from "./WorkspaceClaims.ts"
 
 /** Who an agent is when the host process is root and the workspace does not say. @category constants */
 export const defaultUser: User = { userId: 1000, groupId: 1000 }
@@ -53,7 +59,12 @@ export const make = (options?: {
   readonly forbidden?: ReadonlyArray<string> | undefined
   /** Workspaces that the host has made itself, although they lie where none may: each its whole path. */
   readonly allowed?: ReadonlyArray<string> | ((path: string) => boolean) | undefined
+  /** Where it is kept which directories runs work in: one place for all processes; below the home when left out. */
+  readonly claims?: string | undefined
 }) => {
+  const claims = WorkspaceClaims.make({
+    directory: options?.claims ?? join(FileRunStore.defaultDirectory(undefined), "workspaces")
+  })
   const neverHeld = [...forbidden, ...(options?.forbidden ?? [])]
   const { allowed = [] } = options ?? {}
   const isAllowed = typeof allowed === "function" ? allowed : (path: string) => allowed.includes(path)
@@ -69,43 +80,47 @@ export const make = (options?: {
       }),
       () => removeTree(path)
     )
-    return { path, user }
+    return { directory: yield* hold(path), isPrivate: true, user }
   })
 
-  const given = Effect.fnUntraced(function* (asked: string, memory: boolean) {
-    const { path, user } = yield* attempt(asked, () => examine(asked, isAllowed(asked) ? [] : neverHeld))
-    if (memory) return { path, user }
-    const control = join(path, ".cogni")
+  const given = Effect.fnUntraced(function* (runId: RunId, asked: string, memory: boolean) {
+    const directory = yield* hold(resolve(asked), { agents: yield* claims.inUse })
+    const user = yield* attempt(asked, () => examine(directory, isAllowed(asked) ? [] : neverHeld))
+    yield* claims.hold(runId, directory)
     // It stays: removing it would take it from under another run of the same workspace, inputs and all.
-    yield* attempt(asked, () => controlDirectory(control, asked))
-    return { path, user }
+    if (!memory) yield* attempt(asked, () => controlDirectory(directory))
+    return { directory, isPrivate: isAllowed(asked), user }
   })
 
   const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
     const base = request.directory ?? (yield* temporaryDirectory)
     const inputs = yield* writeFiles(join(base, "inputs"), request.inputs)
     const planted = yield* Effect.forEach(request.planted, ({ files, name, target }) =>
-      Effect.map(writeFiles(join(base, name), files), (source): Mount => ({
-        type: "directory",
-        source,
-        target,
-        readOnly: true
-      }))
+      Effect.map(writeFiles(join(base, name), files), (made): Mount => ({ ...made, target }))
     )
     const { memory, source } = request
-    const { path, user } = yield* source.type === "temporary"
+    const { directory, isPrivate, user } = yield* source.type === "temporary"
       ? fresh(base, memory)
-      : given(source.path, memory)
+      : given(request.runId, source.path, memory)
     const mounts: Array<Mount> = [
-      { type: "directory", source: path, target, readOnly: false },
-      { type: "directory", source: inputs, target: inputsTarget, readOnly: true },
-      ...(memory
-        ? []
-        : [{ type: "directory", source: inputs, target: `${target}/.cogni`, readOnly: true } as const]),
+      {
+        type: "directory",
+        source: directory.path,
+        target,
+        readOnly: false,
+        held: MountIdentity.make(directory.identity, { isPrivate })
+      },
+      { ...inputs, target: inputsTarget },
+      ...(memory ? [] : [{ ...inputs, target: `${target}/.cogni` }]),
       ...planted
     ]
-    const counted = yield* WorkspaceMeasure.make(path, request)
-    return { mounts, user, ...counted } satisfies AcquiredWorkspace
+    const counted = yield* WorkspaceMeasure.make(directory, request)
+    // What lies in a fresh one, the host has put there.
+    const specialFiles =
+      source.type === "temporary"
+        ? Effect.succeed({ files: [], isWhole: true })
+        : SpecialFiles.find(directory)
+    return { mounts, user, ...counted, specialFiles } satisfies AcquiredWorkspace
   })
   return Workspace.of({ acquire })
 }
@@ -141,37 +156,18 @@ const writeFiles = (path: string, files: ReadonlyArray<Input>) =>
       )
       await chmod(path, 0o755)
       await Promise.all(files.map(({ name }) => chmod(join(path, name), 0o644)))
-      return path
+      return {
+        type: "directory" as const,
+        source: path,
+        readOnly: true,
+        held: await MountIdentity.ofPrivate(path)
+      }
     }),
     () => removeTree(path)
   )
 
-const stat = async (path: string): Promise<Stats> => {
-  try {
-    return await lstat(path)
-  } catch (thrown) {
-    const { code } = thrown as NodeJS.ErrnoException
-    if (code === "ENOENT") throw new Refused("does not exist", "Make it first, or name another directory")
-    if (code === "ENOTDIR")
-      throw new Refused("lies below something that is not a directory", "Check the path")
-    if (code === "EACCES")
-      throw new Refused("cannot be reached by this user", "Check the permissions of the directories above it")
-    throw thrown
-  }
-}
-
-const examine = async (asked: string, neverHeld: ReadonlyArray<string>) => {
-  const absolute = resolve(asked)
-  const found = await stat(absolute)
-  if (found.isSymbolicLink()) {
-    throw new Refused(
-      `is a symbolic link to ${await realpath(absolute).catch(() => "nowhere")}`,
-      "Name the directory itself, so that it cannot be exchanged"
-    )
-  }
-  if (!found.isDirectory())
-    throw new Refused("is not a directory", "Name a directory; single files can be inputs")
-  const path = join(await realpath(dirname(absolute)), basename(absolute))
+const examine = (directory: HeldDirectory, neverHeld: ReadonlyArray<string>): Promise<User> => {
+  const { path } = directory
   const held = neverHeld.find(
     (other) => path === "/" || other === path || other.startsWith(`${path}/`) || path.startsWith(`${other}/`)
   )
@@ -180,14 +176,15 @@ const examine = async (asked: string, neverHeld: ReadonlyArray<string>) => {
       `would hand ${held} to the agent`,
       "Name a directory of a project, not one of the system"
     )
-  return { path, user: await userFor(path, found) }
+  return userFor(directory)
 }
 
 /** The agent must be able to work in it, and must not be root: it becomes the owner, or the permissions must allow it. */
-const userFor = async (path: string, found: Stats): Promise<User> => {
+const userFor = async (directory: HeldDirectory): Promise<User> => {
+  const { groupId, mode, path, userId } = directory
   const own = ownUser()
   if (own !== undefined) {
-    await access(path, constants.R_OK | constants.W_OK | constants.X_OK).catch(() => {
+    await access(directory.access, constants.R_OK | constants.W_OK | constants.X_OK).catch(() => {
       throw new Refused(
         `cannot be read and written by uid ${own.userId}, as which the agent runs`,
         remedyOf(path, own)
@@ -195,8 +192,8 @@ const userFor = async (path: string, found: Stats): Promise<User> => {
     })
     return own
   }
-  if (found.uid !== 0) return { userId: found.uid, groupId: found.gid === 0 ? found.uid : found.gid }
-  const bits = found.gid === defaultUser.groupId ? found.mode >> 3 : found.mode
+  if (userId !== 0) return { userId, groupId: groupId === 0 ? userId : groupId }
+  const bits = groupId === defaultUser.groupId ? mode >> 3 : mode
   if ((bits & 0o7) === 0o7) return defaultUser
   throw new Refused(
     `belongs to root and cannot be read and written by uid ${defaultUser.userId}, as which the agent runs`,
@@ -211,7 +208,8 @@ const remedyOf = (path: string, { groupId, userId }: User): string =>
     : `Give it to that user: chown -R ${userId}:${groupId} ${path}`
 
 /** A real directory for the mount of the inputs. `mkdir` never follows a link at the end of its path. */
-const controlDirectory = async (control: string, workspace: string): Promise<void> => {
+const controlDirectory = async ({ access, path }: HeldDirectory): Promise<void> => {
+  const control = join(access, ".cogni")
   try {
     await mkdir(control, { mode: 0o755 })
   } catch (thrown) {
@@ -219,7 +217,7 @@ const controlDirectory = async (control: string, workspace: string): Promise<voi
     if ((await lstat(control)).isDirectory()) return
     throw new Refused(
       "holds a .cogni that is not a directory, where the inputs must be mounted",
-      `Look at ${join(workspace, ".cogni")} and remove it`
+      `Look at ${join(path, ".cogni")} and remove it`
     )
   }
 }

@@ -4,8 +4,9 @@
  * Reads the host's `/proc` and `/sys/fs/cgroup`, both versions of it. On a remote engine there is nothing to read, and
  * the facts are absent, never zero.
  */
+import type { FileIdentity } from "@cogni/sandbox-core/Posture"
 import type { Peak } from "@cogni/sandbox-core/RunResult"
-import { closeSync, openSync, readFileSync, readSync, watch } from "node:fs"
+import { closeSync, lstatSync, openSync, readFileSync, readSync, watch } from "node:fs"
 import { Effect, type Scope } from "effect"
 
 /**
@@ -121,6 +122,26 @@ export const processStatus = (processId: number, containerId: string): string | 
   read(`/proc/${processId}/cgroup`)?.includes(containerId) === true
     ? read(`/proc/${processId}/status`)
     : undefined
+
+/**
+ * What the host sees at a path of a container's file system; `undefined` where this process may not look, or where the
+ * process is of no such container on this host. Nothing is opened there.
+ *
+ * @category constructors
+ */
+export const identityInside = (
+  processId: number,
+  containerId: string,
+  path: string
+): FileIdentity | undefined => {
+  if (read(`/proc/${processId}/cgroup`)?.includes(containerId) !== true) return undefined
+  try {
+    const { dev, ino } = lstatSync(`/proc/${processId}/root${path}`, { bigint: true })
+    return { device: String(dev), inode: String(ino) }
+  } catch {
+    return undefined
+  }
+}
 
 /** @category constructors */
 export const make: Effect.Effect<KernelObserver, never, Scope.Scope> = Effect.gen(function* () {

@@ -4,7 +4,7 @@
  * Three witnesses: the entrypoint inside (raw lines of `/proc`), the engine (the configuration it really uses), and,
  * on a local engine, the host's own `/proc`.
  */
-import type { Posture } from "@cogni/sandbox-core/Posture"
+import type { FileIdentity, Posture } from "@cogni/sandbox-core/Posture"
 import type { HostConfig } from "./Hardening.ts"
 
 /** First and last line of the report, and what follows once the agent may start. @category constants */
@@ -67,19 +67,33 @@ export const parseStatus = (text: string): ProcessStatus => {
 const unescapeMount = (text: string) =>
   text.replaceAll(/\\([0-7]{3})/gu, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
 
-const parseMount = (line: string): Posture["mounts"][number] | undefined => {
+const parseMount = (
+  line: string,
+  identities: ReadonlyMap<string, FileIdentity>
+): Posture["mounts"][number] | undefined => {
   const [before, after] = line.split(" - ")
   const fields = before?.split(" ") ?? []
   const [target, options] = [fields[4], fields[5]]
   if (target === undefined || options === undefined || after === undefined) return undefined
   const flags = options.split(",")
+  const identity = identities.get(target)
   return {
     target: unescapeMount(target),
     fileSystem: after.split(" ")[0] ?? "unknown",
     readOnly: flags.includes("ro"),
-    options: flags
+    options: flags,
+    ...(identity === undefined ? {} : { identity })
   }
 }
+
+/** `DEVICE INODE TARGET`, by target as the list of mounts has it. */
+const parseIdentities = (rows: ReadonlyArray<string>): ReadonlyMap<string, FileIdentity> =>
+  new Map(
+    rows.flatMap((row) => {
+      const match = /^(\d{1,20}) (\d{1,20}) (\/.*)$/u.exec(row)
+      return match === null ? [] : [[match[3]!, { device: match[1]!, inode: match[2]! }] as const]
+    })
+  )
 
 /** `undefined` when the text is no report. @category converting */
 export const parseReport = (text: string): Posture | undefined => {
@@ -87,6 +101,8 @@ export const parseReport = (text: string): Posture | undefined => {
   if (all[0] !== lines.begin || !all.includes(lines.end)) return undefined
   const of = (word: string) =>
     all.filter((line) => line.startsWith(`${word} `)).map((line) => line.slice(word.length + 1))
+  const identities = parseIdentities(of("inode"))
+  const [bootId] = of("boot")
   return {
     ...parseStatus(of("status").join("\n")),
     namespaces: Object.fromEntries(
@@ -97,7 +113,8 @@ export const parseReport = (text: string): Posture | undefined => {
     ),
     interfaces: of("interface"),
     routes: [...of("route"), ...of("route6").filter((line) => !line.trim().endsWith(" lo"))],
-    mounts: of("mount").flatMap((line) => parseMount(line) ?? []),
+    mounts: of("mount").flatMap((line) => parseMount(line, identities) ?? []),
+    ...(bootId === undefined ? {} : { bootId }),
     confirmedBy: ["sandbox"]
   }
 }

@@ -26,15 +26,28 @@ const report = [
   "mount 1060 1047 254:0 /srv/with\\040blank /workspace rw,relatime - ext4 /dev/vda rw",
   "mount 1061 1047 0:60 / /llm-sock ro,relatime - tmpfs tmpfs rw,size=64k",
   "mount 1062 1047 0:61 / /tmp rw,nosuid,nodev,relatime - tmpfs tmpfs rw,size=65536k",
+  "inode 65024 917505 /srv/other",
+  "inode 65024 131 /workspace",
+  "inode 52 1 /llm-sock",
+  "boot 0a1b2c3d-0000-4000-8000-000000000000",
   "interface lo",
   "route6 00000000000000000000000000000001 80 00000000000000000000000000000000 00 00000000000000000000000000000000 00000000 00000002 00000000 80200001       lo",
   "cogni-posture end"
 ]
 
+const held = {
+  device: "65024",
+  inode: "131",
+  bootId: "0a1b2c3d-0000-4000-8000-000000000000",
+  isPrivate: false
+}
+
 const expected = {
   user: { userId: 1000, groupId: 1000 },
   network: { mode: "none" as const },
-  mounts: ContainerSpecs.written.mounts
+  mounts: ContainerSpecs.written.mounts.map((mount) =>
+    mount.target === "/workspace" ? { ...mount, held } : mount
+  )
 }
 
 const amiss = (lines: ReadonlyArray<string>) => mismatches(parseReport(lines.join("\n"))!, expected)
@@ -52,6 +65,17 @@ describe("PostureReport", () => {
       readOnly: true,
       options: ["ro", "relatime"]
     })
+    assert.deepStrictEqual(
+      posture.mounts.map(({ identity, target }) => [target, identity?.inode]),
+      [
+        ["/", undefined],
+        ["/proc", undefined],
+        ["/workspace", "131"],
+        ["/llm-sock", "1"],
+        ["/tmp", undefined]
+      ]
+    )
+    assert.strictEqual(posture.bootId, held.bootId)
     assert.deepStrictEqual(amiss(report), [])
   })
 
@@ -63,6 +87,10 @@ describe("PostureReport", () => {
     ["status NoNewPrivs:", "status NoNewPrivs:\t0"],
     ["status Seccomp:", "status Seccomp:\t0"],
     ["interface lo", "interface eth0"],
+    ["inode 65024 131", "inode 65024 132 /workspace"],
+    ["inode 65024 131", "inode 65025 131 /workspace"],
+    ["inode 65024 131", "inode 65024 131 /workspace/other"],
+    ["boot ", "boot 0a1b2c3d-0000-4000-8000-000000000001"],
     ["mount 1047", "mount 1047 844 0:52 / / rw,relatime - overlay overlay rw"],
     ["mount 1061", "mount 1061 1047 0:60 / /llm-sock rw,relatime - tmpfs tmpfs rw"],
     ["mount 1062", "mount 1062 1047 0:61 / /var/run/docker.sock rw - tmpfs tmpfs rw"]
@@ -70,9 +98,12 @@ describe("PostureReport", () => {
     assert.isAbove(amiss(report.map((own) => (own.startsWith(start) ? line : own))).length, 0)
   })
 
-  it.each(report.filter((line) => line.startsWith("status")))("a report without %s does not pass", (line) => {
-    assert.isAbove(amiss(report.filter((own) => own !== line)).length, 0)
-  })
+  it.each(report.filter((line) => /^status|^boot|^inode .* .workspace$/u.test(line)))(
+    "a report without %s does not pass",
+    (line) => {
+      assert.isAbove(amiss(report.filter((own) => own !== line)).length, 0)
+    }
+  )
 
   it.prop("what is no report is none", [Schema.String], ([text]) => {
     assert.isUndefined(parseReport(text))

@@ -2,6 +2,7 @@
  * How much a workspace holds, and how certain that is while somebody works in it.
  */
 import type { WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
+import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect, Fiber } from "effect"
 import { lstat, opendir, stat, statfs } from "node:fs/promises"
 import { attempt, Refused } from "./WorkspaceRefusal.ts"
@@ -21,11 +22,11 @@ export const inodeBytes = 512
  * it, the bytes are only certain when they were counted at rest.
  */
 export const make = Effect.fnUntraced(function* (
-  path: string,
+  { access, path }: Pick<HeldDirectory, "access" | "path">,
   { source, workspaceBytesMax }: Pick<WorkspaceRequest, "source" | "workspaceBytesMax">
 ) {
-  const measured = attempt(path, () => measure(path))
-  const used = attempt(path, () => usedBytes(path))
+  const measured = attempt(path, (signal) => measure(access, signal))
+  const used = attempt(path, () => usedBytes(access))
   // A large workspace takes its time, for which no agent waits.
   const before =
     source.type === "temporary"
@@ -65,13 +66,15 @@ export const make = Effect.fnUntraced(function* (
  * A name is bytes, which need not be text: as Latin-1 each of them is kept. What cannot be found by its name again
  * would look like something that has gone meanwhile.
  */
-const measure = async (path: string): Promise<number> => {
+const measure = async (path: string, signal: AbortSignal): Promise<number> => {
   let bytes = (await stat(path)).blocks * 512
   let entries = 0
   const pending = [Buffer.from(path).toString("latin1")]
   for (let directory = pending.pop(); directory !== undefined; directory = pending.pop()) {
     const listing = await opendir(Buffer.from(directory, "latin1"), { encoding: "latin1" }).catch(vanished)
     if (listing === undefined) continue
+    // The descriptor in the path may be another's once nobody waits for this.
+    signal.throwIfAborted()
     for await (const entry of listing) {
       if (++entries > entriesMax) {
         throw new Refused(

@@ -10,6 +10,7 @@ import * as os from "node:os"
 import * as path from "node:path"
 import { socketPath } from "@cogni/sandbox-core/LlmProxy"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import { type CarriedSocket, type CarryRequest, type SocketCarrier, socketName } from "./SocketCarrier.ts"
 
 const directoryName = "llm-sock"
@@ -18,8 +19,11 @@ export const make: SocketCarrier = {
   name: "host directory",
   acquire: Effect.fnUntraced(function* (request: CarryRequest) {
     const directory = yield* acquireDirectory(request.directory)
+    const held = yield* attempt(() => MountIdentity.ofPrivate(directory))
     return {
-      mounts: [{ type: "directory", source: directory, target: path.dirname(socketPath), readOnly: true }],
+      mounts: [
+        { type: "directory", source: directory, target: path.dirname(socketPath), readOnly: true, held }
+      ],
       hostSocketPath: path.join(directory, socketName),
       directory,
       // The mount is of the directory: what lies in it is there as soon as it listens.

@@ -1,0 +1,120 @@
+import { assert, describe, it } from "@effect/vitest"
+import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import * as WorkspaceClaims from "@cogni/sandbox-docker/WorkspaceClaims"
+import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
+import { Effect, Exit, Scope } from "effect"
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+/** `mono`, with `mono/pkg/src` in it and `other` beside it, and a directory for the claims. */
+const place = Effect.map(
+  Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-test-"))),
+    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+  ),
+  (root) => {
+    mkdirSync(join(root, "mono/pkg/src"), { recursive: true })
+    mkdirSync(join(root, "other"))
+    const directory = join(root, "claims")
+    return { root, directory, path: (name: string) => join(root, name) }
+  }
+)
+
+/** As a process of its own would claim it: nothing is shared but the directory of the claims. */
+const claim = Effect.fnUntraced(function* (directory: string, path: string) {
+  const held = yield* HeldDirectory.hold(path)
+  yield* WorkspaceClaims.make({ directory }).hold(yield* RunId.generate, held)
+})
+
+const claimsOf = (directory: string) => readdirSync(directory).filter((name) => name.endsWith(".json"))
+
+describe("a workspace that is in use", () => {
+  it.effect("admits none within it and none around it, and any beside it", () =>
+    Effect.gen(function* () {
+      const { directory, path } = yield* place
+      yield* claim(directory, path("mono/pkg"))
+      const within = yield* Effect.flip(Effect.scoped(claim(directory, path("mono/pkg/src"))))
+      assert.match(within.message, /lies in .*mono\/pkg, in which run run-[a-z0-9]+ works.*Wait until/u)
+      const around = yield* Effect.flip(Effect.scoped(claim(directory, path("mono"))))
+      assert.match(around.message, /holds .*mono\/pkg, in which run/u)
+      yield* claim(directory, path("other"))
+    })
+  )
+
+  it.effect("admits another run of the same directory", () =>
+    Effect.gen(function* () {
+      const { directory, path } = yield* place
+      yield* claim(directory, path("mono"))
+      yield* claim(directory, path("mono"))
+      assert.lengthOf(claimsOf(directory), 2)
+    })
+  )
+
+  it.effect("is known by what it is, whatever its path has become", () =>
+    Effect.gen(function* () {
+      const { directory, path } = yield* place
+      yield* claim(directory, path("mono"))
+      renameSync(path("mono"), path("renamed"))
+      const error = yield* Effect.flip(Effect.scoped(claim(directory, path("renamed/pkg"))))
+      assert.include(error.message, "lies in")
+    })
+  )
+
+  it.effect("is free again when its run is over, or was refused", () =>
+    Effect.gen(function* () {
+      const { directory, path } = yield* place
+      const scope = yield* Scope.make()
+      yield* Scope.provide(claim(directory, path("mono")), scope)
+      yield* Effect.flip(Effect.scoped(claim(directory, path("mono/pkg"))))
+      yield* Scope.close(scope, Exit.void)
+      assert.deepStrictEqual(claimsOf(directory), [])
+      yield* claim(directory, path("mono/pkg"))
+    })
+  )
+
+  it.effect("of two that begin at the same moment, at most one goes on", () =>
+    Effect.gen(function* () {
+      const { directory, path } = yield* place
+      const both = yield* Effect.all(
+        ["mono", "mono/pkg"].map((name) => Effect.exit(claim(directory, path(name)))),
+        { concurrency: "unbounded" }
+      )
+      assert.isAtMost(both.filter(Exit.isSuccess).length, 1)
+    })
+  )
+
+  it.effect("is free where its owner is dead, and where the machine was started again", () =>
+    Effect.gen(function* () {
+      const { directory, path } = yield* place
+      const self = HostOwner.self()
+      const rewrite = (owner: string) => {
+        const file = join(directory, claimsOf(directory)[0]!)
+        const written: unknown = JSON.parse(readFileSync(file, "utf8"))
+        writeFileSync(file, JSON.stringify({ ...(written as object), owner }))
+      }
+      yield* claim(directory, path("mono"))
+      rewrite(formatOwner({ ...self, bootId: "00000000-0000-4000-8000-000000000000-1" }))
+      yield* Effect.scoped(claim(directory, path("mono/pkg")))
+      rewrite(formatOwner({ ...self, startTicks: self.startTicks + 1 }))
+      yield* Effect.scoped(claim(directory, path("mono/pkg")))
+      assert.deepStrictEqual(claimsOf(directory), [], "what a dead owner left is removed")
+    })
+  )
+
+  it.effect("is still in use where its owner cannot be seen from here", () =>
+    Effect.gen(function* () {
+      const { directory, path } = yield* place
+      yield* claim(directory, path("mono"))
+      const file = join(directory, claimsOf(directory)[0]!)
+      const written = JSON.parse(readFileSync(file, "utf8")) as { readonly owner: string }
+      // The same boot, another namespace of process ids: a container that shares the state directory.
+      const owner = written.owner.replace(/-\d+\//u, "-1/")
+      assert.notStrictEqual(owner, written.owner)
+      writeFileSync(file, JSON.stringify({ ...written, owner }))
+      yield* Effect.flip(Effect.scoped(claim(directory, path("mono/pkg"))))
+    })
+  )
+})

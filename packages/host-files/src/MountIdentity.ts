@@ -1,0 +1,29 @@
+/**
+ * Which directory a sandbox must see where one of this host is mounted: what `Mount.held` of a container asks for.
+ *
+ * The engine opens a mount's source by its path, later and in a process of its own. Only a look from inside says which
+ * directory that led to.
+ */
+import type { HeldIdentity } from "@cogni/sandbox-core/Posture"
+import { readFileSync } from "node:fs"
+import { lstat } from "node:fs/promises"
+import * as HostPath from "./HostPath.ts"
+
+/** This boot of the kernel, by which it is told from every other; `unknown` where it does not say. @category getters */
+export const bootId = (): string => {
+  try {
+    return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()
+  } catch {
+    return "unknown"
+  }
+}
+
+/** A directory that is held open, or that nobody else can exchange (`isPrivate`). @category constructors */
+export const make = (
+  { device, inode }: HostPath.Identity,
+  { isPrivate }: { readonly isPrivate: boolean }
+): HeldIdentity => ({ device: String(device), inode: String(inode), bootId: bootId(), isPrivate })
+
+/** A directory that this process has made below one that only it and its user can enter. @category constructors */
+export const ofPrivate = async (path: string): Promise<HeldIdentity> =>
+  make(HostPath.identityOf(await lstat(path, { bigint: true })), { isPrivate: true })
