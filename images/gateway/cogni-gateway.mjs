@@ -9,6 +9,9 @@ import { Duplex } from "node:stream"
 
 const socketOf = (slot) => `/sockets/${slot}/llm.sock`
 const connectionsMax = 128
+/** New connections of one slot: over it, its socket stops listening, which costs this process nothing. */
+const connectionsPerSecondMax = 200
+const crowdMillis = 1000
 
 const session = connect("http://host", {
   createConnection: () => Duplex.from({ readable: process.stdin, writable: process.stdout }),
@@ -46,15 +49,45 @@ const carry = (slot, connections, socket) => {
   stream.pipe(socket)
 }
 
+const listen = (slot, { server }, listening) =>
+  server.listen({ path: socketOf(slot), backlog: 512 }, () => {
+    chmodSync(socketOf(slot), 0o666)
+    listening?.()
+  })
+
+const pause = (slot, held) => {
+  if (held.crowd !== undefined) return
+  held.server.close()
+  held.crowd = setTimeout(() => {
+    held.crowd = undefined
+    if (slots.get(slot) === held) listen(slot, held)
+  }, crowdMillis)
+}
+
 const open = (slot) =>
   new Promise((resolve, reject) => {
     rmSync(socketOf(slot), { force: true })
     const connections = new Set()
-    const server = createServer({ allowHalfOpen: true }, (socket) => carry(slot, connections, socket))
-    server.once("error", reject)
-    server.listen({ path: socketOf(slot), backlog: 512 }, () => {
-      chmodSync(socketOf(slot), 0o666)
-      slots.set(slot, { server, connections })
+    const held = { server: undefined, connections, crowd: undefined }
+    let left = connectionsPerSecondMax
+    let filled = performance.now()
+    held.server = createServer({ allowHalfOpen: true }, (socket) => {
+      const now = performance.now()
+      left = Math.min(connectionsPerSecondMax, left + ((now - filled) * connectionsPerSecondMax) / 1000)
+      filled = now
+      if (left < 1) {
+        socket.destroy()
+        return pause(slot, held)
+      }
+      left -= 1
+      carry(slot, connections, socket)
+    })
+    held.server.once("error", reject)
+    listen(slot, held, () => {
+      held.server.off("error", reject)
+      // A slot that cannot listen again is its own run's loss, and never the end of all.
+      held.server.on("error", () => undefined)
+      slots.set(slot, held)
       resolve()
     })
   })
@@ -64,10 +97,13 @@ const close = (slot) =>
     const held = slots.get(slot)
     slots.delete(slot)
     if (held === undefined) return resolve()
-    held.server.close(() => {
+    const gone = () => {
       rmSync(socketOf(slot), { force: true })
       resolve()
-    })
+    }
+    clearTimeout(held.crowd)
+    // Settles when its last connection has ended, whether or not it listens now.
+    held.server.close(gone)
     for (const socket of held.connections) socket.destroy()
   })
 

@@ -12,6 +12,7 @@ import * as os from "node:os"
 import * as path from "node:path"
 import * as tls from "node:tls"
 import type { User } from "@cogni/sandbox-core/Posture"
+import * as BytePacer from "./internal/BytePacer.ts"
 import { systemAuthorities } from "./internal/UpstreamClient.ts"
 import type { Address } from "./Upstream.ts"
 
@@ -27,6 +28,9 @@ export interface HostRelayOptions {
   /** Where to make the socket's directory, if the path stays short enough for a socket; else with the temporary ones. */
   readonly parent?: string | undefined
   readonly connectionsMax?: number | undefined
+  readonly connectionsPerSecondMax?: number | undefined
+  /** In both directions together: all runs' bytes pass through one thread. */
+  readonly bytesPerSecondMax?: number | undefined
   readonly connectSecondsMax?: number | undefined
   /** PEM certificates to trust instead of those of the system and of Node. */
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
@@ -58,6 +62,8 @@ export const socketName = "upstream.sock"
 /** `sun_path` is 108 bytes, its end included. */
 const socketPathBytesMax = 107
 
+const connectionsMaxDefault = 128
+
 /** How long an upstream may go on after the proxy has hung up. */
 const lingerSecondsMax = 10
 
@@ -85,6 +91,8 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
     : undefined
 
   const streams = new Set<net.Socket>()
+  const connectionsMax = options.connectionsMax ?? connectionsMaxDefault
+  const pacer = BytePacer.make({ ...options, connectionsMax })
   let accepted = 0
   let lastFailure: string | undefined
 
@@ -101,7 +109,7 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
 
   const relay = (inner: net.Socket) => {
     accepted += 1
-    if (streams.size / 2 >= (options.connectionsMax ?? 128)) {
+    if (streams.size / 2 >= connectionsMax || !pacer.connected()) {
       lastFailure = "too many connections at once"
       inner.destroy()
       return
@@ -134,6 +142,8 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
         else if (!inner.writableEnded) inner.end()
       })
     }
+    pacer.pace(inner)
+    pacer.pace(outer)
     // `pipe` waits for the slower side, and passes an end on as an end.
     inner.pipe(outer)
     outer.pipe(inner)

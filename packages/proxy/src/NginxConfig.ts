@@ -177,8 +177,9 @@ const http = (config: NginxConfig): ReadonlyArray<Directive> => {
     directive("limit_req_status", "429"),
     directive("limit_req_log_level", "info"),
     directive("large_client_header_buffers", "4", "8k"),
-    directive("client_header_timeout", "60s"),
-    directive("client_body_timeout", seconds),
+    directive("client_header_timeout", "15s"),
+    // Between two reads of a body: a body that stalls is dropped.
+    directive("client_body_timeout", "15s"),
     directive("send_timeout", seconds),
     directive("keepalive_timeout", seconds),
     directive("keepalive_requests", "100000"),

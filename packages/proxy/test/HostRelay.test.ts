@@ -181,6 +181,44 @@ describe("HostRelay", () => {
     })
   )
 
+  it.live("carries no more bytes in a second than it may, and loses none", () =>
+    Effect.gen(function* () {
+      const upstream = yield* listen((socket) => {
+        let bytes = 0
+        socket.on("data", (chunk: Buffer) => {
+          bytes += chunk.byteLength
+        })
+        socket.on("end", () => socket.end(`got ${bytes}`))
+      }, halfOpen)
+      const relay = yield* HostRelay.acquire({
+        address: address(`http://127.0.0.1:${upstream.port}`),
+        owner,
+        bytesPerSecondMax: 1_000_000
+      })
+      const began = performance.now()
+      const answer = yield* exchange(relay.socketPath, Buffer.alloc(3_000_000))
+      assert.strictEqual(answer.toString(), "got 3000000")
+      // One second's worth may come at once.
+      assert.isAtLeast(performance.now() - began, 1500)
+    })
+  )
+
+  it.live("refuses more new connections in a second than it may have", () =>
+    Effect.gen(function* () {
+      const upstream = yield* listen((socket) => socket.end("answer"))
+      const relay = yield* HostRelay.acquire({
+        address: address(`http://127.0.0.1:${upstream.port}`),
+        owner,
+        connectionsMax: 5,
+        connectionsPerSecondMax: 0.01
+      })
+      const answers: Array<string> = []
+      for (let index = 0; index < 8; index++)
+        answers.push((yield* exchange(relay.socketPath, "x")).toString())
+      assert.deepStrictEqual(answers, [...Array.from({ length: 5 }, () => "answer"), "", "", ""])
+    })
+  )
+
   it.live("closing the scope closes every stream and leaves no file", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => void socket.resume().write("."))

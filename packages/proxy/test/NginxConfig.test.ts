@@ -201,15 +201,15 @@ describe("NginxConfig", () => {
     assert.include(named, "proxy_pass http://$upstream_authority/v1/messages$is_args$args;")
   })
 
+  it("drops a head and a body that stall for 15 s", () => {
+    const { http } = parts(render({ runtimeSecondsMax: 7200 }))
+    for (const name of ["client_header_timeout", "client_body_timeout"])
+      assert.strictEqual(Tokenizer.children(http, name)[0]!.words[1], "15s", name)
+  })
+
   it("cuts no silence before the run's own limit", () => {
     const { http } = parts(render({ runtimeSecondsMax: 7200 }))
-    for (const name of [
-      "proxy_read_timeout",
-      "proxy_send_timeout",
-      "send_timeout",
-      "client_body_timeout",
-      "keepalive_timeout"
-    ]) {
+    for (const name of ["proxy_read_timeout", "proxy_send_timeout", "send_timeout", "keepalive_timeout"]) {
       assert.strictEqual(Tokenizer.children(http, name)[0]!.words[1], "7200s", name)
     }
   })

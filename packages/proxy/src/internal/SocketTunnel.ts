@@ -7,6 +7,7 @@
 import * as http2 from "node:http2"
 import * as net from "node:net"
 import type { Duplex } from "node:stream"
+import * as BytePacer from "./BytePacer.ts"
 
 export interface SocketTunnel {
   /** Let connections to a slot reach the socket at this path; settles when the slot has a socket of its own. */
@@ -26,8 +27,17 @@ interface Answer {
   readonly problem?: string
 }
 
+/** Of one slot, as many as the container lets in at once. */
+const connectionsMax = 128
+
+/** Where a slot leads, and what is carried for its run. */
+interface Target {
+  readonly socketPath: string
+  readonly pacer: BytePacer.BytePacer
+}
+
 export const make = (pipe: Duplex): SocketTunnel => {
-  const targets = new Map<number, string>()
+  const targets = new Map<number, Target>()
   const waiting = new Map<number, { readonly resolve: () => void; readonly reject: (error: Error) => void }>()
   let control: http2.ServerHttp2Stream | undefined
   let serial = 0
@@ -69,7 +79,8 @@ export const make = (pipe: Duplex): SocketTunnel => {
       return
     }
     const target = targets.get(Number(path.slice(1)))
-    if (target === undefined) stream.close(http2.constants.NGHTTP2_REFUSED_STREAM)
+    if (target === undefined || !target.pacer.connected())
+      stream.close(http2.constants.NGHTTP2_REFUSED_STREAM)
     else join(stream, target)
   })
 
@@ -85,7 +96,7 @@ export const make = (pipe: Duplex): SocketTunnel => {
   return {
     ready,
     open: (slot, socketPath) => {
-      targets.set(slot, socketPath)
+      targets.set(slot, { socketPath, pacer: BytePacer.make({ connectionsMax }) })
       return ask("open", slot)
     },
     close: (slot) => {
@@ -110,7 +121,7 @@ const listen = (stream: http2.ServerHttp2Stream, hear: (answer: Answer) => void)
   })
 }
 
-const join = (stream: http2.ServerHttp2Stream, socketPath: string): void => {
+const join = (stream: http2.ServerHttp2Stream, { pacer, socketPath }: Target): void => {
   const socket = net.connect({ path: socketPath, allowHalfOpen: true })
   const drop = () => {
     socket.destroy()
@@ -124,6 +135,8 @@ const join = (stream: http2.ServerHttp2Stream, socketPath: string): void => {
     if (broken) drop()
     else if (!stream.writableEnded) stream.end()
   })
+  pacer.pace(stream)
+  pacer.pace(socket)
   stream.pipe(socket)
   socket.pipe(stream)
 }
