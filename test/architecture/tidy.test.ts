@@ -54,6 +54,7 @@ const calls: ReadonlyArray<Ban> = [
       "packages/cli/src/bin.ts":
         "the program: the only place that reads the environment, and takes the key out of it",
       "test/bench/gateway.ts": "a program: where its options come from",
+      "test/bench/neighbours.ts": "a program: where its options come from",
       "test/bench/RelayRepository.ts": "a program: where its options come from",
       "test/bench/relay.ts": "a program: where its options come from",
       "test/bench/run.ts": "a program: where its options come from",
