@@ -6,8 +6,13 @@
  * not would prove nothing.
  */
 import { assert, layer } from "@effect/vitest"
-import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import { Effect } from "effect"
+import { layerNoop } from "@cogni/sandbox-core/LlmProxy"
+import { layer as layerRunner, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import { systemCallsTried } from "@cogni/sandbox-core/Posture"
+import { securityOption } from "@cogni/sandbox-docker/SeccompProfile"
+import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import { Effect, Layer } from "effect"
 import * as Images from "../harness/Images.ts"
 import * as Loosened from "../harness/Loosened.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
@@ -183,6 +188,68 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
         [...answers].filter(([, errno]) => errno === permissionDenied),
         []
       )
+    })
+  )
+
+  it.effect(
+    "what is tried before the agent starts finds a missing profile, and the engine's own in its place",
+    () =>
+      Effect.gen(function* () {
+        const refusedWith = (SecurityOpt: ReadonlyArray<string>) =>
+          Effect.map(
+            Loosened.run({
+              script: "cogni-probe | sed -n 's/^call \\(.*\\) /\\1: /p'",
+              without: { hostConfig: { SecurityOpt } }
+            }),
+            (output) => {
+              const answers = parse(output)
+              assert.deepStrictEqual([...answers.keys()].toSorted(), [...systemCallsTried].toSorted())
+              return systemCallsTried.filter((name) => answers.get(name) === permissionDenied)
+            }
+          )
+        assert.deepStrictEqual(yield* refusedWith(["no-new-privileges", securityOption]), [
+          ...systemCallsTried
+        ])
+        assert.deepStrictEqual(yield* refusedWith(["no-new-privileges", "seccomp=unconfined"]), [])
+        assert.notIncludeMembers(yield* refusedWith(["no-new-privileges"]), ["ptrace"])
+        assert.notIncludeMembers(yield* refusedWith(["no-new-privileges"]), ["socket-uevent"])
+      })
+  )
+
+  it.effect("an engine that leaves the profile out, and says that it did not, does not start the agent", () =>
+    Effect.gen(function* () {
+      const api = yield* DockerApi.DockerApi
+      const lying = DockerApi.DockerApi.of({
+        ...api,
+        create: (options) =>
+          api.create({
+            ...options,
+            hostConfig: { ...options.hostConfig, SecurityOpt: ["no-new-privileges"] }
+          }),
+        inspect: (id) =>
+          Effect.map(
+            api.inspect(id),
+            (found) =>
+              found && {
+                ...found,
+                HostConfig: { ...found.HostConfig, SecurityOpt: ["no-new-privileges", securityOption] }
+              }
+          )
+      })
+      const error = yield* SandboxRunner.use((runner) =>
+        Effect.flip(runner.run({ image: Images.runtime, argv: ["sh", "-c", "echo started"], limits }))
+      ).pipe(
+        Effect.provide(
+          // Or it would be the runner that the other tests share.
+          Layer.fresh(layerRunner).pipe(
+            Layer.provide(layerNoop),
+            Layer.provide(DockerContainerRuntime.layerApi()),
+            Layer.provide(Layer.succeed(DockerApi.DockerApi, lying))
+          )
+        )
+      )
+      assert.strictEqual(error.reason._tag, "PostureMismatch")
+      assert.include(error.message, "the system call ptrace is not refused by our filter")
     })
   )
 

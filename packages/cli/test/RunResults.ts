@@ -28,6 +28,7 @@ export const result = (
     capabilities: { inheritable: zeros, permitted: zeros, effective: zeros, bounding: zeros, ambient: zeros },
     noNewPrivileges: true,
     seccompMode: 2,
+    systemCalls: { bpf: 1, "socket-vsock": 1 },
     namespaces: { net: "4026532182" },
     interfaces: ["lo"],
     routes: [],

@@ -14,7 +14,7 @@ import {
 } from "./ContainerRuntime.ts"
 import type { Command, Files, SignalName } from "./Executor.ts"
 import * as MemoryFiles from "./internal/MemoryFiles.ts"
-import type { Posture } from "./Posture.ts"
+import { type Posture, systemCallsTried } from "./Posture.ts"
 import { CommandRefused, ContainerFailed, type FileRefused, ImageNotFound } from "./SandboxError.ts"
 import { target } from "./Workspace.ts"
 
@@ -72,6 +72,7 @@ export const goodPosture = (spec: ContainerSpec): Posture => ({
   capabilities: { inheritable: "0", permitted: "0", effective: "0", bounding: "0", ambient: "0" },
   noNewPrivileges: true,
   seccompMode: 2,
+  systemCalls: Object.fromEntries(systemCallsTried.map((name) => [name, 1])),
   namespaces: { net: spec.runId },
   interfaces: ["lo"],
   routes: [],

@@ -42,6 +42,8 @@ export const Posture = Schema.Struct({
   noNewPrivileges: Schema.Boolean,
   /** 2 is a filter. */
   seccompMode: Schema.Int,
+  /** What the kernel answered to each system call that was tried: the number of its error, 0 where it worked. */
+  systemCalls: Schema.optionalKey(Schema.Record(Schema.String, Schema.Int)),
   /** `net`, `pid`, … to the inode of the namespace. */
   namespaces: Schema.Record(Schema.String, Schema.String),
   interfaces: Schema.Array(Schema.String),
@@ -92,6 +94,29 @@ export interface Expected {
   readonly mounts: ReadonlyArray<ExpectedMount>
 }
 
+/**
+ * System calls and sockets that are tried before the agent starts; the filter must refuse each. Some of them every
+ * engine's own filter refuses, others (`ptrace`, `socket-uevent`) only ours.
+ *
+ * @category constants
+ */
+export const systemCallsTried: ReadonlyArray<string> = [
+  "bpf",
+  "clone-user",
+  "io_uring_setup",
+  "keyctl",
+  "perf_event_open",
+  "ptrace",
+  "socket-alg",
+  "socket-uevent",
+  "socket-vsock",
+  "unshare-user",
+  "userfaultfd"
+]
+
+/** EPERM: the filter's answer. Each call is made so that the kernel itself would answer something else. */
+const refusedByFilter = 1
+
 /** Where every sandbox may write besides its workspace: bounded, and in memory. @category constants */
 export const temporaryTargets: ReadonlyArray<string> = ["/tmp", "/home/agent"]
 
@@ -136,6 +161,15 @@ export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<str
   }
   expect(seen.noNewPrivileges, "no-new-privileges is off")
   expect(seen.seccompMode === 2, `seccomp mode is ${seen.seccompMode}, not 2 (filter)`)
+  for (const name of systemCallsTried) {
+    const answer = seen.systemCalls?.[name]
+    expect(
+      answer === refusedByFilter,
+      answer === undefined
+        ? `the system call ${name} was not tried: the image is older than this library, so build it anew`
+        : `the system call ${name} is not refused by our filter (its answer is ${answer === 0 ? "success" : `error ${answer}`})`
+    )
+  }
   if (expected.network.mode === "none") {
     const others = seen.interfaces.filter((name) => name !== "lo")
     expect(others.length === 0, `there are interfaces besides lo: ${others.join(", ")}`)

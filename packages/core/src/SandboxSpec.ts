@@ -28,6 +28,9 @@ const GiB = 1024 * MiB
 /** The kernel's cap on one argument or variable (`MAX_ARG_STRLEN`, 32 pages), less its closing NUL. @category constants */
 export const argumentBytesMax = 128 * KiB - 1
 
+/** One variable with its name, less what carries it into the sandbox (`COGNI_ENV_<n>=`). @category constants */
+export const variableBytesMax = argumentBytesMax - 32
+
 /** What all of argv and env may hold together; the kernel gives them a quarter of an 8 MiB stack. @category constants */
 export const argumentsBytesMax = 1536 * KiB
 
@@ -102,18 +105,19 @@ export const Argument = Schema.String.check(
 
 const environmentNameExpected =
   "a name of at most 128 letters, digits and underscores that starts with no digit, and is none of those that act on " +
-  "the sandbox's entrypoint (LD_…, GLIBC_TUNABLES, COGNI_HOLD, COGNI_SOCKET; set them with env(1) in argv)"
+  "the sandbox's entrypoint (LD_…, GLIBC_TUNABLES, OPTIND, COGNI_HOLD, COGNI_SOCKET, COGNI_ENV…; set them with env(1) in argv)"
+
+const environmentName =
+  /^(?!LD_|GLIBC_TUNABLES$|OPTIND$|COGNI_HOLD$|COGNI_SOCKET$|COGNI_ENV(?:_|$))[A-Za-z_][A-Za-z0-9_]{0,127}$/u
 
 /**
- * What the loader of programs reads would act before the sandbox has said how it is held; so would what the entrypoint
- * itself reads.
+ * Every name but those that the loader of programs or the entrypoint's own shell reads. All others are the agent's alone:
+ * no program of the sandbox's own has them in its environment (`ContainerEnvironment` of the Docker package).
  *
  * @category models
  */
 export const EnvironmentName = Schema.String.check(
-  Schema.isPattern(/^(?!LD_|GLIBC_TUNABLES$|COGNI_HOLD$|COGNI_SOCKET$)[A-Za-z_][A-Za-z0-9_]{0,127}$/u, {
-    expected: environmentNameExpected
-  })
+  Schema.isPattern(environmentName, { expected: environmentNameExpected })
 )
 
 /** @category models */
@@ -315,6 +319,15 @@ export const SandboxSpec = Schema.Struct({
       (sum, text) => sum + bytesOf(text) + 1,
       0
     )
+    const [name] =
+      Object.entries(spec.env).find(([own, value]) => bytesOf(own) + bytesOf(value) + 1 > variableBytesMax) ??
+      []
+    if (name !== undefined) {
+      return {
+        path: ["env", name],
+        issue: `Expected at most ${variableBytesMax} bytes with its name (the kernel's cap; put long text into a file: inputs or the workspace)`
+      }
+    }
     return bytes > argumentsBytesMax
       ? `Expected argv and env of at most ${argumentsBytesMax} bytes together (put long text into a file: inputs or the workspace)`
       : undefined

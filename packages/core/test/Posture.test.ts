@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { MemoryContainerRuntime, Posture, RunId } from "@cogni/sandbox-core"
+import { Struct } from "effect"
 import { containerSpec } from "./Specs.ts"
 
 const held = { device: "2049", inode: "7", bootId: "boot-1", isPrivate: false }
@@ -99,6 +100,24 @@ const weakenings: ReadonlyArray<readonly [what: string, weaker: Posture.Posture,
   ["new privileges", { ...real, noNewPrivileges: false }, "no-new-privileges"],
   ["no seccomp", { ...real, seccompMode: 0 }, "seccomp"],
   ["strict seccomp, which is not ours", { ...real, seccompMode: 1 }, "seccomp"],
+  ...Posture.systemCallsTried.flatMap((name) =>
+    [undefined, 0, 2, 14, 38, 97].map(
+      (answer) =>
+        [
+          `${name} answered with ${answer}`,
+          {
+            ...real,
+            systemCalls: Object.fromEntries(
+              Object.entries({ ...real.systemCalls, [name]: answer }).filter(
+                (entry): entry is [string, number] => entry[1] !== undefined
+              )
+            )
+          },
+          name
+        ] as const
+    )
+  ),
+  ["no system call tried", Struct.omit(real, ["systemCalls"]), "image is older"],
   ["an interface", { ...real, interfaces: ["lo", "eth0"] }, "eth0"],
   ["an interface that looks like lo", { ...real, interfaces: ["lo", "lo0"] }, "lo0"],
   ["a route", { ...real, routes: ["default via 172.17.0.1"] }, "routes"],
@@ -172,6 +191,7 @@ describe("Posture", () => {
         "capabilities",
         "noNewPrivileges",
         "seccompMode",
+        "systemCalls",
         "interfaces",
         "routes"
       ] as const) {
@@ -185,6 +205,7 @@ describe("Posture", () => {
           ),
           noNewPrivileges: other.noNewPrivileges,
           seccompMode: other.seccompMode === 2,
+          systemCalls: Posture.systemCallsTried.every((name) => other.systemCalls?.[name] === 1),
           interfaces: other.interfaces.every((name) => name === "lo"),
           routes: other.routes.length === 0
         }[key]

@@ -60,6 +60,15 @@ const refused: ReadonlyArray<readonly [what: string, input: unknown, field: stri
     "env.COGNI_HOLD",
     "env(1)"
   ],
+  ["a variable that carries others", { ...least, env: { COGNI_ENV_0: "A=b" } }, "env.COGNI_ENV_0", "env(1)"],
+  ["how many variables are carried", { ...least, env: { COGNI_ENV: "9" } }, "env.COGNI_ENV", "env(1)"],
+  ["a variable of the entrypoint's shell", { ...least, env: { OPTIND: "x" } }, "env.OPTIND", "env(1)"],
+  [
+    "a variable that is too long with its name",
+    { ...least, env: { NAME: "x".repeat(128 * 1024 - 37) } },
+    "env.NAME",
+    "at most 131039 bytes with its name"
+  ],
   ["a variable with NUL", { ...least, env: { A: "\0" } }, "env.A", "without NUL"],
   ["a malformed run id", { ...least, runId: "../run" }, "runId", "8 to 48 lower-case letters"],
   ["no time", { ...least, limits: { runtimeSecondsMax: 0 } }, "limits.runtimeSecondsMax", "from 1 to 86400"],

@@ -23,6 +23,7 @@ import * as Workspace from "@cogni/sandbox-core/Workspace"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import { Deferred, type Duration, Effect, Fiber, Layer, Schedule, Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
+import * as ContainerEnvironment from "./ContainerEnvironment.ts"
 import * as ContainerEvents from "./ContainerEvents.ts"
 import * as DockerApi from "./DockerApi.ts"
 import * as Hardening from "./Hardening.ts"
@@ -93,7 +94,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
           name,
           image: spec.image,
           ...program(spec),
-          env: environment(spec),
+          env: ContainerEnvironment.ofContainer(spec),
           user: `${spec.user.userId}:${spec.user.groupId}`,
           labels: labels(spec.runId, spec.role, spec.limits.runtimeSecondsMax),
           hostConfig
@@ -123,6 +124,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       onEnd: () => kernel?.sample()
     })
 
+    const agentEnvironment = ContainerEnvironment.ofAgent(spec)
     const supervisor =
       spec.supervised === true
         ? yield* Supervisor.make({
@@ -212,7 +214,11 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
         ),
       ...(supervisor === undefined
         ? takesNoCommands
-        : { exec: supervisor.exec, files: ContainerFiles.make(supervisor) })
+        : {
+            exec: (command) => supervisor.exec({ ...command, env: { ...agentEnvironment, ...command.env } }),
+            // Without the caller's variables: what it says of a file is the sandbox's own word.
+            files: ContainerFiles.make(supervisor)
+          })
     } satisfies Container
   })
 
@@ -264,11 +270,6 @@ const program = (spec: ContainerSpec) => {
       return { argv: spec.argv }
   }
 }
-
-const environment = (spec: ContainerSpec): ReadonlyArray<string> =>
-  Object.entries(
-    spec.role === "agent" ? { HOME: "/home/agent", ...spec.env, COGNI_HOLD: "1" } : spec.env
-  ).map(([name, value]) => `${name}=${value}`)
 
 /** An engine that restarts takes a moment. What cannot be removed even so is the reaper's. */
 const removePatiently = (remove: Effect.Effect<void, ContainerError>) =>

@@ -111,6 +111,12 @@ export const parseReport = (text: string): Posture | undefined => {
         return match === null ? [] : [[match[1]!, match[2]!]]
       })
     ),
+    systemCalls: Object.fromEntries(
+      of("call").flatMap((line) => {
+        const match = /^([a-z_-]+) (\d{1,5})$/u.exec(line)
+        return match === null ? [] : [[match[1]!, Number(match[2])]]
+      })
+    ),
     interfaces: of("interface"),
     routes: [...of("route"), ...of("route6").filter((line) => !line.trim().endsWith(" lo"))],
     mounts: of("mount").flatMap((line) => parseMount(line, identities) ?? []),

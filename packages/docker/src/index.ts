@@ -1,3 +1,4 @@
+export * as ContainerEnvironment from "./ContainerEnvironment.ts"
 export * as ContainerEvents from "./ContainerEvents.ts"
 export * as DockerApi from "./DockerApi.ts"
 export * as DockerContainerRuntime from "./DockerContainerRuntime.ts"

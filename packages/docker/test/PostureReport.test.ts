@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { mismatches } from "@cogni/sandbox-core/Posture"
+import { mismatches, systemCallsTried } from "@cogni/sandbox-core/Posture"
 import { hostConfig } from "@cogni/sandbox-docker/Hardening"
 import {
   engineMismatches,
@@ -21,6 +21,7 @@ const report = [
   "status NoNewPrivs:\t1",
   "status Seccomp:\t2",
   "ns net:[4026532182]",
+  ...systemCallsTried.map((name) => `call ${name} 1`),
   "mount 1047 844 0:52 / / ro,relatime - overlay overlay rw,lowerdir=/a:/b",
   "mount 1048 1047 0:55 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw",
   "mount 1060 1047 254:0 /srv/with\\040blank /workspace rw,relatime - ext4 /dev/vda rw",
@@ -86,6 +87,11 @@ describe("PostureReport", () => {
     ["status CapBnd:", "status CapBnd:\t0000000000000001"],
     ["status NoNewPrivs:", "status NoNewPrivs:\t0"],
     ["status Seccomp:", "status Seccomp:\t0"],
+    ["call socket-vsock 1", "call socket-vsock 0"],
+    ["call socket-alg 1", "call socket-alg 97"],
+    ["call io_uring_setup 1", "call io_uring_setup 14"],
+    ["call bpf 1", "call bpf -1"],
+    ["call ptrace 1", "call ptrace"],
     ["interface lo", "interface eth0"],
     ["inode 65024 131", "inode 65024 132 /workspace"],
     ["inode 65024 131", "inode 65025 131 /workspace"],
@@ -98,7 +104,7 @@ describe("PostureReport", () => {
     assert.isAbove(amiss(report.map((own) => (own.startsWith(start) ? line : own))).length, 0)
   })
 
-  it.each(report.filter((line) => /^status|^boot|^inode .* .workspace$/u.test(line)))(
+  it.each(report.filter((line) => /^status|^call|^boot|^inode .* .workspace$/u.test(line)))(
     "a report without %s does not pass",
     (line) => {
       assert.isAbove(amiss(report.filter((own) => own !== line)).length, 0)

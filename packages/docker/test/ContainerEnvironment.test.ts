@@ -1,0 +1,49 @@
+import { assert, describe, it } from "@effect/vitest"
+import { ofAgent, ofContainer } from "@cogni/sandbox-docker/ContainerEnvironment"
+import { Environment } from "@cogni/sandbox-core/SandboxSpec"
+import * as ContainerSpecs from "./ContainerSpecs.ts"
+
+const agent = {
+  role: "agent" as const,
+  env: { COGNI_SOCKET: "/llm-sock/llm.sock", PERL5LIB: "/workspace", A: "1\n2" }
+}
+
+describe("ContainerEnvironment", () => {
+  it("carries a caller's variables under names that no program reads", () => {
+    assert.deepStrictEqual(ofContainer(agent), [
+      "HOME=/home/agent",
+      "COGNI_SOCKET=/llm-sock/llm.sock",
+      "COGNI_HOLD=1",
+      "COGNI_ENV=2",
+      "COGNI_ENV_0=PERL5LIB=/workspace",
+      "COGNI_ENV_1=A=1\n2"
+    ])
+    assert.deepStrictEqual(ofContainer({ role: "agent", env: {} }), ["HOME=/home/agent", "COGNI_HOLD=1"])
+  })
+
+  it("leaves them out of an open sandbox, whose commands are sent them one by one", () => {
+    assert.deepStrictEqual(ofContainer({ ...agent, supervised: true }), [
+      "HOME=/home/agent",
+      "COGNI_SOCKET=/llm-sock/llm.sock",
+      "COGNI_HOLD=1"
+    ])
+    assert.deepStrictEqual(ofAgent(agent), { PERL5LIB: "/workspace", A: "1\n2" })
+  })
+
+  it("gives a container of the host's own what the host says", () => {
+    for (const role of ["relay", "proxy"] as const) {
+      assert.deepStrictEqual(ofContainer({ role, env: { A: "1" } }), ["A=1"])
+    }
+  })
+
+  it.prop("whatever a caller sets, no name in the container is the caller's", [Environment], ([env]) => {
+    for (const supervised of [true, false]) {
+      const names = ofContainer({ ...ContainerSpecs.written, env, supervised }).map(
+        (line) => /^[^=]*/u.exec(line)![0]
+      )
+      assert.strictEqual(new Set(names).size, names.length)
+      for (const name of names) assert.match(name, /^(?:HOME|COGNI_HOLD|COGNI_ENV|COGNI_ENV_\d+)$/u)
+    }
+    assert.deepStrictEqual(ofAgent({ env }), env)
+  })
+})
