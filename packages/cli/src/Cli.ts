@@ -93,8 +93,11 @@ const demoCommand = Command.make(
   (flags) => Effect.promise(() => import("./DemoCommand.ts")).pipe(Effect.flatMap(({ demo }) => demo(flags)))
 ).pipe(Command.withDescription("Run an agent in a sealed container and show what happened; needs no key"))
 
-const doctorCommand = Command.make("doctor", { output: Flags.output }, (flags) =>
-  Effect.promise(() => import("./DoctorCommand.ts")).pipe(Effect.flatMap(({ doctor }) => doctor(flags)))
+const doctorCommand = Command.make(
+  "doctor",
+  { workspace: Flags.doctorWorkspace, output: Flags.output },
+  (flags) =>
+    Effect.promise(() => import("./DoctorCommand.ts")).pipe(Effect.flatMap(({ doctor }) => doctor(flags)))
 ).pipe(Command.withDescription("Look at this machine and say what to fix; changes nothing"))
 
 const psCommand = Command.make(

@@ -52,7 +52,10 @@ export const gitFinding = (version: string | undefined): DockerDoctor.Finding =>
 }
 
 /** @category constructors */
-export const doctor = Effect.fnUntraced(function* (input: { readonly output: Output.OutputFormat }) {
+export const doctor = Effect.fnUntraced(function* (input: {
+  readonly output: Output.OutputFormat
+  readonly workspace?: string | undefined
+}) {
   const settings = yield* Settings
   const machine = DockerDoctor.examine({
     images: [
@@ -64,7 +67,8 @@ export const doctor = Effect.fnUntraced(function* (input: { readonly output: Out
         onlyFor: "an engine that shares no files with this host"
       }
     ],
-    stateDirectory: settings.stateDirectory
+    stateDirectory: settings.stateDirectory,
+    workspace: input.workspace
   }).pipe(
     Effect.provide(Composition.engine(settings)),
     Effect.catchTag("RuntimeUnavailable", ({ message, remedy }) =>

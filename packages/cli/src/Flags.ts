@@ -178,6 +178,18 @@ export const chat = {
   )
 }
 
+/** @category flags */
+export const doctorWorkspace = orUndefined(
+  text(
+    "workspace",
+    "DIR",
+    "Directory to look at too: sockets, FIFOs and devices that an agent could reach"
+  ).pipe(
+    Flag.withAlias("w"),
+    Flag.map((path) => resolve(path))
+  )
+)
+
 /** Of `mcp` alone; the rest it has of `run`. @category flags */
 export const mcp = {
   workspace: run.workspace,

@@ -4,12 +4,15 @@
  * Looks and never changes anything. Every finding stands for itself: one that fails does not hide the next.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
+import { specialFilesWarning } from "@cogni/sandbox-core/Workspace"
 import { Effect, Exit } from "effect"
 import { constants } from "node:fs"
 import { access, mkdir, stat, statfs } from "node:fs/promises"
 import * as DockerApi from "./DockerApi.ts"
 import * as HostOwner from "./HostOwner.ts"
 import { type DockerAddress, format } from "./DockerSocket.ts"
+import { hold } from "./internal/WorkspaceRefusal.ts"
+import * as SpecialFiles from "./SpecialFiles.ts"
 
 /** The oldest Engine API that has everything a run needs (Engine 20.10). @category constants */
 export const apiVersionMin = "1.41"
@@ -37,6 +40,8 @@ export interface DoctorOptions {
   }>
   /** Where records will be kept. */
   readonly stateDirectory: string
+  /** A directory that is to be a workspace, if it is to be looked at too. */
+  readonly workspace?: string | undefined
 }
 
 const ok = (check: string, detail: string): Finding => ({ check, status: "ok", detail })
@@ -183,6 +188,21 @@ const imageFinding = (
         )
   )
 
+/** Whether a directory can be reached safely, and what of the host an agent could reach in it. @category constructors */
+export const workspaceFinding = (path: string): Effect.Effect<Finding> =>
+  Effect.flatMap(hold(path), SpecialFiles.find).pipe(
+    Effect.scoped,
+    Effect.match({
+      onFailure: ({ detail, remedy }) => fail("workspace", `${path} ${detail}`, remedy),
+      onSuccess: (found) => {
+        const warning = specialFilesWarning(found)
+        return warning === undefined
+          ? ok("workspace", `${path}${found.isWhole ? "" : ", looked at in part"}`)
+          : warn("workspace", warning, "Look at who listens: ss -xlp")
+      }
+    })
+  )
+
 /** @category constructors */
 export const examine = Effect.fn("DockerDoctor.examine")(function* (
   options: DoctorOptions
@@ -192,7 +212,8 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
     socketFinding(api.address),
     userFinding,
     stateFinding(options.stateDirectory),
-    diskFinding("disk for records", options.stateDirectory)
+    diskFinding("disk for records", options.stateDirectory),
+    ...(options.workspace === undefined ? [] : [workspaceFinding(options.workspace)])
   ])
   const engine = yield* Effect.result(Effect.all([api.ping, api.info], { concurrency: 2 }))
   if (engine._tag === "Failure") {

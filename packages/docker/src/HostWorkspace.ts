@@ -23,7 +23,6 @@ import { constants } from "node:fs"
 import { access, chmod, chown, lstat, mkdir, mkdtemp, writeFile } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
-import * as FileRunStore from "./FileRunStore.ts"
 import * as HostTree from "./HostTree.ts"
 import * as WorkspaceMeasure from "./internal/WorkspaceMeasure.ts"
 import { attempt, hold, Refused } from "./internal/WorkspaceRefusal.ts"
@@ -59,11 +58,11 @@ export const make = (options?: {
   readonly forbidden?: ReadonlyArray<string> | undefined
   /** Workspaces that the host has made itself, although they lie where none may: each its whole path. */
   readonly allowed?: ReadonlyArray<string> | ((path: string) => boolean) | undefined
-  /** Where it is kept which directories runs work in: one place for all processes; below the home when left out. */
+  /** Where it is kept which directories runs work in: one place for all processes of a user; in `/tmp` when left out. */
   readonly claims?: string | undefined
 }) => {
   const claims = WorkspaceClaims.make({
-    directory: options?.claims ?? join(FileRunStore.defaultDirectory(undefined), "workspaces")
+    directory: options?.claims ?? join(tmpdir(), `cogni-workspaces-${process.geteuid?.() ?? 0}`)
   })
   const neverHeld = [...forbidden, ...(options?.forbidden ?? [])]
   const { allowed = [] } = options ?? {}

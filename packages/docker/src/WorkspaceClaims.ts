@@ -14,7 +14,7 @@ import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import type { Identity } from "@cogni/sandbox-host-files/HostPath"
 import { Effect, Option, Schema, type Scope } from "effect"
-import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
+import { lstat, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
 
@@ -57,7 +57,7 @@ export const make = (options: { readonly directory: string }) => {
   const owner = formatOwner(HostOwner.self())
 
   const live = attempt(directory, async () => {
-    const names = (await readdir(directory).catch(absent)) ?? []
+    const names = await readdir(await own(directory))
     const found = await Promise.all(
       names
         .filter((name) => name.endsWith(suffix))
@@ -70,7 +70,7 @@ export const make = (options: { readonly directory: string }) => {
     runId: RunId,
     held: HeldDirectory
   ): Effect.fn.Return<void, WorkspaceFailed, Scope.Scope> {
-    const own = `${runId}.${crypto.randomUUID()}${suffix}`
+    const name = `${runId}.${crypto.randomUUID()}${suffix}`
     const mine: Claim = {
       version: 1,
       runId,
@@ -81,15 +81,14 @@ export const make = (options: { readonly directory: string }) => {
     }
     yield* Effect.acquireRelease(
       attempt(directory, async () => {
-        await mkdir(directory, { recursive: true, mode: 0o700 })
-        const draft = join(directory, `${own}.new`)
+        const draft = join(await own(directory), `${name}.new`)
         await writeFile(draft, encode(mine), { flag: "wx", mode: 0o600 })
-        await rename(draft, join(directory, own))
+        await rename(draft, join(directory, name))
       }),
-      () => Effect.promise(() => rm(join(directory, own), { force: true }).catch(() => undefined))
+      () => Effect.promise(() => rm(join(directory, name), { force: true }).catch(() => undefined))
     )
-    const refusals = (yield* live).flatMap(({ claim, name }) =>
-      name === own ? [] : (conflict(mine, claim) ?? [])
+    const refusals = (yield* live).flatMap((other) =>
+      other.name === name ? [] : (conflict(mine, other.claim) ?? [])
     )
     if (refusals[0] !== undefined) {
       return yield* new WorkspaceFailed({
@@ -139,6 +138,16 @@ const absent = (thrown: NodeJS.ErrnoException): undefined => {
   if (thrown.code !== "ENOENT") throw thrown
 }
 
+/** Makes the directory, which nobody else may write: a claim that others could make or remove would say nothing. */
+const own = async (directory: string): Promise<string> => {
+  await mkdir(directory, { recursive: true, mode: 0o700 })
+  const found = await lstat(directory)
+  const userId = process.geteuid?.()
+  if (!found.isDirectory() || (found.mode & 0o022) !== 0 || (userId !== undefined && found.uid !== userId))
+    throw new Error("it is not a directory that only this user can write")
+  return directory
+}
+
 /** `undefined` for a claim that excludes nothing: its owner is dead, or of another boot or machine with numbers of its own. */
 const readLive = async (path: string): Promise<Claim | undefined> => {
   const text = await readFile(path, "utf8").catch(absent)
@@ -164,6 +173,7 @@ const attempt = <A>(directory: string, run: () => Promise<A>): Effect.Effect<A, 
       new WorkspaceFailed({
         path: directory,
         detail: `cannot keep which workspaces are in use: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
-        remedy: "Set COGNI_STATE_DIR to a directory this user can write"
+        remedy:
+          "Name another one (COGNI_STATE_DIR, or `claims` of HostWorkspace), which only this user can write"
       })
   })

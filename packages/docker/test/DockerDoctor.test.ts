@@ -1,6 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { Info } from "@cogni/sandbox-docker/DockerApi"
-import { engineFindings } from "@cogni/sandbox-docker/DockerDoctor"
+import { engineFindings, workspaceFinding } from "@cogni/sandbox-docker/DockerDoctor"
+import { Effect } from "effect"
+import { execFileSync } from "node:child_process"
+import { mkdtempSync, rmSync, symlinkSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 
 const info: Info = {
   ServerVersion: "20.10.24",
@@ -42,4 +47,24 @@ describe("DockerDoctor", () => {
     )
     assert.isAbove((findings[0]!.fix ?? "").length, 10)
   })
+
+  it.effect("names what an agent could reach in a workspace, and a link that is not followed", () =>
+    Effect.gen(function* () {
+      const path = mkdtempSync(join(tmpdir(), "cogni-test-"))
+      yield* Effect.addFinalizer(() => Effect.sync(() => rmSync(path, { recursive: true })))
+      assert.deepStrictEqual(yield* workspaceFinding(path), {
+        check: "workspace",
+        status: "ok",
+        detail: path
+      })
+      execFileSync("mkfifo", [join(path, "pipe")])
+      const found = yield* workspaceFinding(path)
+      assert.strictEqual(found.status, "warn")
+      assert.include(found.detail, 'FIFO "pipe"')
+      symlinkSync(path, join(path, "link"))
+      const refused = yield* workspaceFinding(join(path, "link"))
+      assert.strictEqual(refused.status, "fail")
+      assert.include(refused.detail, "is a symbolic link")
+    })
+  )
 })

@@ -5,7 +5,16 @@ import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
 import * as WorkspaceClaims from "@cogni/sandbox-docker/WorkspaceClaims"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect, Exit, Scope } from "effect"
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync
+} from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
@@ -115,6 +124,16 @@ describe("a workspace that is in use", () => {
       assert.notStrictEqual(owner, written.owner)
       writeFileSync(file, JSON.stringify({ ...written, owner }))
       yield* Effect.flip(Effect.scoped(claim(directory, path("mono/pkg"))))
+    })
+  )
+
+  it.effect("is refused where others could change what is in use", () =>
+    Effect.gen(function* () {
+      const { directory, path } = yield* place
+      mkdirSync(directory)
+      chmodSync(directory, 0o777)
+      const error = yield* Effect.flip(Effect.scoped(claim(directory, path("mono"))))
+      assert.include(error.message, "only this user can write")
     })
   )
 })
