@@ -100,6 +100,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/HostGit.ts": ["node:child_process"],
       "internal/MirrorCache.ts": ["node:fs/promises"],
       "internal/Origin.ts": ["node:fs/promises"],
+      "internal/Pinning.ts": ["node:dns/promises", "node:net", "node:os"],
       "internal/RelayDirectory.ts": ["node:fs/promises"],
       "internal/Repository.ts": ["node:fs", "node:fs/promises"],
       "internal/TakingOut.ts": ["node:fs/promises"]

@@ -30,6 +30,7 @@ export const layer = (
         cache: { directory: join(directory, "mirrors") },
         image: Images.runtime,
         owners: HostOwner,
+        privateServers: "any",
         ...options
       })
     )

@@ -16,6 +16,7 @@ import * as Forge from "@cogni/sandbox-git-relay/Forge"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import type { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
+import type { PrivateServers } from "@cogni/sandbox-git-relay/OriginAddress"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
@@ -115,8 +116,16 @@ export const cloneWorkspace = (
   runId: string
 ): string => join(relaysOf(settings), runId, "workspace")
 
-/** Needs the runtime that a run has as well. @category layers */
-export const relay = (settings: Settings["Service"]): Layer.Layer<GitRelay, Refusal, ContainerRuntime> =>
+/**
+ * Needs the runtime that a run has as well. The user of a command is at this host, and may name any server; callers over
+ * HTTP are not, so `serve` says which servers may have private addresses.
+ *
+ * @category layers
+ */
+export const relay = (
+  settings: Settings["Service"],
+  privateServers: PrivateServers = "any"
+): Layer.Layer<GitRelay, Refusal, ContainerRuntime> =>
   Layer.unwrap(
     Effect.map(Effect.fromResult(settings.git), (git) => {
       const { upstream } = settings
@@ -126,6 +135,7 @@ export const relay = (settings: Settings["Service"]): Layer.Layer<GitRelay, Refu
         owners: HostOwner,
         cache: { directory: join(settings.stateDirectory, "mirrors") },
         network: git.network,
+        privateServers,
         policies: git.policies,
         secrets: [
           ...(upstream._tag === "Configured" ? [{ name: "the key of the model", secret: upstream.key }] : []),

@@ -6,6 +6,7 @@
  */
 import type { ServerToken } from "@cogni/sandbox-git-relay/GitCredentials"
 import type { GitNetwork } from "@cogni/sandbox-git-relay/GitEnvironment"
+import { defaultForges, type ForgeHost } from "@cogni/sandbox-git-relay/OriginAddress"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import { Effect, type Redacted, Schema } from "effect"
@@ -28,6 +29,7 @@ export interface GitVariables {
   readonly proxyUrl: string | undefined
   readonly noProxy: string | undefined
   readonly policyFile: string | undefined
+  readonly forges: string | undefined
 }
 
 /** @category models */
@@ -37,6 +39,8 @@ export interface GitSettings {
   /** Where its API is, if not where the server itself says. */
   readonly gitHubApi: string | undefined
   readonly gitLabServer: string
+  /** Whose repositories callers of a server may name. */
+  readonly forges: ReadonlyArray<ForgeHost>
   readonly network: GitNetwork
   readonly policies: CommitPolicy.Policies
 }
@@ -79,6 +83,11 @@ export const make = Effect.fnUntraced(function* (found: GitVariables) {
     gitHubServer,
     gitHubApi: found.gitHubApi,
     gitLabServer,
+    forges: distinct([
+      ...(yield* forgesOf(found.forges)),
+      ...defaultForges,
+      ...hostsOf(gitHubServer, gitLabServer)
+    ]),
     policies: found.policyFile === undefined ? CommitPolicy.defaults : yield* policiesOf(found.policyFile),
     network: { caFile: yield* authoritiesOf(found.caFile), proxyUrl: found.proxyUrl, noProxy: found.noProxy }
   } satisfies GitSettings
@@ -114,6 +123,34 @@ const authoritiesOf = Effect.fnUntraced(function* (path: string | undefined) {
 const decodePolicies = Schema.decodeUnknownEffect(Schema.fromJsonString(CommitPolicy.Policies), {
   errors: "all",
   onExcessProperty: "error"
+})
+
+/** What was said first of each counts. */
+const distinct = (forges: ReadonlyArray<ForgeHost>): ReadonlyArray<ForgeHost> =>
+  forges.filter(({ host }, index) => forges.findIndex((other) => other.host === host) === index)
+
+/** The servers that have tokens, where they are reached over https. */
+const hostsOf = (...servers: ReadonlyArray<string>): ReadonlyArray<ForgeHost> =>
+  servers.filter((server) => server.startsWith("https:")).map((server) => ({ host: new URL(server).host }))
+
+/** `HOST`, `HOST:PORT`, and `=private` after either where its addresses may be private. */
+const forgesOf = Effect.fnUntraced(function* (text: string | undefined) {
+  const forges: Array<ForgeHost> = []
+  for (const entry of (text ?? "").split(",").map((part) => part.trim())) {
+    if (entry === "") continue
+    const [, host = "", suffix = ""] =
+      /^([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?)(=private)?$/u.exec(entry) ?? []
+    if (host === "" || !URL.canParse(`https://${host}`)) {
+      return yield* new Refusal({
+        exit: "configuration",
+        detail: "COGNI_FORGES has an entry that is not a server",
+        remedy:
+          "Write HOST or HOST:PORT, separated by commas, with =private after one whose addresses may be private"
+      })
+    }
+    forges.push({ host: host.toLowerCase(), ...(suffix === "" ? {} : { allowPrivateAddresses: true }) })
+  }
+  return forges
 })
 
 const serverOf = (name: string, url: string): Effect.Effect<string, Refusal> =>

@@ -13,6 +13,7 @@ import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
+import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import type { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
 import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
@@ -68,6 +69,7 @@ export const server = (
     Effect.gen(function* () {
       const wayOut = yield* Effect.fromResult(wayOutOf(settings, options))
       const budget = yield* budgetOf(options)
+      const { forges } = yield* Effect.fromResult(settings.git)
       const runner = Composition.runner(settings, {
         wayOut,
         proxy: "gateway",
@@ -92,8 +94,15 @@ export const server = (
         Layer.provide(AiSdkChatModel.layer()),
         Layer.provide(AgentCatalog.layer([TaskGraphProvider.catalog])),
         Layer.provide(AgentRegistry.layer()),
-        Layer.provide(RelayRepositories.layer({ hostOrigins: options.hostRepositories })),
-        Layer.provide(Composition.relay(settings)),
+        Layer.provide(RelayRepositories.layer({ forges, hostOrigins: options.hostRepositories })),
+        Layer.provide(
+          Composition.relay(
+            settings,
+            forges
+              .filter(({ allowPrivateAddresses }) => allowPrivateAddresses === true)
+              .map(({ host }) => OriginAddress.serverHost(`https://${host}`))
+          )
+        ),
         Layer.provide(probes),
         Layer.provide(tidying(settings)),
         Layer.provide(Layer.mergeAll(runner, grants(settings), idempotencyKeys(settings)))

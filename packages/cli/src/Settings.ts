@@ -175,6 +175,7 @@ const config = Config.all({
     gitLabHost: text("GITLAB_HOST"),
     caFile: text("GIT_SSL_CAINFO"),
     proxyUrl: text("HTTPS_PROXY"),
+    forges: text("COGNI_FORGES"),
     noProxy: text("NO_PROXY"),
     policyFile: text("COGNI_RELAY_POLICY_FILE")
   })

@@ -24,6 +24,7 @@ const nothing: GitSettings.GitVariables = {
   caFile: undefined,
   proxyUrl: undefined,
   noProxy: undefined,
+  forges: undefined,
   policyFile: undefined
 }
 const made = (found: Partial<GitSettings.GitVariables>) => GitSettings.make({ ...nothing, ...found })
@@ -55,6 +56,7 @@ describe("GitSettings", () => {
         gitHubServer: "https://github.com",
         gitHubApi: undefined,
         gitLabServer: "https://gitlab.com",
+        forges: [{ host: "github.com" }, { host: "gitlab.com" }],
         policies: CommitPolicy.defaults,
         network: { caFile: undefined, proxyUrl: undefined, noProxy: undefined }
       })
@@ -84,6 +86,36 @@ describe("GitSettings", () => {
       assert.strictEqual(local.gitLabServer, "http://127.0.0.1:3000")
       assert.notInclude(inspect(local, { depth: 9 }), "planted")
     })
+  )
+
+  it.effect(
+    "callers may name the forges that are configured, with private addresses where that is said",
+    () =>
+      Effect.gen(function* () {
+        const gitLabHost = "git.example.com:8443"
+        const { forges } = yield* made({
+          forges: " Git.internal=private, github.com=private ,a.b:8443",
+          gitLabHost
+        })
+        assert.deepStrictEqual(forges, [
+          { host: "git.internal", allowPrivateAddresses: true },
+          { host: "github.com", allowPrivateAddresses: true },
+          { host: "a.b:8443" },
+          { host: "gitlab.com" },
+          { host: "git.example.com:8443" }
+        ])
+        for (const wrong of [
+          "https://git.internal",
+          "git.internal/a",
+          "*.example.com",
+          "a=public",
+          "a:999999"
+        ]) {
+          const { exit, message } = yield* refusal({ forges: wrong })
+          assert.strictEqual(exit, "configuration")
+          assert.include(message, "COGNI_FORGES")
+        }
+      })
   )
 
   it.effect("a token may lie in a file that nobody else reads", () =>

@@ -32,6 +32,7 @@ const absent: Settings["Service"] = {
     gitHubServer: "https://github.com",
     gitHubApi: undefined,
     gitLabServer: "https://gitlab.com",
+    forges: [],
     network: { caFile: undefined, proxyUrl: undefined, noProxy: undefined },
     policies: CommitPolicy.defaults
   })

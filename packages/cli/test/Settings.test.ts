@@ -69,6 +69,7 @@ describe("Settings", () => {
           gitHubServer: "https://github.com",
           gitHubApi: undefined,
           gitLabServer: "https://gitlab.com",
+          forges: [{ host: "github.com" }, { host: "gitlab.com" }],
           network: { caFile: undefined, proxyUrl: undefined, noProxy: undefined },
           policies: CommitPolicy.defaults
         })

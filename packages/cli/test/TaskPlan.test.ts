@@ -31,6 +31,7 @@ const settings: Settings["Service"] = {
     gitHubServer: "https://github.com",
     gitHubApi: undefined,
     gitLabServer: "https://gitlab.com",
+    forges: [],
     network: { caFile: undefined, proxyUrl: undefined, noProxy: undefined },
     policies: CommitPolicy.defaults
   })

@@ -35,6 +35,8 @@ export interface GitCommand {
   /** A configuration file of the relay's own, for the repository of a user on this host. */
   readonly configurationPath?: string | undefined
   readonly network?: GitNetwork | undefined
+  /** Where the origin is, so that no name is resolved a second time: `HOST:PORT:ADDRESS,…`. */
+  readonly resolve?: string | undefined
   /** Objects go there, as long as nobody knows whether they may stay; those of `gitDirectory` are seen behind them. */
   readonly quarantine?: string | undefined
 }
@@ -112,7 +114,7 @@ export const credentialHelper = '!f() { test "$1" = get && cat <&3; }; f'
 
 /** All arguments of git, its own and the command's. @category converting */
 export const argumentsOf = (command: GitCommand): ReadonlyArray<string> => {
-  const { credentialServer, gitDirectory, network, transport = "none", workTree } = command
+  const { credentialServer, gitDirectory, network, resolve, transport = "none", workTree } = command
   const own: ReadonlyArray<readonly [name: string, value: string]> = [
     ...Object.entries(configuration),
     ...(transport === "none" ? [] : [[`protocol.${transport}.allow`, "always"] as const]),
@@ -122,6 +124,9 @@ export const argumentsOf = (command: GitCommand): ReadonlyArray<string> => {
     ...(network?.proxyUrl === undefined || transport !== "https"
       ? []
       : [["http.proxy", network.proxyUrl] as const]),
+    ...(resolve === undefined || transport === "none" || transport === "file"
+      ? []
+      : [["http.curloptResolve", resolve] as const]),
     ...(network?.caFile === undefined ? [] : [["http.sslCAInfo", network.caFile] as const])
   ]
   return [

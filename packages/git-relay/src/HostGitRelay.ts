@@ -24,6 +24,7 @@ import * as HostGit from "./internal/HostGit.ts"
 import * as MirrorCache from "./internal/MirrorCache.ts"
 import * as RelayDirectory from "./internal/RelayDirectory.ts"
 import * as TakingOut from "./internal/TakingOut.ts"
+import type { PrivateServers } from "./OriginAddress.ts"
 import { PullRequests } from "./PullRequests.ts"
 
 // -----------------------------------------------------------------------------
@@ -51,6 +52,8 @@ export interface HostGitRelayOptions {
   readonly author?: { readonly name: string; readonly email: string } | undefined
   readonly limits?: Partial<RelayLimits> | undefined
   readonly network?: GitNetwork | undefined
+  /** Servers whose addresses may be private, or this host's own. Left out: none. */
+  readonly privateServers?: PrivateServers | undefined
 }
 
 /** @category models */
@@ -95,8 +98,8 @@ export const agentUser = { userId: 1000, groupId: 1000 } as const
 /** @category constants */
 export const author = { name: "Cogni Sandbox", email: "agent@sandbox.invalid" } as const
 
-/** The oldest git of the host that has all that a relay asks of it (`cat-file --batch-command`). @category constants */
-export const gitVersionMin = "2.36"
+/** The oldest git of the host that has all that a relay asks of it (`http.curloptResolve`). @category constants */
+export const gitVersionMin = "2.37"
 
 // -----------------------------------------------------------------------------
 // constructors

@@ -59,6 +59,7 @@ describe("GitEnvironment", () => {
         workTree: "/relay/workspace/repo",
         transport: "https",
         credentialServer: "https://git.example.com",
+        resolve: "git.example.com:443:1.1.1.1",
         network: { proxyUrl: "http://proxy.example:3128", caFile: "/etc/ca.pem" }
       }),
       [
@@ -90,6 +91,7 @@ describe("GitEnvironment", () => {
           "protocol.https.allow=always",
           'credential.https://git.example.com.helper=!f() { test "$1" = get && cat <&3; }; f',
           "http.proxy=http://proxy.example:3128",
+          "http.curloptResolve=git.example.com:443:1.1.1.1",
           "http.sslCAInfo=/etc/ca.pem"
         ].flatMap((value) => ["-c", value]),
         ..."ls-remote -- https://git.example.com/a/b".split(" ")
@@ -105,7 +107,7 @@ describe("GitEnvironment", () => {
     // After them, one transport, one helper for one server, and what of the network was said.
     const after = values
       .slice(guards.length)
-      .filter((value) => !/^(?:http\.proxy|http\.sslCAInfo)=/u.test(value))
+      .filter((value) => !/^(?:http\.proxy|http\.curloptResolve|http\.sslCAInfo)=/u.test(value))
     const { credentialServer, transport = "none" } = command
     assert.deepStrictEqual(after, [
       ...(transport === "none" ? [] : [`protocol.${transport}.allow=always`]),

@@ -1,11 +1,13 @@
 /**
  * Repositories of runs over the git relay: a clone before, the commits sent on after.
  *
- * Whoever asks over HTTP is not on this host, and must not reach what is: a path, and an origin at an address of this
- * host's own, are refused unless they are switched on.
+ * A caller over HTTP is not on this host, and must not learn what its network holds: repositories are those of the
+ * forges that the operator allows, and every way of not reaching one is the same answer. A path, and a server on this
+ * host's loopback, are refused unless they are switched on.
  */
 import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
-import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
+import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
+import { GitRelayError, type OriginFault } from "@cogni/sandbox-git-relay/GitRelayError"
 import { BaseBranch, BranchName, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import {
@@ -22,7 +24,9 @@ import { Effect, Layer, Result, Schema } from "effect"
 
 /** @category models */
 export interface RelayRepositoriesOptions {
-  /** Also repositories that lie on this host, or are served on its loopback. Absent: false. */
+  /** Servers whose repositories may be named. Absent: `OriginAddress.defaultForges`. */
+  readonly forges?: ReadonlyArray<OriginAddress.ForgeHost> | undefined
+  /** Also repositories that lie on this host, or are served over http on its loopback. Absent: false. */
   readonly hostOrigins?: boolean | undefined
 }
 
@@ -36,7 +40,7 @@ export type RelayRequest = Pick<CloneRequest, "url" | "baseBranch" | "branch" | 
 /** The request as the relay understands it, or why it does not. @category constructors */
 export const requestOf = (
   { baseBranch, branch, pullRequest, url }: RepositoryRequest,
-  { hostOrigins = false }: RelayRepositoriesOptions = {}
+  { forges = OriginAddress.defaultForges, hostOrigins = false }: RelayRepositoriesOptions = {}
 ): Result.Result<RelayRequest, RepositoryUnavailable> => {
   if (!Schema.is(OriginUrl)(url)) {
     return refuse(
@@ -44,11 +48,9 @@ export const requestOf = (
       "the repository's url is no https URL of a plain kind. Write https://HOST/OWNER/NAME, without a user, a query or a fragment"
     )
   }
-  if (!hostOrigins && (isLocal(url) || isHostsOwn(url))) {
-    return refuse(
-      "OriginRefused",
-      "the repository lies on this server's host. Name one that others can reach as well"
-    )
+  const isHosts = isLocal(url) || url.startsWith("http://")
+  if (isHosts ? !hostOrigins : OriginAddress.forgeOf(url, forges) === undefined) {
+    return refuse("OriginUnavailable", unreachable)
   }
   if (pullRequest === true && isLocal(url)) {
     return refuse("OriginRefused", "a directory of this host has no pull requests. Leave pullRequest out")
@@ -114,8 +116,11 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
               )
           ).pipe(
             Effect.provideService(GitRelay, relay),
-            Effect.catchIf(isRelayError, (error) => Effect.fail(unavailable(error)))
+            Effect.catchIf(isRelayError, (error) =>
+              Effect.andThen(logged(error), Effect.fail(unavailable(error)))
+            )
           )
+          if (delivery._tag === "Failed") yield* logged(delivery.error)
           return { value, delivery: deliveryOf(delivery) }
         })
       })
@@ -128,18 +133,42 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
 
 const refuse = (reason: string, detail: string) => Result.fail(new RepositoryUnavailable({ reason, detail }))
 
-/**
- * Addresses that mean another machine on every host: loopback, none at all, link-local (where clouds keep a machine's
- * credentials). However they are spelt: `127.1` and `2130706433` are one address to a URL; `OriginUrl` has no brackets.
- */
-const hostsOwn = /^(?:(?:.+\.)?localhost\.?|(?:0|127|169\.254)(?:\.\d{1,3}){2,3})$/u
+/** Closed, filtered, refused, unresolvable, not trusted, not allowed: all the same to a caller. */
+const unreachable =
+  "the repository cannot be reached from this server. Check its URL; only repositories of the forges that the operator allows are reached, over https"
 
-const isHostsOwn = (url: string): boolean => hostsOwn.test(new URL(url).hostname)
+/** What a forge that was reached says of a repository; everything else tells what there is at an address. */
+const tellable: ReadonlySet<OriginFault> = new Set([
+  "unauthorized",
+  "forbidden",
+  "not_found",
+  "empty",
+  "base_missing",
+  "base_unnamed"
+])
 
-const problemOf = ({ message, reason }: GitRelayError) => ({ reason: reason._tag, message })
+/** The error in words for somebody on another machine: none that tell a closed port from an open one. */
+const messageOf = ({ message, reason }: GitRelayError): string => {
+  switch (reason._tag) {
+    case "OriginUnavailable":
+      return tellable.has(reason.fault) ? message : unreachable
+    case "PushRefused":
+      return reason.fault === "unreachable" || reason.fault === "timeout" ? unreachable : message
+    case "PullRequestFailed":
+      return "the branch is pushed, and the pull request could not be opened. Open it by hand, or ask the operator, whose log says why"
+    default:
+      return message
+  }
+}
+
+const problemOf = (error: GitRelayError) => ({ reason: error.reason._tag, message: messageOf(error) })
+
+/** What is not told the caller is in the log, for the operator. */
+const logged = (error: GitRelayError) =>
+  messageOf(error) === error.message ? Effect.void : Effect.logWarning("a repository", error.message)
 
 const unavailable = (error: GitRelayError) =>
-  new RepositoryUnavailable({ reason: error.reason._tag, detail: error.message })
+  new RepositoryUnavailable({ reason: error.reason._tag, detail: messageOf(error) })
 
 const isRelayError = (error: unknown): error is GitRelayError => error instanceof GitRelayError
 

@@ -9,7 +9,7 @@ import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"
 
-const url = "https://git.example/acme/app"
+const url = "https://github.com/acme/app"
 
 describe("RelayRepositories.requestOf", () => {
   it("a plain request is the relay's, below sandbox/", () => {
@@ -21,18 +21,34 @@ describe("RelayRepositories.requestOf", () => {
   })
 
   it.each<[string, RepositoryRequest, string]>([
-    ["a path of this host", { url: "/srv/repositories/app" }, "lies on this server's host"],
-    ["its loopback", { url: "http://127.0.0.1:8080/acme/app" }, "lies on this server's host"],
-    ["its cloud's own", { url: "https://169.254.169.254/acme/app" }, "lies on this server's host"],
+    ["a path of this host", { url: "/srv/repositories/app" }, "cannot be reached from this server"],
+    ["its loopback", { url: "http://127.0.0.1:8080/acme/app" }, "cannot be reached from this server"],
+    ["its cloud's own", { url: "https://169.254.169.254/acme/app" }, "cannot be reached from this server"],
     [
       "its loopback, as another kind of address",
       { url: "https://[::ffff:127.0.0.1]/acme/app" },
       "no https URL of a plain kind"
     ],
     ["its link", { url: "https://[fe80::1]/acme/app" }, "no https URL of a plain kind"],
-    ["its loopback, by another name", { url: "https://localhost/acme/app" }, "lies on this server's host"],
-    ["its loopback, in other words", { url: "https://2130706433/acme/app" }, "lies on this server's host"],
-    ["any address of it", { url: "https://0.0.0.0/acme/app" }, "lies on this server's host"],
+    [
+      "its loopback, by another name",
+      { url: "https://localhost/acme/app" },
+      "cannot be reached from this server"
+    ],
+    [
+      "its loopback, in other words",
+      { url: "https://2130706433/acme/app" },
+      "cannot be reached from this server"
+    ],
+    ["any address of it", { url: "https://0.0.0.0/acme/app" }, "cannot be reached from this server"],
+    ["a host of the network", { url: "https://172.17.0.1:18443/a/b" }, "cannot be reached from this server"],
+    ["a forge that is not allowed", { url: "https://git.example/a/b" }, "cannot be reached from this server"],
+    ["another port of a forge", { url: "https://github.com:8443/a/b" }, "cannot be reached from this server"],
+    [
+      "a name around a forge's",
+      { url: "https://github.com.evil.example/a/b" },
+      "cannot be reached from this"
+    ],
     ["a credential", { url: "https://me:hush@git.example/acme/app" }, "no https URL of a plain kind"],
     ["plain http", { url: "http://git.example/acme/app" }, "no https URL of a plain kind"],
     ["ssh", { url: "ssh://git@git.example/acme/app" }, "no https URL of a plain kind"],
@@ -56,7 +72,7 @@ describe("RelayRepositories.requestOf", () => {
 })
 
 describe("RelayRepositories", () => {
-  const layer = RelayRepositories.layer({ hostOrigins: true }).pipe(
+  const layer = RelayRepositories.layer({ forges: [{ host: "memory.example" }], hostOrigins: true }).pipe(
     Layer.provideMerge(MemoryGitRelay.layer())
   )
 
@@ -116,16 +132,27 @@ describe("RelayRepositories", () => {
     }).pipe(Effect.provide(layer))
   )
 
+  it.effect("closed, filtered, refused, unresolvable and not allowed are one answer", () =>
+    Effect.gen(function* () {
+      const other = RelayRepositories.requestOf({ url: "https://172.17.0.1/acme/app" })
+      const notAllowed = Result.isFailure(other) ? other.failure : assert.fail("it was taken")
+      for (const clone of ["unreachable", "unknown_host", "tls", "redirected", "timeout", "other"] as const) {
+        const problem = yield* Effect.flip(lived({ commits: true, succeeded: true, trouble: { clone } }))
+        assert.deepStrictEqual(problem, notAllowed, clone)
+      }
+    }).pipe(Effect.provide(layer))
+  )
+
   it.effect("a request that is refused asks no origin", () =>
     Effect.gen(function* () {
       const repositories = yield* Repositories
       const problem = yield* Effect.flip(repositories.check({ url: "/srv/app" }))
-      assert.strictEqual(problem.reason, "OriginRefused")
+      assert.strictEqual(problem.reason, "OriginUnavailable")
       const runId = yield* RunId.generate
       const again = yield* Effect.flip(
         repositories.around({ url: "/srv/app", runId, canaries: [] }, () => Effect.die("it was used"))
       )
-      assert.strictEqual(again.reason, "OriginRefused")
+      assert.strictEqual(again.reason, "OriginUnavailable")
     }).pipe(Effect.provide(RelayRepositories.layer().pipe(Layer.provide(Layer.mock(GitRelay)({})))))
   )
 })

@@ -8,6 +8,7 @@ import * as CommitPolicy from "../CommitPolicy.ts"
 import type { GitNetwork } from "../GitEnvironment.ts"
 import type { Clone, CloneRequest, ReopenOptions } from "../GitRelay.ts"
 import { OriginUnavailable } from "../GitRelayError.ts"
+import type { PrivateServers } from "../OriginAddress.ts"
 import type { RelayLimits } from "../HostGitRelay.ts"
 import * as OriginAnswers from "../OriginAnswers.ts"
 import { type BranchName, branchOf, isLocal, type ObjectFormat } from "../Refs.ts"
@@ -28,6 +29,7 @@ export interface Held {
   readonly author: { readonly name: string; readonly email: string }
   readonly agentUser: { readonly userId: number; readonly groupId: number }
   readonly network?: GitNetwork | undefined
+  readonly privateServers?: PrivateServers | undefined
   /** Runs that this process holds. */
   readonly busy: Set<RunId>
 }
@@ -36,6 +38,7 @@ export const originOf = (held: Held, runId: RunId, url: string): Origin.OriginOp
   url,
   configurationPath: RelayDirectory.paths(held.directory.directoryOf(runId)).configuration,
   network: held.network,
+  privateServers: held.privateServers ?? [],
   transferSecondsMax: held.limits.transferSecondsMax,
   cloneBytesMax: held.limits.cloneBytesMax
 })

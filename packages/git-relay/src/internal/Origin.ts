@@ -8,8 +8,10 @@ import type { GitNetwork } from "../GitEnvironment.ts"
 import { type Operation, OriginUnavailable } from "../GitRelayError.ts"
 import { RelayObserver } from "../GitRelay.ts"
 import * as OriginAnswers from "../OriginAnswers.ts"
+import type { PrivateServers } from "../OriginAddress.ts"
 import { type CommitId, isLocal, serverOf } from "../Refs.ts"
 import * as HostGit from "./HostGit.ts"
+import * as Pinning from "./Pinning.ts"
 import * as Redaction from "./Redaction.ts"
 import { attempt } from "./RelayDirectory.ts"
 import { packedBytes, quoted } from "./Repository.ts"
@@ -22,6 +24,8 @@ export interface OriginOptions {
   /** For the user's own repository on this host: a file of the relay's, made by {@link configure}. */
   readonly configurationPath: string
   readonly network: GitNetwork | undefined
+  /** Servers whose addresses may be private. */
+  readonly privateServers: PrivateServers
   readonly transferSecondsMax: number
   readonly cloneBytesMax: number
 }
@@ -44,11 +48,12 @@ const towards = Effect.fnUntraced(function* (
   operation: Operation,
   purpose: "fetch" | "push"
 ) {
-  const { configurationPath, network, transferSecondsMax, url } = options
+  const { configurationPath, privateServers, transferSecondsMax, url } = options
   const credentials = yield* GitCredentials
   const observe = yield* RelayObserver
   const context = yield* Effect.context()
   const local = isLocal(url)
+  const way = yield* Pinning.wayTo(url, options.network, privateServers)
   const credential: GitCredential | undefined = local ? undefined : yield* credentials.get({ url, purpose })
   const redact = Redaction.make(credential === undefined ? [] : [credential])
   const run = Effect.runForkWith(context)
@@ -56,7 +61,7 @@ const towards = Effect.fnUntraced(function* (
     redact,
     command: {
       transport: OriginAnswers.transportOf(url),
-      network,
+      ...way,
       runtimeSecondsMax: transferSecondsMax,
       ...(credential === undefined ? {} : { credential, credentialServer: serverOf(url) }),
       ...(local ? { configurationPath } : {}),
