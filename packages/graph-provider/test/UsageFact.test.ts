@@ -46,6 +46,32 @@ describe("the facts of a run", () => {
     virtualKeyId: fact.virtualKeyId
   }
 
+  it("what was reserved for a call that ended early is said to be estimated, in the rest too", () => {
+    const usage = { inputTokens: 5, outputTokens: 100, estimated: true } as const
+    const early = call({ outcome: "client_aborted", completed: false, usage })
+    const facts = UsageFact.fromTraffic(owner, {
+      proxy: "gateway",
+      upstream: "x",
+      calls: [early],
+      callsTotal: 3,
+      unreadableRows: 0,
+      injectedHeaders: [],
+      usage: {
+        calls: 3,
+        inputTokens: 20,
+        outputTokens: 210,
+        cacheReadTokens: 0,
+        cacheWriteTokens: 0,
+        estimatedInputTokens: 10,
+        estimatedOutputTokens: 200,
+        callsWithoutUsage: 2,
+        callsWithoutCost: 3
+      }
+    })
+    assert.deepInclude(facts[0], usage)
+    assert.deepInclude(facts[1], { usageUnitId: "rest", inputTokens: 15, outputTokens: 110, estimated: true })
+  })
+
   it("one for each call that reached the model, with what the upstream said and nothing else", () => {
     const unsaid = call({ requestId: "req-2", callId: "call-2", outcome: "upstream_cut", completed: false })
     const { usage: _, ...cut } = unsaid
