@@ -57,7 +57,36 @@ describe("the policy", () => {
         ".build.{yml,yaml}",
         ".builds/**",
         "buildspec.{yml,yaml}",
-        "cloudbuild.{yml,yaml,json}"
+        "cloudbuild.{yml,yaml,json}",
+        "netlify.toml",
+        "vercel.json",
+        "{,.}now.json",
+        ".gitlab/agents/**",
+        ".bitbucket/CODEOWNERS",
+        ".github/dependabot.{yml,yaml}",
+        ".github/settings.{yml,yaml}",
+        ".asf.yaml",
+        "{,.}renovate.{json,json5}",
+        ".renovaterc{,.json,.json5}",
+        "{.github,.gitlab}/renovate.{json,json5}",
+        ".zuul.{yml,yaml}",
+        ".zuul.d/**",
+        "zuul.{yml,yaml}",
+        "zuul.d/**",
+        ".harness/**",
+        ".azuredevops/**",
+        ".pipelines/**",
+        ".vsts-ci.{yml,yaml}",
+        "amplify.{yml,yaml}",
+        "bitrise.{yml,yaml}",
+        "codemagic.{yml,yaml}",
+        "bamboo-specs/**",
+        ".devcontainer/**",
+        ".devcontainer.json",
+        ".prow.{yml,yaml}",
+        ".prow/**",
+        "screwdriver.{yml,yaml}",
+        ".pre-commit-config.{yml,yaml}"
       ],
       protectedBranches: ["main", "master", "trunk", "develop", "production", "release/**"],
       submodules: "refuse",
@@ -69,7 +98,7 @@ describe("the policy", () => {
     assert.deepStrictEqual(CommitPolicy.defaults, { default: defaultPolicy, repositories: {} })
     assert.strictEqual(
       CommitPolicy.digest(defaultPolicy),
-      "cc8a0393d851446efc61d890b0d5a5c933967e7f34661d51d2eee30c4613edeb"
+      "fb8c5de3c2477ed8a50232a7dded781d9c8138f99c326e14968c0faef6270a5c"
     )
   })
 
@@ -117,10 +146,10 @@ describe("the policy", () => {
       return [commitsMax, depthMax, protectedPaths.length, submodules, symlinks]
     }
     assert.deepStrictEqual(of("https://github.com/ACME/App.git/"), [10, 9, 1, "allow", "refuse"])
-    assert.deepStrictEqual(of("https://github.com/acme/other"), [10, 8, 29, "allow", "refuse"])
-    assert.deepStrictEqual(of("https://github.com.evil.example/acme/app"), [10, 64, 29, "refuse", "refuse"])
-    assert.deepStrictEqual(of("https://github.com:8443/acme/app"), [10, 64, 29, "refuse", "refuse"])
-    assert.deepStrictEqual(of("/srv/git/team/app.git"), [10, 64, 29, "refuse", "allow"])
+    assert.deepStrictEqual(of("https://github.com/acme/other"), [10, 8, 58, "allow", "refuse"])
+    assert.deepStrictEqual(of("https://github.com.evil.example/acme/app"), [10, 64, 58, "refuse", "refuse"])
+    assert.deepStrictEqual(of("https://github.com:8443/acme/app"), [10, 64, 58, "refuse", "refuse"])
+    assert.deepStrictEqual(of("/srv/git/team/app.git"), [10, 64, 58, "refuse", "allow"])
     assert.deepStrictEqual(CommitPolicy.policyFor(undefined, "https://github.com/a/b"), defaultPolicy)
     assert.throws(() => CommitPolicy.policyFor({ default: { commitsMax: 0 } }, "https://github.com/a/b"))
   })
@@ -200,6 +229,37 @@ describe("protected paths", () => {
     for (const path of ["ends./in dots", "ﬁle"])
       assert.deepStrictEqual(rulesOf(added(path), { protectedPaths: [path] }), ["protected-path"])
   })
+
+  it.each([
+    "netlify.toml",
+    "vercel.json",
+    ".gitlab/agents/production/config.yaml",
+    ".bitbucket/CODEOWNERS",
+    ".github/dependabot.yml",
+    ".github/settings.yml",
+    ".asf.yaml",
+    "renovate.json",
+    ".github/renovate.json5",
+    ".renovaterc.json",
+    ".zuul.yaml",
+    "zuul.d/jobs.yaml",
+    ".harness/pipeline.yaml",
+    ".azuredevops/pipeline.yml",
+    ".pipelines/build.yml",
+    ".vsts-ci.yml",
+    "amplify.yml",
+    "bitrise.yml",
+    "codemagic.yaml",
+    "bamboo-specs/bamboo.yml",
+    ".devcontainer/devcontainer.json",
+    ".devcontainer.json",
+    ".prow.yaml",
+    "screwdriver.yaml",
+    ".pre-commit-config.yaml",
+    "NETLIFY.TOML"
+  ])("refuses a change of %s, which builds, deploys or configures a service", (path) =>
+    assert.deepStrictEqual(rulesOf(added(path)), ["protected-path"])
+  )
 
   it("a link elsewhere is none", () => assert.deepStrictEqual(rulesOf(added("links/a", "120000")), []))
 
