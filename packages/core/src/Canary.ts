@@ -5,7 +5,8 @@
  * credentials and a project's settings usually do; nothing in an honest task has a reason to send them anywhere. What
  * is found is evidence and no proof: an agent that was asked to read its home directory will send them too.
  */
-import { Context, Effect } from "effect"
+import * as Context from "effect/Context"
+import * as Effect from "effect/Effect"
 import type { Input } from "./SandboxSpec.ts"
 import type { PlantedDirectory } from "./Workspace.ts"
 

@@ -3,7 +3,7 @@
  *
  * Lexical only: where a link leads is seen where the files are.
  */
-import { Effect } from "effect"
+import * as Effect from "effect/Effect"
 import { entriesMax } from "./Executor.ts"
 import { FileRefused } from "./SandboxError.ts"
 import { target } from "./Workspace.ts"

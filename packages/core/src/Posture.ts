@@ -4,7 +4,7 @@
  * A posture is read inside, before the agent's first instruction, and again by the host. Pure: `mismatches` compares
  * what was seen with what a spec promises. One entry in its answer and the run does not start.
  */
-import { Schema } from "effect"
+import * as Schema from "effect/Schema"
 import type { Network } from "./SandboxSpec.ts"
 
 /** The two numbers by which one kernel tells any file or directory apart from every other. @category models */

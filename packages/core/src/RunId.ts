@@ -4,7 +4,8 @@
  * A `RunId` names every resource a run owns (container, volume, directory, branch, span), so a leftover can
  * always be traced to the run that left it. It is made on the host, never read from inside a sandbox.
  */
-import { Effect, Schema } from "effect"
+import * as Effect from "effect/Effect"
+import * as Schema from "effect/Schema"
 
 /**
  * 8 to 48 characters, lower-case letters, digits and inner hyphens: safe as a container name, a file name and a

@@ -3,7 +3,8 @@
  *
  * All of it is plain data with a schema, so that it can be stored, sent and compared.
  */
-import { Effect, Schema } from "effect"
+import * as Effect from "effect/Effect"
+import * as Schema from "effect/Schema"
 import { Posture } from "./Posture.ts"
 import { RunId } from "./RunId.ts"
 

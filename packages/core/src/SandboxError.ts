@@ -5,7 +5,7 @@
  * a fault with a remedy. An exit code, whatever it is, is a value and never an error. Reasons are derived from kernel
  * and engine facts, never from texts.
  */
-import { Schema } from "effect"
+import * as Schema from "effect/Schema"
 import { RunId } from "./RunId.ts"
 import { type BudgetName, Evidence, Exhaustion, LlmTraffic, Output, Peak } from "./RunResult.ts"
 

@@ -4,7 +4,9 @@
  * A spec is plain data and holds no secret: credentials belong to the proxy and the relay, which live outside the
  * sandbox. Every quantity has a limit and a default, with its unit in its name.
  */
-import { Effect, Schema, SchemaIssue } from "effect"
+import * as Effect from "effect/Effect"
+import * as Schema from "effect/Schema"
+import * as SchemaIssue from "effect/SchemaIssue"
 import { RunId } from "./RunId.ts"
 
 const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>

@@ -27,7 +27,7 @@ import * as HostDirectoryCarrier from "./internal/HostDirectoryCarrier.ts"
 import * as ServedRun from "./internal/ServedRun.ts"
 import type { RunTraffic, ShardConfig } from "./internal/ShardMessage.ts"
 import * as ShardPool from "./internal/ShardPool.ts"
-import type { SocketCarrier } from "./internal/SocketCarrier.ts"
+import { type SocketCarrier, socketName } from "./internal/SocketCarrier.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import type { Prices } from "./Prices.ts"
 import * as RoutePolicy from "./RoutePolicy.ts"
@@ -148,7 +148,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
       start: {
         runId,
         llm: request.llm,
-        socketDirectory: carried.directory,
+        socketPath: path.join(carried.directory, socketName),
         auditParent: request.directory ?? (yield* temporaryDirectory),
         opened: opened(request, address.success, carries.name),
         canaries: request.canaries

@@ -6,7 +6,9 @@
  * out twice because LiteLLM ranks `x-litellm-customer-id` above `x-litellm-end-user-id`: setting only the one that its
  * documentation names would leave the other to the sandbox.
  */
-import { Redacted, Result, Schema } from "effect"
+import * as Redacted from "effect/Redacted"
+import * as Result from "effect/Result"
+import * as Schema from "effect/Schema"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { admit, type Header } from "./RoutePolicy.ts"

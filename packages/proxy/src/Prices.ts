@@ -1,7 +1,7 @@
 /**
  * What a model costs, where the upstream does not say it with every answer.
  */
-import { Schema } from "effect"
+import * as Schema from "effect/Schema"
 import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
 
 const Price = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))

@@ -6,7 +6,7 @@
  * what the schema names, with the run's model and the run's identity; whatever else was in it is left out, and said.
  * Pure: bytes in, bytes out.
  */
-import { Result } from "effect"
+import * as Result from "effect/Result"
 import * as BodyRefusal from "./internal/BodyRefusal.ts"
 import * as BodyRules from "./internal/BodyRules.ts"
 import * as DroppedPaths from "./internal/DroppedPaths.ts"

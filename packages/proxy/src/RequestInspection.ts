@@ -5,7 +5,7 @@
  * Plain data in, plain data out, so that it can be done beside the event loop: a large body takes long to read, and
  * other runs must not wait for it.
  */
-import { Result } from "effect"
+import * as Result from "effect/Result"
 import { createHash } from "node:crypto"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { GatewayError } from "./GatewayAnswers.ts"

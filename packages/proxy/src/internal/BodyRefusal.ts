@@ -4,7 +4,8 @@
  * Never what stands there: a refusal goes into logs, and a request is full of what is nobody's business. The exception
  * is the name of a type, where it is written like one.
  */
-import { type Schema, SchemaIssue } from "effect"
+import type * as Schema from "effect/Schema"
+import * as SchemaIssue from "effect/SchemaIssue"
 import { dataUri } from "./apis/Shapes.ts"
 import * as DroppedPaths from "./DroppedPaths.ts"
 

@@ -3,7 +3,8 @@
  *
  * Every rule takes a body and gives one; none changes it in place.
  */
-import { Result, Schema } from "effect"
+import * as Result from "effect/Result"
+import * as Schema from "effect/Schema"
 import { createHash } from "node:crypto"
 import type { BodyPolicy } from "../RequestBody.ts"
 import type { Api } from "../RoutePolicy.ts"

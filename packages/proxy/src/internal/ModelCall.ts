@@ -3,7 +3,7 @@
  *
  *     read ─► inspect ─► canaries ─► budget ─► audit ─► upstream ─► answer (CallAnswer)
  */
-import { Result } from "effect"
+import * as Result from "effect/Result"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import type { AuditEntry } from "../AuditEntry.ts"
 import type * as Budget from "../Budget.ts"

@@ -54,7 +54,7 @@ export interface RunStart {
   readonly runId: RunId
   readonly llm: LlmAccess
   /** Where to listen. */
-  readonly socketDirectory: string
+  readonly socketPath: string
   /** Where the audit goes. */
   readonly auditParent: string
   /** The audit's first entry. */

@@ -109,7 +109,7 @@ const open = async (
     onCrowd: (millis) => listener?.pause(millis)
   })
   try {
-    listener = await SocketListener.listen(door.server, start.socketDirectory)
+    listener = await SocketListener.listen(door.server, start.socketPath)
     return { audit, door, listener, handler }
   } catch (thrown) {
     await audit.release()

@@ -5,7 +5,6 @@ import type * as http from "node:http"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
-import { socketName } from "./SocketCarrier.ts"
 
 export interface SocketListener {
   /** Accept nothing for so long: a client that connects is refused by the system, at no cost to this process. */
@@ -21,10 +20,10 @@ const socketPathBytesMax = 103
 
 const backlog = 512
 
-/** Have a server listen on the socket in a directory; what was there is replaced. */
-export const listen = async (server: http.Server, directory: string): Promise<SocketListener> => {
-  await fs.rm(path.join(directory, socketName), { force: true })
-  const { handle, where } = await address(directory)
+/** Have a server listen on a socket at this path; what was there is replaced. */
+export const listen = async (server: http.Server, socketPath: string): Promise<SocketListener> => {
+  await fs.rm(socketPath, { force: true })
+  const { handle, where } = await address(socketPath)
   const begin = () =>
     new Promise<void>((resolve, reject) => {
       server.once("error", reject)
@@ -72,9 +71,8 @@ export const listen = async (server: http.Server, directory: string): Promise<So
 }
 
 /** A path that a socket can be made by: a long one is named through the descriptor of its directory. */
-const address = async (directory: string) => {
-  const where = path.join(directory, socketName)
-  if (Buffer.byteLength(where) <= socketPathBytesMax) return { where, handle: undefined }
-  const handle = await fs.open(directory, constants.O_RDONLY | constants.O_DIRECTORY)
-  return { where: `/proc/self/fd/${handle.fd}/${socketName}`, handle }
+const address = async (socketPath: string) => {
+  if (Buffer.byteLength(socketPath) <= socketPathBytesMax) return { where: socketPath, handle: undefined }
+  const handle = await fs.open(path.dirname(socketPath), constants.O_RDONLY | constants.O_DIRECTORY)
+  return { where: `/proc/self/fd/${handle.fd}/${path.basename(socketPath)}`, handle }
 }

@@ -1,7 +1,7 @@
 /**
  * `POST /v1/chat/completions`: what of a request may pass.
  */
-import { Schema } from "effect"
+import * as Schema from "effect/Schema"
 import {
   Amount,
   Base64,

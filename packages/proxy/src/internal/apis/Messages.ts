@@ -1,7 +1,7 @@
 /**
  * `POST /v1/messages` and its `count_tokens`: what of a request may pass.
  */
-import { Schema } from "effect"
+import * as Schema from "effect/Schema"
 import { Amount, Base64, cached, Count, Flag, Free, maybe, MediaType, Text, Thinking } from "./Shapes.ts"
 
 // -----------------------------------------------------------------------------

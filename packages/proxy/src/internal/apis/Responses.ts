@@ -4,7 +4,7 @@
  * Whatever names something that the provider keeps (an earlier response, a conversation, a file) is refused: those are
  * the account's, and so every run's. An agent that sends its whole conversation needs none of it.
  */
-import { Schema } from "effect"
+import * as Schema from "effect/Schema"
 import { Amount, Count, DataUri, Effort, Flag, Free, Logprob, maybe, Text } from "./Shapes.ts"
 
 // -----------------------------------------------------------------------------

@@ -4,7 +4,7 @@
  * A struct passes exactly the fields it names; whatever else is in a request is left out. What is `Free` passes as it
  * is: arguments, results and JSON Schemas, which are between the agent and its model.
  */
-import { Schema } from "effect"
+import * as Schema from "effect/Schema"
 
 /** Any JSON, unharmed. @category models */
 export const Free = Schema.Unknown
