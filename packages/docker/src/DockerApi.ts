@@ -60,6 +60,8 @@ export type ContainerEvent = typeof ContainerEvent.Type
 
 const Info = Schema.Struct({
   ServerVersion: Schema.String,
+  /** What it starts containers with: a version, or a commit, sometimes with a distribution's own suffix. */
+  RuncCommit: Schema.optional(Schema.NullOr(Schema.Struct({ ID: Schema.String }))),
   Driver: Schema.String,
   CgroupVersion: Schema.optional(Schema.String),
   CgroupDriver: Schema.optional(Schema.String),

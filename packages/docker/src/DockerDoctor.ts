@@ -9,6 +9,7 @@ import { Effect, Exit } from "effect"
 import { constants } from "node:fs"
 import { access, mkdir, stat, statfs } from "node:fs/promises"
 import * as DockerApi from "./DockerApi.ts"
+import * as KnownWeaknesses from "./internal/KnownWeaknesses.ts"
 import * as HostOwner from "./HostOwner.ts"
 import { type DockerAddress, format } from "./DockerSocket.ts"
 import { hold } from "./internal/WorkspaceRefusal.ts"
@@ -92,12 +93,13 @@ export const engineFindings = (info: DockerApi.Info, apiVersion: string): Readon
           )
         : ok("cgroups", `version ${info.CgroupVersion ?? "?"}, driver ${info.CgroupDriver ?? "?"}`),
   (info.SecurityOptions ?? []).some((option) => option.includes("seccomp") && !option.includes("unconfined"))
-    ? ok("seccomp", "the engine's default filter")
+    ? ok("seccomp", "our own profile, the same on every engine")
     : fail(
         "seccomp",
         "the engine runs containers without a filter",
         "Remove seccomp-profile=unconfined from its configuration"
       ),
+  ...KnownWeaknesses.findings(info),
   ok("capacity", `${info.NCPU} CPUs, ${mebibytes(info.MemTotal)} of memory`)
 ]
 

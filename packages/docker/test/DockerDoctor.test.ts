@@ -8,7 +8,8 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 
 const info: Info = {
-  ServerVersion: "20.10.24",
+  ServerVersion: "25.0.0",
+  RuncCommit: { ID: "v1.1.12" },
   Driver: "overlay2",
   CgroupVersion: "1",
   CgroupDriver: "cgroupfs",
@@ -32,12 +33,38 @@ describe("DockerDoctor", () => {
   })
 
   it.each([
+    { RuncCommit: { ID: "v1.2.0-rc.1" } },
+    { RuncCommit: { ID: "" } },
+    { RuncCommit: { ID: "51d5e94601ceffbbd85688df1c928ecccbfa4685" } },
+    { RuncCommit: undefined },
+    { ServerVersion: "dev" },
+    { ServerVersion: "29.1" }
+  ])("says nothing of a version that is not known to be weak: %o", (changed) => {
+    assert.deepStrictEqual(bad(changed), [])
+  })
+
+  it("says that our own profile covers what an old engine leaves open, and not what is wrong in the engine", () => {
+    const [engine] = bad({ ServerVersion: "20.10.24" })
+    assert.include(engine!.detail, "our profile refuses it")
+    const [runc] = bad({ RuncCommit: { ID: "1.1.5" } })
+    assert.include(runc!.fix!, "No filter covers it")
+  })
+
+  it.each([
     [{}, "1.40", "api version"],
     [{ Driver: "vfs" }, "1.41", "storage driver"],
     [{ SwapLimit: false }, "1.41", "cgroups"],
     [{ PidsLimit: false }, "1.41", "cgroups"],
     [{ CpuCfsQuota: false }, "1.41", "cgroups"],
     [{ SecurityOptions: [] }, "1.41", "seccomp"],
+    [{ ServerVersion: "20.10.9" }, "1.41", "engine age"],
+    [{ ServerVersion: "19.03.15" }, "1.41", "engine age"],
+    [{ ServerVersion: "20.10.10" }, "1.41", "engine default"],
+    [{ ServerVersion: "20.10.24+dfsg1" }, "1.41", "engine default"],
+    [{ ServerVersion: "24.0.9" }, "1.41", "engine default"],
+    [{ RuncCommit: { ID: "1.1.5+ds1-1+deb12u1" } }, "1.41", "runc"],
+    [{ RuncCommit: { ID: "1.0" } }, "1.41", "runc"],
+    [{ RuncCommit: { ID: "v1.1.11-0-g4bccb38c" } }, "1.41", "runc"],
     [{ SecurityOptions: ["name=seccomp,profile=unconfined"] }, "1.41", "seccomp"]
   ] as const)("names the fix when %o at API %s", (changed, apiVersion, check) => {
     const findings = bad(changed, apiVersion)
