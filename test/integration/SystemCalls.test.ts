@@ -132,6 +132,51 @@ waitpid $child, 0;
 print "x32: $?\\n";
 PERL`
 
+/** What agents do all day, with what the image has. */
+const programs: ReadonlyArray<readonly [name: string, command: string]> = [
+  ["a thread of Node", `node -e 'new (require("worker_threads").Worker)("process.exit(0)", { eval: true })'`],
+  ["a child of Node", `node -e 'process.exit(require("child_process").spawnSync("true").status)'`],
+  ["interfaces, as Node lists them", `node -e 'process.exit(os.networkInterfaces().lo ? 0 : 1)'`],
+  [
+    "a server and a client of Node",
+    `node -e 'const s = require("http").createServer((q, r) => r.end()).listen(0, "127.0.0.1", () =>
+      fetch("http://127.0.0.1:" + s.address().port).then(() => process.exit(0), () => process.exit(1)))'`
+  ],
+  [
+    "a database",
+    `node -e 'const { DatabaseSync } = require("node:sqlite"); const d = new DatabaseSync("/tmp/d.db");
+      d.exec("pragma journal_mode = wal; create table t (a); insert into t values (1)")'`
+  ],
+  [
+    "a watch on files",
+    `node -e 'fs.watch("/tmp", () => process.exit(0)); fs.writeFileSync("/tmp/watched", "")'`
+  ],
+  [
+    "git",
+    `git init -q a && cd a && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m a &&
+      git gc -q && git clone -q . ../b`
+  ],
+  ["pnpm", `echo '{"name":"p"}' > package.json && pnpm install --offline --silent`],
+  ["a pipe, and a background process", `bash -c 'echo a | cat | grep a; sleep 0 & wait'`],
+  ["a FIFO", `mkfifo fifo && { echo a > fifo & cat fifo; }`],
+  [
+    "jq, perl, rg and fd",
+    `echo '{}' | jq . && perl -e 'fork; wait' && rg -q agent /etc/passwd && fd -q bash /usr/bin`
+  ],
+  ["a pseudo-terminal of socat", `echo a | socat - EXEC:cat,pty,rawer`],
+  [
+    "links, modes, times and locks",
+    `touch f && ln -s f g && chmod 600 f && touch -d 2001-01-01 f && flock f true`
+  ]
+]
+
+const ordinary = programs
+  .map(
+    ([name, command]) =>
+      `( cd "$(mktemp -d -p /workspace)" && { ${command}; } ) >/dev/null 2>&1; echo '${name}': $?`
+  )
+  .join("\n")
+
 const parse = (output: string): ReadonlyMap<string, number> =>
   new Map(
     output
@@ -214,6 +259,17 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
         assert.notIncludeMembers(yield* refusedWith(["no-new-privileges"]), ["ptrace"])
         assert.notIncludeMembers(yield* refusedWith(["no-new-privileges"]), ["socket-uevent"])
       })
+  )
+
+  it.effect("the programs of the runtime image work under it", () =>
+    Effect.gen(function* () {
+      const answers = yield* inSandbox(ordinary)
+      assert.deepStrictEqual(
+        [...answers].filter(([, status]) => status !== 0),
+        []
+      )
+      assert.strictEqual(answers.size, programs.length)
+    })
   )
 
   it.effect("an engine that leaves the profile out, and says that it did not, does not start the agent", () =>
