@@ -115,7 +115,14 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
         )
         assert.strictEqual(
           refusals,
-          ["403 GrantMissing", "403 SandboxNotAllowed", "403 GrantExpired", "400 BodyInvalid"].join("\n")
+          [
+            "403 GrantMissing",
+            "403 SandboxNotAllowed",
+            "403 GrantExpired",
+            "403 ToolNotGranted",
+            "403 ModelNotGranted",
+            "400 BodyInvalid"
+          ].join("\n")
         )
         assert.strictEqual(stop, "ended with 143")
         const runId = /^: (run-[a-z0-9]+)$/mu.exec(chat!)![1]!

@@ -117,8 +117,8 @@ export const cloneWorkspace = (
 ): string => join(relaysOf(settings), runId, "workspace")
 
 /**
- * Needs the runtime that a run has as well. The user of a command is at this host, and may name any server; callers over
- * HTTP are not, so `serve` says which servers may have private addresses.
+ * Needs the runtime that a run has as well. The user of a command is at this host, and may name any server; callers
+ * over HTTP are not, so `serve` says which servers may have private addresses.
  *
  * @category layers
  */

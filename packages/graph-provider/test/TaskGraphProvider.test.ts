@@ -192,6 +192,20 @@ describe("TaskGraphProvider and who may ask", () => {
     })
   )
 
+  it.effect("refuses a model, a tool and a repository beyond the grant as authz_denied", () =>
+    Effect.gen(function* () {
+      const grants = [grantOf({ permissions: {} })]
+      const repository = { url: "https://example.org/x/y" }
+      for (const [request, reason] of [
+        [asked({ model: "o1-pro" }), "ModelNotGranted"],
+        [asked({ toolIds: ["core__get_current_time"] }), "ToolNotGranted"],
+        [asked({ repository }), "RepositoryNotGranted"]
+      ] as const) {
+        assert.deepInclude(yield* refused({ grants }, request), { error: "authz_denied", reason })
+      }
+    })
+  )
+
   it.effect("what a task cannot do is refused before anything is made", () =>
     Effect.gen(function* () {
       const invalid = { error: "invalid_request", reason: "CapabilityMissing" } as const
