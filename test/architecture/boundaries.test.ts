@@ -97,12 +97,13 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: {
       "SecretScan.ts": ["node:module"],
       "internal/Collecting.ts": ["node:fs/promises"],
+      "internal/HeldDirectory.ts": ["node:fs", "node:fs/promises"],
       "internal/HostGit.ts": ["node:child_process"],
       "internal/MirrorCache.ts": ["node:fs/promises"],
-      "internal/Origin.ts": ["node:fs/promises"],
       "internal/Pinning.ts": ["node:dns/promises", "node:net", "node:os"],
       "internal/RelayDirectory.ts": ["node:fs/promises"],
       "internal/Repository.ts": ["node:fs", "node:fs/promises"],
+      "internal/RootDelivery.ts": ["node:fs", "node:fs/promises"],
       "internal/TakingOut.ts": ["node:fs/promises"]
     }
   },

@@ -430,7 +430,7 @@ const announcedRuntime = (pass: Pass) =>
       ContainerRuntime.of({
         ...inner,
         acquire: Effect.fnUntraced(function* (spec) {
-          const exports = spec.argv.includes("bundle")
+          const exports = spec.argv.includes("export")
           const container = yield* inner.acquire(spec)
           const at = (what: "made" | "started" | "ended") =>
             exports

@@ -40,12 +40,12 @@ const stage = Layer.effect(
         Effect.map(GitOrigin.branchAt(url, branch), (id) =>
           id === undefined ? undefined : CommitId.make(id)
         ),
-      // Of a repository on this host no hook is run, so it refuses by its configuration.
+      // No hook and no setting of a repository of this host is heard, so a branch stands in the way.
       shut: (url, isShut) =>
         Effect.asVoid(
           isShut
-            ? GitOrigin.git(url, "config", "receive.hideRefs", "refs/heads/sandbox")
-            : GitOrigin.git(url, "config", "--unset-all", "receive.hideRefs")
+            ? GitOrigin.git(url, "update-ref", "refs/heads/sandbox", "refs/heads/main")
+            : GitOrigin.git(url, "update-ref", "-d", "refs/heads/sandbox")
         )
     })
   )

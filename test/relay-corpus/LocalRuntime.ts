@@ -6,15 +6,23 @@
  */
 import { type Container, ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { Deferred, Effect, Layer, Stream } from "effect"
+import * as Exporter from "@cogni/sandbox-git-relay/Exporter"
 import { spawn } from "node:child_process"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { basename, join } from "node:path"
 
 const nothing = Effect.die(new Error("no relay asks for it"))
 
-/** Its only mount is where everything is. */
+/** Its only mount is where everything is, and its program is the image's. */
 const argvOf = ({ argv = [], mounts }: ContainerSpec) => {
   const [mount] = mounts ?? []
-  return mount === undefined ? argv : argv.map((word) => word.replace(mount.target, mount.source))
+  const [program = "", ...rest] = argv
+  const own = program === Exporter.program ? join(images, basename(program)) : program
+  return [own, ...(mount === undefined ? rest : rest.map((word) => word.replace(mount.target, mount.source)))]
 }
+
+const images = join(import.meta.dirname, "../../images/runtime")
 
 const containerOf = Effect.fnUntraced(function* (spec: ContainerSpec) {
   const over = yield* Deferred.make<number>()
@@ -22,12 +30,19 @@ const containerOf = Effect.fnUntraced(function* (spec: ContainerSpec) {
   const output = Stream.unwrap(
     Effect.map(
       Effect.acquireRelease(
-        Effect.sync(() =>
-          spawn(program, rest, { env: { ...spec.env }, cwd: "/", stdio: ["ignore", "pipe", "pipe"] })
-        ),
-        (child) => Effect.sync(() => child.kill("SIGKILL"))
+        Effect.sync(() => {
+          const scratch = mkdtempSync(join(tmpdir(), "cogni-local-"))
+          const env = { ...spec.env, TMPDIR: scratch }
+          const child = spawn(program, rest, { env, cwd: "/", stdio: ["ignore", "pipe", "pipe"] })
+          return { child, scratch }
+        }),
+        ({ child, scratch }) =>
+          Effect.sync(() => {
+            child.kill("SIGKILL")
+            rmSync(scratch, { recursive: true, force: true })
+          })
       ),
-      (child) => {
+      ({ child }) => {
         child.once("close", (code) => Deferred.doneUnsafe(over, Effect.succeed(code ?? 137)))
         const from = (channel: "stdout" | "stderr") =>
           Stream.fromAsyncIterable<Uint8Array, unknown>(child[channel], (cause) => cause).pipe(

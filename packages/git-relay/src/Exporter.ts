@@ -1,10 +1,10 @@
 /**
  * How a container is asked to take an agent's commits out of its workspace. Pure: what comes back is in `Collecting`.
  *
- * It has the workspace, for reading, and nothing else: no network, no credential, no socket. Whatever the agent has
- * left in the repository's configuration may run in there, as the agent's own user, and finds nothing that the agent
- * did not have. The `-c` keep it quiet; the container is the boundary. The mount's source is the directory that the
- * host made, never a path below it: the engine would follow a link there, on the host.
+ * It has the workspace, for reading, and nothing else: no network, no credential, no socket. `cogni-git` reads neither
+ * the repository's configuration nor its hooks; if something of the agent's ran in there all the same, it would run as
+ * the agent's own user and find nothing that the agent did not have. The container is the boundary. The mount's source
+ * is the directory that the host made, never a path below it: the engine would follow a link there, on the host.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
@@ -62,6 +62,9 @@ export const environment: Readonly<Record<string, string>> = {
 /** Where patches lie in the container that applies them. @category constants */
 export const patchesTarget = "/patches"
 
+/** Program in the runtime image that opens repositories that may be hostile. @category constants */
+export const program = "/usr/local/bin/cogni-git"
+
 const quiet = [
   "-c",
   "core.fsmonitor=false",
@@ -73,9 +76,6 @@ const quiet = [
   "core.pager=cat",
   "-c",
   "pack.threads=1",
-  // A bundle lives for a second on one machine: thirty megabytes of it take 0.1 s so, and 2.2 s as git packs by itself.
-  "-c",
-  "pack.compression=0",
   "-c",
   "core.bigFileThreshold=256k"
 ]
@@ -93,16 +93,10 @@ export const bundleSpec = (
   env: { ...environment, GIT_OPTIONAL_LOCKS: "0" },
   mounts: [{ type: "directory", source: request.workspacePath, target: Workspace.target, readOnly: true }],
   argv: [
-    "git",
-    `--git-dir=${repositoryTarget}/.git`,
-    // Attributes of the working tree would be read otherwise, and a pipe among them would be waited for.
-    "--work-tree=/var/empty",
-    ...quiet,
-    "bundle",
-    "create",
-    "--quiet",
-    `--version=${what.objectFormat === "sha1" ? 2 : 3}`,
-    "-",
+    program,
+    "export",
+    `${repositoryTarget}/.git`,
+    what.objectFormat === "sha1" ? "2" : "3",
     what.ref,
     `^${what.baseCommit}`
   ]
@@ -117,7 +111,7 @@ export const leftoversSpec = (request: ExportRequest, message: string): Containe
   ...common(request),
   env: environment,
   mounts: [{ type: "directory", source: request.workspacePath, target: Workspace.target, readOnly: false }],
-  argv: ["/usr/local/bin/cogni-repo", "--commit", message]
+  argv: [program, "check", repositoryTarget, "--", "/usr/local/bin/cogni-repo", "--commit", message]
 })
 
 /** A container that puts patches onto what is checked out. @category converting */
@@ -147,11 +141,13 @@ export const applySpec = (
   ]
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
-const common = ({ image, runId, runtimeSecondsMax, user }: ExportRequest) =>
+/** What all containers of a relay have in common: no network, and these limits. @category converting */
+export const common = ({
+  image,
+  runId,
+  runtimeSecondsMax,
+  user
+}: Omit<ExportRequest, "workspacePath">): Omit<ContainerSpec, "env" | "mounts" | "argv"> =>
   ({
     runId,
     role: "relay",

@@ -19,8 +19,13 @@ export interface GitNetwork {
   readonly caFile?: string | undefined
 }
 
-/** How a git may speak to an origin; the only way it may. @category models */
-export type Transport = "https" | "http" | "file" | "none"
+/**
+ * How a git may speak to an origin; the only way it may. Never `file`: a git of the host opens no repository that it
+ * did not make.
+ *
+ * @category models
+ */
+export type Transport = "https" | "http" | "none"
 
 /** @category models */
 export interface GitCommand {
@@ -32,8 +37,6 @@ export interface GitCommand {
   readonly transport?: Transport | undefined
   /** Server to which the credential on descriptor 3 belongs, such as `https://github.com`. */
   readonly credentialServer?: string | undefined
-  /** A configuration file of the relay's own, for the repository of a user on this host. */
-  readonly configurationPath?: string | undefined
   readonly network?: GitNetwork | undefined
   /** Where the origin is, so that no name is resolved a second time: `HOST:PORT:ADDRESS,…`. */
   readonly resolve?: string | undefined
@@ -94,6 +97,7 @@ export const configuration: Readonly<Record<string, string>> = {
   "maintenance.auto": "false",
   "pack.threads": "1",
   "protocol.allow": "never",
+  "protocol.file.allow": "never",
   "push.followTags": "false",
   "push.gpgSign": "false",
   "push.recurseSubmodules": "no",
@@ -124,9 +128,7 @@ export const argumentsOf = (command: GitCommand): ReadonlyArray<string> => {
     ...(network?.proxyUrl === undefined || transport !== "https"
       ? []
       : [["http.proxy", network.proxyUrl] as const]),
-    ...(resolve === undefined || transport === "none" || transport === "file"
-      ? []
-      : [["http.curloptResolve", resolve] as const]),
+    ...(resolve === undefined || transport === "none" ? [] : [["http.curloptResolve", resolve] as const]),
     ...(network?.caFile === undefined ? [] : [["http.sslCAInfo", network.caFile] as const])
   ]
   return [
@@ -140,13 +142,11 @@ export const argumentsOf = (command: GitCommand): ReadonlyArray<string> => {
 
 /** @category converting */
 export const environmentOf = ({
-  configurationPath,
   gitDirectory,
   network,
   quarantine
 }: GitCommand): Readonly<Record<string, string>> => ({
   ...environment,
-  ...(configurationPath === undefined ? {} : { GIT_CONFIG_GLOBAL: configurationPath }),
   ...(network?.noProxy === undefined ? {} : { no_proxy: network.noProxy }),
   ...(quarantine === undefined
     ? {}

@@ -66,6 +66,8 @@ export interface RelayLimits {
   readonly checkSecondsMax: number
   /** What an origin may send; counted as it comes, packed. */
   readonly cloneBytesMax: number
+  /** Objects that a repository of this host may send. */
+  readonly cloneObjectsMax: number
   /** For one conversation with the origin. */
   readonly transferSecondsMax: number
   readonly patchBytesMax: number
@@ -85,6 +87,7 @@ export const limits: RelayLimits = {
   collectSecondsMax: 120,
   checkSecondsMax: 120,
   cloneBytesMax: 4096 * MiB,
+  cloneObjectsMax: 20_000_000,
   transferSecondsMax: 900,
   patchBytesMax: 64 * MiB
 }

@@ -6,7 +6,7 @@
  */
 import { Result } from "effect"
 import { OriginUnavailable, type OriginFault, type PushFault } from "./GitRelayError.ts"
-import { CommitId, isLocal, type ObjectFormat } from "./Refs.ts"
+import { CommitId, type ObjectFormat } from "./Refs.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -127,13 +127,6 @@ const patterns: ReadonlyArray<Pattern> = [
     isRetryable: false
   },
   {
-    fault: "unsupported",
-    pattern: /dubious ownership/iu,
-    detail: "belongs to another user of this host",
-    remedy: "Run as the user that owns the repository",
-    isRetryable: false
-  },
-  {
     fault: "unreachable",
     pattern:
       /failed to connect|couldn't connect|connection (?:refused|reset|timed out)|early EOF|remote end hung up|empty reply|returned error: 5\d\d|returned error: 429|RPC failed|curl \d+|unexpected disconnect/iu,
@@ -217,8 +210,7 @@ export const pushFaultOf = (
 }
 
 /** @category predicates */
-export const transportOf = (url: string): "https" | "http" | "file" =>
-  isLocal(url) ? "file" : url.startsWith("https:") ? "https" : "http"
+export const transportOf = (url: string): "https" | "http" => (url.startsWith("https:") ? "https" : "http")
 
 // -----------------------------------------------------------------------------
 // internal

@@ -10,9 +10,8 @@ const Command = Schema.Struct({
   argv: Schema.Array(Schema.String),
   gitDirectory: Schema.optionalKey(Schema.String),
   workTree: Schema.optionalKey(Schema.String),
-  transport: Schema.optionalKey(Schema.Literals(["https", "http", "file", "none"])),
+  transport: Schema.optionalKey(Schema.Literals(["https", "http", "none"])),
   credentialServer: Schema.optionalKey(Schema.String),
-  configurationPath: Schema.optionalKey(Schema.String),
   network: Schema.optionalKey(
     Schema.Struct({
       proxyUrl: Schema.optionalKey(Schema.String),
@@ -84,6 +83,7 @@ describe("GitEnvironment", () => {
           "maintenance.auto=false",
           "pack.threads=1",
           "protocol.allow=never",
+          "protocol.file.allow=never",
           "push.followTags=false",
           "push.gpgSign=false",
           "push.recurseSubmodules=no",
@@ -127,12 +127,16 @@ describe("GitEnvironment", () => {
     })
   })
 
-  it.prop("of the environment, only two things can be otherwise", [Command], ([command]) => {
-    const { GIT_CONFIG_GLOBAL, no_proxy, ...rest } = GitEnvironment.environmentOf(command)
-    const { GIT_CONFIG_GLOBAL: none, ...always } = GitEnvironment.environment
-    assert.deepStrictEqual(rest, always)
-    assert.strictEqual(GIT_CONFIG_GLOBAL, command.configurationPath ?? none)
+  it.prop("only the hosts without a proxy can change the environment", [Command], ([command]) => {
+    const { no_proxy, ...rest } = GitEnvironment.environmentOf(command)
+    assert.deepStrictEqual(rest, GitEnvironment.environment)
     assert.strictEqual(no_proxy, command.network?.noProxy)
+  })
+
+  it.prop("no git of the host may open a repository by its path", [Command], ([command]) => {
+    const values = configured(GitEnvironment.argumentsOf(command), command.argv.length)
+    const ofFile = values.filter((value) => value.startsWith("protocol.file."))
+    assert.deepStrictEqual(ofFile, ["protocol.file.allow=never"])
   })
 
   it.prop(
@@ -153,7 +157,7 @@ describe("GitEnvironment", () => {
 
   it("a proxy is asked for what goes over https, and for nothing that stays on this host", () => {
     const network = { proxyUrl: "http://proxy.example:3128" }
-    for (const transport of ["http", "file", "none"] as const)
+    for (const transport of ["http", "none"] as const)
       assert.notInclude(GitEnvironment.argumentsOf({ argv: [], transport, network }).join(" "), "proxy")
     assert.include(
       GitEnvironment.argumentsOf({ argv: [], transport: "https", network }),

@@ -96,7 +96,6 @@ describe("Pinning", () => {
           Origin.advertised(
             {
               url: `https://${address}:${port}/acme/app`,
-              configurationPath: "/nowhere",
               network: undefined,
               privateServers: [],
               transferSecondsMax: 30,

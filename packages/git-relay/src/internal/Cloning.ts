@@ -15,6 +15,7 @@ import { type BranchName, branchOf, isLocal, type ObjectFormat } from "../Refs.t
 import * as HostGit from "./HostGit.ts"
 import type { MirrorCache } from "./MirrorCache.ts"
 import * as Origin from "./Origin.ts"
+import * as PathReading from "./PathReading.ts"
 import * as RelayDirectory from "./RelayDirectory.ts"
 import * as Repository from "./Repository.ts"
 
@@ -34,9 +35,8 @@ export interface Held {
   readonly busy: Set<RunId>
 }
 
-export const originOf = (held: Held, runId: RunId, url: string): Origin.OriginOptions => ({
+export const originOf = (held: Held, url: string): Origin.OriginOptions => ({
   url,
-  configurationPath: RelayDirectory.paths(held.directory.directoryOf(runId)).configuration,
   network: held.network,
   privateServers: held.privateServers ?? [],
   transferSecondsMax: held.limits.transferSecondsMax,
@@ -69,22 +69,20 @@ export const clone = Effect.fnUntraced(function* (held: Held, request: CloneRequ
   }
   yield* clearHalfMade(held, runId)
   yield* directory.claim(claimed)
-  const origin = originOf(held, runId, url)
-  yield* Origin.configure(origin)
-  const wanted = request.baseBranch === undefined ? [] : [`refs/heads/${request.baseBranch}`]
-  const advertised = yield* Origin.advertised(origin, ["HEAD", ...wanted])
-  const base = yield* Effect.fromResult(OriginAnswers.baseOf(advertised, request.baseBranch))
-  yield* mayPush(held, url, branch, base.branch)
-  const { objectFormat } = advertised
-  yield* Repository.initBare(paths.repository, objectFormat)
-  yield* Effect.scoped(
-    fetched(held, origin, {
-      root: paths.repository,
-      source: request.baseCommit ?? `refs/heads/${base.branch}`,
-      depth: claimed.depth,
-      objectFormat
-    })
-  )
+  /** What the origin has is known: whether a run may start there, and where its objects go. */
+  const begin = Effect.fnUntraced(function* (advertised: OriginAnswers.Advertised) {
+    const base = yield* Effect.fromResult(OriginAnswers.baseOf(advertised, request.baseBranch))
+    yield* mayPush(held, url, branch, base.branch)
+    yield* Repository.initBare(paths.repository, advertised.objectFormat)
+    return base
+  })
+  const { base, objectFormat } = yield* isLocal(url)
+    ? PathReading.read(
+        held,
+        { ...request, path: url, gitDirectory: paths.repository, depth: claimed.depth },
+        begin
+      )
+    : overNetwork(held, request, { gitDirectory: paths.repository, depth: claimed.depth }, begin)
   const baseCommit = yield* Repository.commitAt(paths.repository, Repository.refs.base)
   const user = process.getuid?.() === 0 ? held.agentUser : undefined
   yield* Repository.workspace({
@@ -120,7 +118,6 @@ export const reopen = Effect.fnUntraced(function* (held: Held, runId: RunId, cha
   }
   yield* mayPush(held, state.url, state.branch, state.baseBranch ?? "")
   yield* held.directory.save(state)
-  yield* Origin.configure(originOf(held, runId, state.url))
   return cloneOf(state, held.directory.directoryOf(runId))
 })
 
@@ -150,6 +147,25 @@ const clearHalfMade = Effect.fnUntraced(function* ({ directory }: Held, runId: R
   yield* RelayDirectory.removeOwn(root)
 })
 
+/** From an origin that is spoken to: the git of the host asks it, and fetches from it. */
+const overNetwork = Effect.fnUntraced(function* <E, R>(
+  held: Held,
+  request: CloneRequest,
+  into: { readonly gitDirectory: string; readonly depth: number },
+  begin: (advertised: OriginAnswers.Advertised) => Effect.Effect<{ readonly branch: string }, E, R>
+) {
+  const origin = originOf(held, request.url)
+  const wanted = request.baseBranch === undefined ? [] : [`refs/heads/${request.baseBranch}`]
+  const advertised = yield* Origin.advertised(origin, ["HEAD", ...wanted])
+  const base = yield* begin(advertised)
+  const { objectFormat } = advertised
+  const source = request.baseCommit ?? `refs/heads/${base.branch}`
+  yield* Effect.scoped(
+    fetched(held, origin, { root: into.gitDirectory, source, depth: into.depth, objectFormat })
+  )
+  return { base, objectFormat }
+})
+
 const fetched = Effect.fnUntraced(function* (
   { cache }: Held,
   origin: Origin.OriginOptions,
@@ -160,10 +176,7 @@ const fetched = Effect.fnUntraced(function* (
     readonly objectFormat: ObjectFormat
   }
 ) {
-  // A repository on this disk needs no second copy of itself.
-  const mirror = isLocal(origin.url)
-    ? undefined
-    : yield* cache?.fetched(origin, what) ?? Effect.succeed(undefined)
+  const mirror = yield* cache?.fetched(origin, what) ?? Effect.succeed(undefined)
   if (mirror === undefined) {
     yield* Origin.fetch(origin, { gitDirectory: what.root, ...what, into: Repository.refs.base })
     return

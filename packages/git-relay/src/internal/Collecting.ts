@@ -19,6 +19,7 @@ import { join } from "node:path"
 import * as Bundle from "../Bundle.ts"
 import type { CollectedBundle } from "../GitRelay.ts"
 import { RelayFailed } from "../GitRelayError.ts"
+import { exitCodes } from "../OriginContainer.ts"
 import type { CommitId } from "../Refs.ts"
 import * as HostGit from "./HostGit.ts"
 import { attempt, removeOwn } from "./RelayDirectory.ts"
@@ -88,7 +89,7 @@ export const exported = Effect.fnUntraced(function* (spec: ContainerSpec) {
 
 const broken = (error: ContainerError | PostureMismatch): RelayFailed =>
   new RelayFailed({
-    detail: `the container that takes the commits out failed: ${error.message}`,
+    detail: `the container that opens the repository failed: ${error.message}`,
     remedy: "Try again (relay retry)",
     isRetryable: true
   })
@@ -97,55 +98,62 @@ const broken = (error: ContainerError | PostureMismatch): RelayFailed =>
 // the import
 // -----------------------------------------------------------------------------
 
-/** `undefined`: git said that there is nothing to take. */
-export const imported = Effect.fnUntraced(
-  function* (
-    { ended, stdout }: Exported,
-    into: {
-      readonly gitDirectory: string
-      readonly bundlePath: string
-      readonly expected: Omit<Bundle.BundleExpectation, "objectsMax">
-      readonly limits: CollectingLimits
-    }
-  ): Effect.fn.Return<Imported, Unfit | RelayFailed, Scope.Scope> {
-    const { limits } = into
-    const reader = Bundle.makeReader({ ...into.expected, objectsMax: limits.objectsMax })
-    const file = yield* scratch(`${into.bundlePath}.new`)
-    const quarantine = yield* emptied(join(into.gitDirectory, "quarantine"))
-    const digest = createHash("sha256")
-    let header: Bundle.BundleHeader | undefined
-    let indexing: HostGit.RunningGit | undefined
-    let bytes = 0
-    let held: Array<Uint8Array> = []
+/** What a stream brought, once its objects are in the relay's repository. */
+export interface Taken {
+  readonly tip: CommitId
+  readonly bytes: number
+  /** SHA-256 of what was kept, in hexadecimal. */
+  readonly digest: string
+}
 
-    const take = Effect.fnUntraced(function* (piece: Uint8Array) {
-      bytes += piece.byteLength
-      if (bytes > limits.bundleBytesMax)
-        return yield* new Unfit({
-          kind: "content",
-          detail: `the bundle is larger than ${limits.bundleBytesMax} bytes`
-        })
-      digest.update(piece)
-      yield* attempt(into.bundlePath, () => file.writeFile(piece))
-      if (indexing !== undefined) return yield* feed(indexing, piece)
-      held.push(piece)
-      const read = reader.push(piece)
-      if (read === undefined) return
-      if (Result.isFailure(read)) return yield* new Unfit({ kind: "content", detail: read.failure })
-      header = read.success
-      indexing = yield* indexPack({ gitDirectory: into.gitDirectory, quarantine }, limits)
-      const pack = Buffer.concat(held).subarray(header.packOffset)
-      held = []
-      yield* feed(indexing, pack)
-    })
+/** An import under way: pieces of a bundle, and its end. */
+export interface Importing {
+  readonly take: (piece: Uint8Array) => Effect.Effect<void, Unfit | RelayFailed, Scope.Scope>
+  /** Checks the objects, and makes them count. */
+  readonly finish: Effect.Effect<Taken, Unfit | RelayFailed>
+}
 
-    yield* Stream.runForEach(stdout, take)
-    const end = yield* ended
-    if (end.exitCode !== 0)
+/** Takes a bundle piece by piece. `bundlePath` keeps it as it came. */
+export const importing = Effect.fnUntraced(function* (into: {
+  readonly gitDirectory: string
+  readonly bundlePath?: string | undefined
+  readonly expected: Omit<Bundle.BundleExpectation, "objectsMax">
+  readonly limits: CollectingLimits
+}): Effect.fn.Return<Importing, RelayFailed, Scope.Scope> {
+  const { bundlePath, limits } = into
+  const reader = Bundle.makeReader({ ...into.expected, objectsMax: limits.objectsMax })
+  const file = bundlePath === undefined ? undefined : yield* scratch(`${bundlePath}.new`)
+  const quarantine = yield* emptied(join(into.gitDirectory, "quarantine"))
+  const digest = createHash("sha256")
+  let header: Bundle.BundleHeader | undefined
+  let indexing: HostGit.RunningGit | undefined
+  let bytes = 0
+  let held: Array<Uint8Array> = []
+
+  const take = Effect.fnUntraced(function* (piece: Uint8Array) {
+    bytes += piece.byteLength
+    if (bytes > limits.bundleBytesMax)
       return yield* new Unfit({
-        kind: emptyBundle.test(end.stderr) ? "nothing" : "export",
-        detail: `git in its repository ended with ${end.exitCode}: ${end.stderr}`
+        kind: "content",
+        detail: `the bundle is larger than ${limits.bundleBytesMax} bytes`
       })
+    if (file !== undefined) {
+      digest.update(piece)
+      yield* attempt(bundlePath!, () => file.writeFile(piece))
+    }
+    if (indexing !== undefined) return yield* feed(indexing, piece)
+    held.push(piece)
+    const read = reader.push(piece)
+    if (read === undefined) return
+    if (Result.isFailure(read)) return yield* new Unfit({ kind: "content", detail: read.failure })
+    header = read.success
+    indexing = yield* indexPack({ gitDirectory: into.gitDirectory, quarantine }, limits)
+    const pack = Buffer.concat(held).subarray(header.packOffset)
+    held = []
+    yield* feed(indexing, pack)
+  })
+
+  const finish = Effect.gen(function* () {
     if (header === undefined || indexing === undefined)
       return yield* new Unfit({ kind: "content", detail: reader.end() })
     indexing.stdin.end()
@@ -157,9 +165,35 @@ export const imported = Effect.fnUntraced(
       })
     // From here on they count: what was refused before has left nothing that a later bundle could build on.
     yield* Repository.transplant(quarantine, into.gitDirectory, "link")
+    return { tip: header.tip, bytes, digest: digest.digest("hex") }
+  })
+  return { take, finish }
+})
+
+/** What an agent's container wrote, taken whole and kept as it came. */
+export const imported = Effect.fnUntraced(
+  function* (
+    { ended, stdout }: Exported,
+    into: {
+      readonly gitDirectory: string
+      readonly bundlePath: string
+      readonly expected: Omit<Bundle.BundleExpectation, "objectsMax">
+      readonly limits: CollectingLimits
+    }
+  ): Effect.fn.Return<Imported, Unfit | RelayFailed, Scope.Scope> {
+    const { finish, take } = yield* importing(into)
+    yield* Stream.runForEach(stdout, take)
+    const end = yield* ended
+    if (end.exitCode === exitCodes.unfit || end.exitCode === exitCodes.absent)
+      return yield* new Unfit({ kind: "content", detail: end.stderr })
+    if (end.exitCode !== 0)
+      return yield* new Unfit({
+        kind: emptyBundle.test(end.stderr) ? "nothing" : "export",
+        detail: `git in its repository ended with ${end.exitCode}: ${end.stderr}`
+      })
+    const { bytes, digest, tip } = yield* finish
     yield* attempt(into.bundlePath, () => rename(`${into.bundlePath}.new`, into.bundlePath))
-    const bundle = { path: into.bundlePath, bytes, digest: digest.digest("hex") }
-    return { tip: header.tip, bundle }
+    return { tip, bundle: { path: into.bundlePath, bytes, digest } }
   },
   (effect, _, { limits }) =>
     Effect.timeoutOrElse(effect, {

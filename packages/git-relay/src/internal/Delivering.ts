@@ -3,18 +3,18 @@
  */
 import { Effect } from "effect"
 import type { Checked, Pushed, PullRequestText as Text } from "../GitRelay.ts"
-import { PushRefused } from "../GitRelayError.ts"
+import { type OriginFault, PullRequestFailed, type PushFault, PushRefused } from "../GitRelayError.ts"
 import * as OriginAnswers from "../OriginAnswers.ts"
 import * as PullRequestText from "../PullRequestText.ts"
 import { PullRequests } from "../PullRequests.ts"
 import { isLocal } from "../Refs.ts"
-import { PullRequestFailed } from "../GitRelayError.ts"
 import { type Held, originOf } from "./Cloning.ts"
 import * as GitObject from "./GitObject.ts"
 import * as GitObjects from "./GitObjects.ts"
 import * as HostGit from "./HostGit.ts"
 import { openOrFind } from "./OpenOrFind.ts"
 import * as Origin from "./Origin.ts"
+import * as PathDelivery from "./PathDelivery.ts"
 import * as RelayDirectory from "./RelayDirectory.ts"
 import * as Repository from "./Repository.ts"
 import { stateOf } from "./TakingOut.ts"
@@ -52,9 +52,9 @@ export const push = Effect.fnUntraced(function* (held: Held, checked: Checked) {
   const { clone, tip } = checked
   const { branch, request } = clone
   const gitDirectory = RelayDirectory.paths(clone.directory).repository
-  const origin = originOf(held, request.runId, request.url)
   const state = yield* stateOf(held, clone)
   const ref = `refs/heads/${branch}`
+  const origin = originOf(held, request.url)
   const standing = Effect.map(Origin.advertised(origin, [ref], "push"), ({ refs }) => refs.get(ref))
   const done = Effect.fnUntraced(function* (at: typeof tip, unchanged: boolean) {
     yield* held.directory.save({
@@ -64,9 +64,28 @@ export const push = Effect.fnUntraced(function* (held: Held, checked: Checked) {
     })
     return { checked, branch, tip: at, unchanged } satisfies Pushed
   })
-  const refuse = (reason: Pick<PushRefused, "fault" | "detail" | "remedy" | "isRetryable">) =>
-    new PushRefused({ ...reason, branch, keptAt: clone.directory })
+  const refuse = (reason: Pick<PushRefused, "fault" | "detail" | "remedy" | "isRetryable">) => {
+    const { detail, fault, isRetryable, remedy } = reason
+    return new PushRefused({ fault, detail, remedy, isRetryable, branch, keptAt: clone.directory })
+  }
 
+  if (isLocal(request.url)) {
+    const { pushedTip } = state
+    const ours = pushedTip !== undefined && (yield* descends(gitDirectory, pushedTip, tip))
+    const delivered = yield* PathDelivery.deliver(held, {
+      clone,
+      tip,
+      expected: ours ? pushedTip : undefined
+    }).pipe(
+      Effect.catchTag("OriginUnavailable", ({ detail, fault, isRetryable, remedy }) =>
+        Effect.fail(
+          refuse({ fault: pathFaultOf(fault), detail: `the origin ${detail}`, remedy, isRetryable })
+        )
+      )
+    )
+    if (delivered._tag === "Refused") return yield* refuse(delivered)
+    return yield* delivered._tag === "Taken" ? done(tip, false) : done(delivered.at, true)
+  }
   const there = yield* standing.pipe(
     Effect.catchTag("OriginUnavailable", ({ detail, fault }) => {
       const meant = OriginAnswers.pushFaultOf(detail)
@@ -134,6 +153,10 @@ export const openPullRequest = Effect.fnUntraced(function* (held: Held, pushed: 
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** Why a repository of this host took nothing, where it could not even be opened. */
+const pathFaultOf = (fault: OriginFault): PushFault =>
+  fault === "timeout" || fault === "forbidden" || fault === "not_found" ? fault : "rejected"
 
 /** What the commits say of themselves, the oldest first. */
 const messages = Effect.fnUntraced(function* ({ checked: { clone, tip } }: Pushed) {

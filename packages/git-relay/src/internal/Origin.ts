@@ -1,28 +1,26 @@
 /**
- * Speaking to an origin: what it has, what it gives, what it takes. One credential per conversation, minted for it.
+ * Speaking to an origin over a network: what it has, what it gives, what it takes. One credential per conversation,
+ * minted for it. A repository of this host is never spoken to: see `PathReading` and `PathDelivery`.
  */
 import { Effect } from "effect"
-import { writeFile } from "node:fs/promises"
 import { type GitCredential, GitCredentials } from "../GitCredentials.ts"
 import type { GitNetwork } from "../GitEnvironment.ts"
 import { type Operation, OriginUnavailable } from "../GitRelayError.ts"
 import { RelayObserver } from "../GitRelay.ts"
 import * as OriginAnswers from "../OriginAnswers.ts"
 import type { PrivateServers } from "../OriginAddress.ts"
-import { type CommitId, isLocal, serverOf } from "../Refs.ts"
+import { type CommitId, serverOf } from "../Refs.ts"
 import * as HostGit from "./HostGit.ts"
 import * as Pinning from "./Pinning.ts"
 import * as Redaction from "./Redaction.ts"
 import { attempt } from "./RelayDirectory.ts"
-import { packedBytes, quoted } from "./Repository.ts"
+import { packedBytes } from "./Repository.ts"
 
 /** How often what has come is measured. */
 const measureMillis = 200
 
 export interface OriginOptions {
   readonly url: string
-  /** For the user's own repository on this host: a file of the relay's, made by {@link configure}. */
-  readonly configurationPath: string
   readonly network: GitNetwork | undefined
   /** Servers whose addresses may be private. */
   readonly privateServers: PrivateServers
@@ -30,31 +28,18 @@ export interface OriginOptions {
   readonly cloneBytesMax: number
 }
 
-/** Nothing of a user's own configuration acts, nor any hook of theirs; but git must trust the one path. */
-export const configure = ({ configurationPath, url }: OriginOptions) =>
-  isLocal(url)
-    ? attempt(configurationPath, () =>
-        writeFile(
-          configurationPath,
-          `[safe]\n\tdirectory = ${quoted(url)}\n\tdirectory = ${quoted(`${url.replace(/\/$/u, "")}/.git`)}\n[core]\n\thooksPath = /dev/null\n[gc]\n\tauto = 0\n`,
-          { mode: 0o600 }
-        )
-      )
-    : Effect.void
-
 /** All that a command to the origin has in common, and what to take out of what it says. */
 const towards = Effect.fnUntraced(function* (
   options: OriginOptions,
   operation: Operation,
   purpose: "fetch" | "push"
 ) {
-  const { configurationPath, privateServers, transferSecondsMax, url } = options
+  const { privateServers, transferSecondsMax, url } = options
   const credentials = yield* GitCredentials
   const observe = yield* RelayObserver
   const context = yield* Effect.context()
-  const local = isLocal(url)
   const way = yield* Pinning.wayTo(url, options.network, privateServers)
-  const credential: GitCredential | undefined = local ? undefined : yield* credentials.get({ url, purpose })
+  const credential: GitCredential | undefined = yield* credentials.get({ url, purpose })
   const redact = Redaction.make(credential === undefined ? [] : [credential])
   const run = Effect.runForkWith(context)
   return {
@@ -64,7 +49,6 @@ const towards = Effect.fnUntraced(function* (
       ...way,
       runtimeSecondsMax: transferSecondsMax,
       ...(credential === undefined ? {} : { credential, credentialServer: serverOf(url) }),
-      ...(local ? { configurationPath } : {}),
       onProgress: (text: string) => void run(observe({ operation, text: redact(text) }))
     } satisfies Partial<HostGit.HostGitCommand>
   }

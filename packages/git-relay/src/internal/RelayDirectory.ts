@@ -8,7 +8,7 @@
 import { formatOwner, type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Effect, Option, Schema } from "effect"
-import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
+import { chmod, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { KnownSecret } from "../GitRelay.ts"
 import { NotKept, RelayFailed } from "../GitRelayError.ts"
@@ -68,7 +68,8 @@ export const paths = (directory: string) => ({
   repository: join(directory, "relay.git"),
   workspace: join(directory, "workspace"),
   bundle: join(directory, "bundle"),
-  configuration: join(directory, "gitconfig")
+  /** What is on its way into a repository of this host. */
+  delivery: join(directory, "delivery")
 })
 
 // -----------------------------------------------------------------------------
@@ -177,6 +178,17 @@ const replace = async (path: string, text: string): Promise<void> => {
   await writeFile(`${path}.new`, text, { mode: 0o600 })
   await rename(`${path}.new`, path)
 }
+
+/** An empty directory of the host's own, whose files the user of a container may read. */
+export const makeOpen = (path: string) =>
+  attempt(path, async () => {
+    await rm(path, { recursive: true, force: true })
+    await mkdir(path, { mode: 0o755 })
+    await chmod(path, 0o755)
+  })
+
+/** Lets the user of a container read a file of the host's own making. */
+export const letRead = (path: string) => attempt(path, () => chmod(path, 0o644))
 
 /** Of the host's own making, where no agent has been. */
 export const removeOwn = (path: string) => attempt(path, () => rm(path, { recursive: true, force: true }))

@@ -88,6 +88,12 @@ export const setRef = (gitDirectory: string, ref: string, commit: string) =>
     runtimeSecondsMax: localSecondsMax
   })
 
+/** Commits whose parents are not there, in a repository that has no such yet. */
+export const setShallow = (gitDirectory: string, commits: ReadonlyArray<CommitId>) =>
+  attempt(gitDirectory, () =>
+    writeFile(join(gitDirectory, "shallow"), commits.map((id) => `${id}\n`).join(""), { flag: "wx" })
+  )
+
 /** What an agent gets: a repository at the base, on a branch of its own, with nobody's credential in it. */
 export const workspace = Effect.fnUntraced(function* (options: {
   readonly from: string
@@ -171,7 +177,7 @@ const configurationOf = ({
   ].join("\n")
 
 /** As git's configuration has it. */
-export const quoted = (text: string): string =>
+const quoted = (text: string): string =>
   `"${text.replace(/[\\"]/gu, String.raw`\$&`).replace(/[\r\n\0]/gu, " ")}"`
 
 const copy = (from: string, to: string) => copyFile(from, to, constants.COPYFILE_FICLONE)

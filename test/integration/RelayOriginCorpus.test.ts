@@ -1,0 +1,208 @@
+/**
+ * Repositories of this host as an agent may have left them, tried twice: on a careless host, to see that each of them
+ * bites, and on the relay, to see that nothing of them runs on the host, nor in the container, and that the branch
+ * arrives or the repository is refused. Then special files, for which git would wait.
+ */
+import { assert, describe, it, layer } from "@effect/vitest"
+import type { Clone } from "@cogni/sandbox-git-relay/GitRelay"
+import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import { Effect } from "effect"
+import { existsSync, mkdirSync, statSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import * as RelayHarness from "../harness/RelayHarness.ts"
+import * as RunHarness from "../harness/RunHarness.ts"
+import { run } from "../relay-corpus/Making.ts"
+import { refsOf } from "../relay-corpus/Origin.ts"
+import * as Origins from "../relay-corpus/Origins.ts"
+
+const live = { excludeTestServices: true, timeout: "3 minutes" } as const
+const patience = 170_000
+
+const prepared = Effect.gen(function* () {
+  const directory = join(yield* RunHarness.Directory, crypto.randomUUID())
+  mkdirSync(directory)
+  return yield* Effect.promise(() => Origins.prepare(directory))
+})
+
+// -----------------------------------------------------------------------------
+// a careless host
+// -----------------------------------------------------------------------------
+
+describe.concurrent("a careless host", () => {
+  layer(RunHarness.Directory.layer, live)("", (it) => {
+    for (const { name, plant, unshown } of Origins.hostile) {
+      if (unshown !== undefined) continue
+      it.effect(
+        `runs what a repository of this host names: ${name}`,
+        () =>
+          Effect.gen(function* () {
+            const planted = yield* prepared
+            yield* Effect.promise(async () => plant(planted))
+            assert.isFalse(existsSync(planted.marker), "it ran while it was planted")
+            const tried = yield* Effect.promise(() => Origins.careless(planted))
+            assert.isTrue(existsSync(planted.marker), `nothing ran: ${tried.join("; ")}`)
+          }),
+        patience
+      )
+    }
+  })
+})
+
+// -----------------------------------------------------------------------------
+// the relay
+// -----------------------------------------------------------------------------
+
+/** So many of those that get along in one repository. Not one of them may do what it is there for. */
+const together = 7
+
+const trials: ReadonlyArray<ReadonlyArray<Origins.HostileOrigin>> = (() => {
+  const alone = Origins.hostile.filter((one) => one.alone === true)
+  const rest = Origins.hostile.filter((one) => one.alone !== true)
+  const groups = Array.from({ length: Math.ceil(rest.length / together) }, (_, index) =>
+    rest.slice(index * together, (index + 1) * together)
+  )
+  return [...groups, ...alone.map((one) => [one])]
+})()
+
+/** As what an agent does: a commit in its clone, which belongs to it. */
+const work = ({ workspacePath }: Clone) =>
+  Effect.promise(async () => {
+    const repository = join(workspacePath, "repo")
+    const { gid, uid } = statSync(repository)
+    writeFileSync(join(repository, "README.md"), "by the agent\n")
+    await run(["git", "-C", repository, "commit", "-qam", "work"])
+    await run(["chown", "-R", "-P", "-h", `${uid}:${gid}`, workspacePath])
+    return run(["git", "-C", repository, "rev-parse", "HEAD"])
+  })
+
+const relayed = Effect.fnUntraced(function* (planted: Origins.Planted) {
+  const relay = yield* GitRelay
+  const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: planted.repository })
+  const gitDirectory = join(planted.repository, ".git")
+  const main = refsOf(gitDirectory).get("refs/heads/main")
+  const tip = yield* work(clone)
+  const pushed = yield* relay.push(yield* relay.check(yield* relay.collect(clone)))
+  assert.strictEqual(pushed.tip, tip)
+  const refs = refsOf(gitDirectory)
+  assert.strictEqual(refs.get(`refs/heads/${clone.branch}`), tip)
+  assert.strictEqual(refs.get("refs/heads/main"), main, "the checked-out branch has moved")
+}, Effect.scoped)
+
+/** Root's, where the host process writes; and a user's, where a container does. */
+const owners = [
+  { whose: "root's", userId: 0 },
+  { whose: "a user's", userId: 1234 }
+] as const
+
+// Long enough that only a refusal, and no limit of time, ends what waits.
+const relay = RelayHarness.layer({ limits: { transferSecondsMax: 900, collectSecondsMax: 900 } })
+
+describe.concurrent("the relay", () => {
+  layer(relay, live)("", (it) => {
+    for (const [index, trial] of trials.entries()) {
+      const { wants } = trial[0]!
+      for (const { userId, whose } of trial[0]!.alone === true ? [owners[index % 2]!] : owners) {
+        const names = trial.map(({ name }) => name).join("; ")
+        const how = wants === "delivered" ? "delivers" : "refuses"
+        it.effect(
+          `runs nothing of a repository of this host, ${whose}, and ${how}: ${names}`,
+          () =>
+            Effect.gen(function* () {
+              const planted = yield* prepared
+              yield* Effect.promise(async () => {
+                for (const { plant } of trial) await plant(planted)
+                await run(["chown", "-R", "-P", "-h", `${userId}:${userId}`, planted.repository])
+              })
+              if (wants === "delivered") yield* relayed(planted)
+              else {
+                const { message, reason } = yield* Effect.flip(relayed(planted))
+                assert.strictEqual(reason._tag, "OriginUnavailable")
+                assert.match(message, new RegExp(wants))
+              }
+              assert.isFalse(existsSync(planted.marker), "something ran on the host")
+              const inside = join(planted.repository, ".git", Origins.ranInside)
+              assert.isFalse(existsSync(inside), "something ran in the container")
+            }),
+          patience
+        )
+      }
+    }
+
+    // special files
+
+    for (const { name, plant, wants } of Origins.specialFiles) {
+      it.effect(
+        `names a special file in a repository of this host, and does not wait for it: ${name}`,
+        () =>
+          Effect.gen(function* () {
+            const relay = yield* GitRelay
+            const { repository } = yield* prepared
+            yield* Effect.promise(async () => plant(join(repository, ".git")))
+            const asked = { runId: yield* RelayHarness.runId, url: repository }
+            const { message, reason } = yield* Effect.flip(Effect.scoped(relay.clone(asked)))
+            assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", message)
+            assert.match(message, new RegExp(wants))
+          }),
+        patience
+      )
+    }
+
+    for (const { name, plant, wants } of Origins.specialFiles.filter((_, index) => index % 4 === 0)) {
+      it.effect(
+        `names a special file in an agent's repository, and does not wait for it: ${name}`,
+        () =>
+          Effect.gen(function* () {
+            const relay = yield* GitRelay
+            const { repository } = yield* prepared
+            const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: repository })
+            yield* work(clone)
+            yield* Effect.promise(async () => plant(join(clone.workspacePath, "repo/.git")))
+            const { message, reason } = yield* Effect.flip(relay.collect(clone))
+            assert.strictEqual(reason._tag, "BundleRefused", message)
+            assert.match(message, new RegExp(wants))
+            yield* relay.discard(clone.request.runId)
+          }).pipe(Effect.scoped),
+        patience
+      )
+    }
+
+    it.effect("delivers nothing where a special file was planted after the clone", () =>
+      Effect.gen(function* () {
+        const relay = yield* GitRelay
+        const { repository } = yield* prepared
+        const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: repository })
+        yield* work(clone)
+        const checked = yield* relay.check(yield* relay.collect(clone))
+        yield* Effect.promise(() => run(["mkfifo", join(repository, ".git/packed-refs")]))
+        const { message, reason } = yield* Effect.flip(relay.push(checked))
+        assert.strictEqual(reason._tag, "PushRefused", message)
+        assert.include(message, "packed-refs is a FIFO")
+        yield* relay.discard(clone.request.runId)
+      }).pipe(Effect.scoped)
+    )
+
+    for (const name of [".gitattributes", ".gitignore"]) {
+      it.effect(`names a FIFO as ${name} where it was to commit what is uncommitted`, () =>
+        Effect.gen(function* () {
+          const relay = yield* GitRelay
+          const { repository } = yield* prepared
+          const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: repository })
+          yield* Effect.promise(() => run(["mkfifo", "-m", "666", join(clone.workspacePath, "repo", name)]))
+          const { message, reason } = yield* Effect.flip(relay.collect(clone, { commitLeftovers: "left" }))
+          assert.strictEqual(reason._tag, "BundleRefused", message)
+          assert.include(message, `${name} is a FIFO`)
+          yield* relay.discard(clone.request.runId)
+        }).pipe(Effect.scoped)
+      )
+    }
+  })
+})
+
+// -----------------------------------------------------------------------------
+// the corpus
+// -----------------------------------------------------------------------------
+
+it("has at least 20 hostile repositories that are shown to bite, and at least 10 special files", () => {
+  assert.isAtLeast(Origins.hostile.filter(({ unshown }) => unshown === undefined).length, 20)
+  assert.isAtLeast(Origins.specialFiles.length, 10)
+})
