@@ -171,13 +171,19 @@ layer(RunHarness.layer(), { excludeTestServices: true, timeout: 120_000 })(
           ),
           (server) => Effect.sync(() => server.close())
         )
-        const said: Array<string> = []
+        const heard = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+          Effect.gen(function* () {
+            const said: Array<string> = []
+            const logger = Logger.make(({ message }) => void said.push(String(message)))
+            const value = yield* Effect.provide(effect, Logger.layer([logger]))
+            assert.include(said.join("\n"), 'the workspace holds socket "db.sock"')
+            return value
+          })
         const runner = yield* SandboxRunner.SandboxRunner
-        const result = yield* runner
-          .run(shell(path, "socat -u UNIX-CONNECT:/workspace/db.sock -"))
-          .pipe(Effect.provide(Logger.layer([Logger.make(({ message }) => void said.push(String(message)))])))
+        const { argv, ...opened } = shell(path, "socat -u UNIX-CONNECT:/workspace/db.sock -")
+        const result = yield* heard(runner.run({ ...opened, argv }))
         assert.strictEqual(result.output.stdout.text, "host service\n", "what the warning is about")
-        assert.include(said.join("\n"), 'the workspace holds socket "db.sock"')
+        yield* heard(Effect.scoped(runner.open(opened)))
       })
     )
   }
