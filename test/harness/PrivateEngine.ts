@@ -67,7 +67,7 @@ const programs = "sh dash true sleep cat echo id head dd ls readlink touch mkdir
 const pack = `
 set -eu
 cd /
-files="/usr/local/bin/cogni-entrypoint /usr/local/bin/cogni-supervisor /usr/local/bin/cogni-file /bin/sh"
+files="/bin/sh $(ls -d /usr/local/bin/cogni-*)"
 for name in ${programs}; do
   ! path=$(PATH=/usr/bin:/bin command -v "/usr/bin/$name" || command -v "/bin/$name") || files="$files $path"
 done
