@@ -36,6 +36,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "HostPath.ts": ["node:fs/promises"],
       "InheritedDescriptor.ts": ["node:fs", "node:fs/promises", "node:net"],
       "MountIdentity.ts": ["node:fs", "node:fs/promises"],
+      "OwnFiles.ts": ["node:fs", "node:fs/promises", "node:os"],
+      "WorkspaceFiles.ts": ["node:fs", "node:fs/promises"],
       "WorkspaceWalk.ts": ["node:fs", "node:fs/promises"]
     }
   },
@@ -63,14 +65,14 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["effect"],
     world: {
       "GatewayLlmProxy.ts": ["node:fs/promises", "node:os"],
-      "HostRelay.ts": ["node:fs/promises", "node:net", "node:os", "node:tls"],
-      "internal/AuditDirectory.ts": ["node:fs", "node:fs/promises", "node:os"],
-      "internal/AuditFile.ts": ["node:fs", "node:fs/promises"],
+      "HostRelay.ts": ["node:fs/promises", "node:net", "node:tls"],
+      "internal/AuditDirectory.ts": ["node:fs", "node:fs/promises"],
+      "internal/AuditFile.ts": ["node:fs/promises"],
       "internal/AuditRecovery.ts": ["node:fs"],
-      "internal/ContainerCarrier.ts": ["node:fs/promises", "node:os"],
+      "internal/ContainerCarrier.ts": ["node:fs/promises"],
       "internal/DescriptorLimit.ts": ["node:fs"],
       "internal/GatewayServer.ts": ["node:http"],
-      "internal/HostDirectoryCarrier.ts": ["node:fs/promises", "node:os"],
+      "internal/HostDirectoryCarrier.ts": ["node:fs/promises"],
       "internal/InspectionWorker.ts": ["node:worker_threads"],
       "internal/Inspector.ts": ["node:worker_threads"],
       "internal/RecordingServer.ts": ["node:fs/promises", "node:http"],
@@ -102,7 +104,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/MirrorCache.ts": ["node:fs/promises"],
       "internal/Pinning.ts": ["node:dns/promises", "node:net", "node:os"],
       "internal/RelayDirectory.ts": ["node:fs/promises"],
-      "internal/Repository.ts": ["node:fs", "node:fs/promises"],
+      "internal/Repository.ts": ["node:fs/promises"],
       "internal/RootDelivery.ts": ["node:fs", "node:fs/promises"],
       "internal/TakingOut.ts": ["node:fs/promises"]
     }
@@ -126,7 +128,6 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "HostExecutor.ts": ["node:fs/promises"],
       "HostSessionWorkspaces.ts": ["node:fs/promises"],
       "internal/HostCommand.ts": ["node:child_process", "node:fs", "node:net", "node:os"],
-      "internal/HostFiles.ts": ["node:fs", "node:fs/promises"],
       "internal/HostOutput.ts": ["node:fs", "node:net"],
       "internal/HostPipes.ts": ["node:child_process", "node:fs", "node:fs/promises", "node:os"],
       "internal/HostProcesses.ts": ["node:fs/promises"]

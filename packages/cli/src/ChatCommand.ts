@@ -6,6 +6,7 @@
  * host, through the session's own proxy; what it asks for is executed in the session's container. The configuration is
  * read again when it changes.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
@@ -136,7 +137,14 @@ const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmId
   const proxy = yield* LlmProxy
   const runId = yield* RunId.generate
   const directory = join(parent, runId)
-  yield* FileSystem.FileSystem.use((fs) => fs.makeDirectory(directory, { recursive: true, mode: 0o700 }))
+  yield* Effect.tryPromise({
+    try: () => OwnFiles.makeDirectory(directory),
+    catch: (cause) =>
+      new ProxyFailed({
+        detail: `${directory} cannot be made: ${cause instanceof Error ? cause.message : String(cause)}`,
+        remedy: "Set COGNI_STATE_DIR to a directory this user can write"
+      })
+  })
   const { hostSocketPath, ready } = yield* proxy.acquire({
     runId,
     llm: { model, models: {}, identity, unknownFields: "drop", caller: "host" },

@@ -3,6 +3,7 @@
  *
  * Making the directory is what claims an id, so two processes can never have the same run. Records are replaced whole.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import {
@@ -17,7 +18,7 @@ import {
 } from "@cogni/sandbox-core/RunStore"
 import { RunIdInUse, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Layer, Option, Schema } from "effect"
-import { mkdir, readdir, readFile, rename, stat, writeFile } from "node:fs/promises"
+import { mkdir, readdir, readFile, stat } from "node:fs/promises"
 import { homedir } from "node:os"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
@@ -67,10 +68,10 @@ export const make = (options: { readonly directory: string }) => {
       const output = outputOf(record)
       yield* attempt(directory, async () => {
         if (output !== undefined) {
-          await replace(join(directory, "stdout"), output.stdout.text)
-          await replace(join(directory, "stderr"), output.stderr.text)
+          await OwnFiles.replace(join(directory, "stdout"), output.stdout.text)
+          await OwnFiles.replace(join(directory, "stderr"), output.stderr.text)
         }
-        await replace(join(directory, recordFile), `${text}\n`)
+        await OwnFiles.replace(join(directory, recordFile), `${text}\n`)
       })
     }).pipe(
       Effect.catchCause((cause) =>
@@ -168,7 +169,7 @@ export const make = (options: { readonly directory: string }) => {
         if (record === undefined) return
         // Its text stays where it is: only the record is written anew.
         const text = yield* Effect.orDie(encodeRecord(annotated(record, annotations)))
-        yield* attempt(directory, () => replace(join(directory, recordFile), `${text}\n`))
+        yield* attempt(directory, () => OwnFiles.replace(join(directory, recordFile), `${text}\n`))
       }),
       get: (runId) => attempt(runs, () => get(runId)),
       describe: (runId) => attempt(runs, () => read(runId)),
@@ -222,13 +223,6 @@ export const layer = (options: { readonly directory: string }): Layer.Layer<RunS
 // -----------------------------------------------------------------------------
 
 const readText = (path: string): Promise<string | undefined> => readFile(path, "utf8").catch(() => undefined)
-
-/** Two who replace one file at once never have each other's draft. */
-const replace = async (path: string, text: string): Promise<void> => {
-  const draft = `${path}.${crypto.randomUUID()}.new`
-  await writeFile(draft, text, { mode: 0o600 })
-  await rename(draft, path)
-}
 
 const changedAt = (path: string): Promise<number> =>
   stat(path).then(

@@ -5,6 +5,7 @@
  * it followed: the one exception is the empty directory `.cogni`, made without following links, onto which the inputs
  * are mounted, and which stays.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -20,7 +21,7 @@ import { Effect, Layer } from "effect"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import { constants } from "node:fs"
-import { access, chmod, chown, lstat, mkdir, mkdtemp, writeFile } from "node:fs/promises"
+import { access, chmod, chown, lstat, mkdir } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 import * as HostTree from "./HostTree.ts"
@@ -141,7 +142,7 @@ const ownUser = (): User | undefined => {
 const removeTree = (path: string) => Effect.promise(() => HostTree.remove(path))
 
 const temporaryDirectory = Effect.acquireRelease(
-  attempt(tmpdir(), () => mkdtemp(join(tmpdir(), "cogni-run-"))),
+  attempt(tmpdir(), () => OwnFiles.temporaryDirectory("cogni-run-")),
   removeTree
 )
 
@@ -150,9 +151,7 @@ const writeFiles = (path: string, files: ReadonlyArray<Input>) =>
   Effect.acquireRelease(
     attempt(path, async () => {
       await mkdir(path, { mode: 0o755 })
-      await Promise.all(
-        files.map(({ content, name }) => writeFile(join(path, name), content, { flag: "wx", mode: 0o644 }))
-      )
+      await Promise.all(files.map(({ content, name }) => OwnFiles.create(join(path, name), content, 0o644)))
       await chmod(path, 0o755)
       await Promise.all(files.map(({ name }) => chmod(join(path, name), 0o644)))
       return {

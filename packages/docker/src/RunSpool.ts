@@ -5,10 +5,11 @@
  * killed, or a database that was away, leaves a mark and never a gap. Every database has marks of its own; for one that
  * was never used with this directory, every run in it is marked, which is how older records get into a new database.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Schema } from "effect"
 import { createHash } from "node:crypto"
-import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises"
+import { mkdir, readdir, rm } from "node:fs/promises"
 import { join } from "node:path"
 import { attempt } from "./internal/StateDirectory.ts"
 
@@ -28,9 +29,9 @@ export const make = (options: {
     const runs = await namesIn(join(options.directory, "runs"))
     const draft = join(spools, `${digest}.${crypto.randomUUID()}.new`)
     await mkdir(draft, { recursive: true, mode: 0o700 })
-    for (const runId of runs) await touch(join(draft, runId))
+    for (const runId of runs) await OwnFiles.touch(join(draft, runId))
     try {
-      await rename(draft, spool)
+      await OwnFiles.move(draft, spool)
     } catch {
       // Another process was faster, and marked as many.
       await rm(draft, { recursive: true, force: true })
@@ -46,9 +47,9 @@ export const make = (options: {
     mark: (runId: RunId) =>
       attempt(spool, async () => {
         const path = join(spool, runId)
-        await touch(path).catch(async () => {
+        await OwnFiles.touch(path).catch(async () => {
           await begin()
-          await touch(path)
+          await OwnFiles.touch(path)
         })
       }),
     clear: (runId: RunId) => attempt(spool, () => rm(join(spool, runId), { force: true }))
@@ -60,7 +61,5 @@ export const make = (options: {
 // -----------------------------------------------------------------------------
 
 const isRunId = Schema.is(RunId)
-
-const touch = (path: string) => writeFile(path, "", { mode: 0o600 })
 
 const namesIn = (path: string) => readdir(path).catch((): Array<string> => [])

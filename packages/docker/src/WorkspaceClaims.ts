@@ -11,10 +11,11 @@ import { FileIdentity } from "@cogni/sandbox-core/Posture"
 import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import type { Identity } from "@cogni/sandbox-host-files/HostPath"
 import { Effect, Option, Schema, type Scope } from "effect"
-import { lstat, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
+import { lstat, mkdir, readdir, readFile, rm, stat } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
 
@@ -82,8 +83,8 @@ export const make = (options: { readonly directory: string }) => {
     yield* Effect.acquireRelease(
       attempt(directory, async () => {
         const draft = join(await own(directory), `${name}.new`)
-        await writeFile(draft, encode(mine), { flag: "wx", mode: 0o600 })
-        await rename(draft, join(directory, name))
+        await OwnFiles.create(draft, encode(mine))
+        await OwnFiles.move(draft, join(directory, name))
       }),
       () => Effect.promise(() => rm(join(directory, name), { force: true }).catch(() => undefined))
     )

@@ -9,6 +9,7 @@
  * it. How the socket gets into the sandbox is a carrier's: a directory of the host where the engine can mount one, a
  * container of sockets where it cannot. The code that decides is the same.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Deferred, Effect, Layer, Result, type Scope } from "effect"
 import * as fs from "node:fs/promises"
 import * as os from "node:os"
@@ -260,7 +261,7 @@ const refused = ({ message, remedy }: Upstream.UpstreamRefused) =>
 /** For the audit of a run that keeps nothing: it ends with the run. */
 const temporaryDirectory = Effect.acquireRelease(
   Effect.tryPromise({
-    try: () => fs.mkdtemp(path.join(os.tmpdir(), "cogni-sandbox-audit-")),
+    try: () => OwnFiles.temporaryDirectory("cogni-sandbox-audit-"),
     catch: (cause) =>
       new ProxyFailed({
         detail: `the run's audit cannot be made: ${cause instanceof Error ? cause.message : String(cause)}`,

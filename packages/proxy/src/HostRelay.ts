@@ -5,10 +5,10 @@
  * TLS, byte for byte. It reads nothing and adds nothing: the key is in what passes, and is not kept. An upstream that
  * cannot be reached shows as a closed connection, which nginx turns into a 502 with words in it.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Data, Effect, type Scope } from "effect"
 import * as fs from "node:fs/promises"
 import * as net from "node:net"
-import * as os from "node:os"
 import * as path from "node:path"
 import * as tls from "node:tls"
 import type { User } from "@cogni/sandbox-core/Posture"
@@ -198,5 +198,7 @@ const makeDirectory = (parent: string | undefined): Promise<string> => {
   const fits =
     parent !== undefined &&
     Buffer.byteLength(path.join(parent, "upstream-XXXXXX", socketName)) <= socketPathBytesMax
-  return fs.mkdtemp(fits ? path.join(parent, "upstream-") : path.join(os.tmpdir(), "cogni-sandbox-upstream-"))
+  return fits
+    ? OwnFiles.temporaryDirectory("upstream-", parent)
+    : OwnFiles.temporaryDirectory("cogni-sandbox-upstream-")
 }

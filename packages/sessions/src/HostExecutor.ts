@@ -6,13 +6,13 @@
  */
 import * as Executor from "@cogni/sandbox-core/Executor"
 import { CommandRefused, type FileRefused, type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"
 import type * as WorkspaceWalk from "@cogni/sandbox-host-files/WorkspaceWalk"
 import { Config, Effect, Option, type Scope } from "effect"
 import { randomBytes } from "node:crypto"
 import { realpath, stat } from "node:fs/promises"
 import { isAbsolute } from "node:path"
 import * as HostCommand from "./internal/HostCommand.ts"
-import * as HostFiles from "./internal/HostFiles.ts"
 import * as HostPipes from "./internal/HostPipes.ts"
 import * as HostProcesses from "./internal/HostProcesses.ts"
 
@@ -102,7 +102,7 @@ export const make = Effect.fn("HostExecutor.make")(function* (
   const spawn: Executor.Executor["spawn"] = (line, spawning) =>
     Executor.commandOf(line, spawning).pipe(
       Effect.flatMap((command) =>
-        HostFiles.withDirectory(root, command.workingDirectory ?? root.workspace, (directory) =>
+        WorkspaceFiles.withDirectory(root, command.workingDirectory ?? root.workspace, (directory) =>
           // What has been opened for it is closed with it.
           Effect.uninterruptible(start(command, directory))
         )
@@ -111,7 +111,7 @@ export const make = Effect.fn("HostExecutor.make")(function* (
       Effect.mapError(failure)
     )
 
-  const files = HostFiles.make(root)
+  const files = WorkspaceFiles.make(root)
   return {
     workspace: root.workspace,
     spawn,

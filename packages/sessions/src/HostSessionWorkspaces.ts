@@ -4,10 +4,11 @@
  * Nothing in them is ever looked at from here: they are made, mounted into a container, and removed as a whole, however
  * deep they were nested and whatever was closed in them.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Layer } from "effect"
 import { randomUUID } from "node:crypto"
-import { chmod, chown, lstat, mkdir, readdir, rename, rm, rmdir, unlink } from "node:fs/promises"
+import { chmod, chown, lstat, mkdir, readdir, rm, rmdir, unlink } from "node:fs/promises"
 import { join, resolve } from "node:path"
 import * as SessionId from "./SessionId.ts"
 import { SessionWorkspaces } from "./SessionWorkspaces.ts"
@@ -87,7 +88,7 @@ const remove = async (path: string): Promise<void> => {
 const removeFlat = async (path: string): Promise<void> => {
   const heap = `${path}.removed`
   await mkdir(heap, { recursive: true, mode: 0o700 })
-  await rename(path, join(heap, randomUUID()))
+  await OwnFiles.move(path, join(heap, randomUUID()))
   const pending = (await readdir(heap)).map((name) => join(heap, name))
   for (let directory = pending.pop(); directory !== undefined; directory = pending.pop()) {
     await chmod(directory, 0o700)
@@ -98,7 +99,7 @@ const removeFlat = async (path: string): Promise<void> => {
       else {
         const taken = join(heap, randomUUID())
         await chmod(inner, 0o700)
-        await rename(inner, taken)
+        await OwnFiles.move(inner, taken)
         pending.push(taken)
       }
     }

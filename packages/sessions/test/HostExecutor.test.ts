@@ -39,7 +39,7 @@ import {
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import * as HostFiles from "../src/internal/HostFiles.ts"
+import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"
 import * as HostOutput from "../src/internal/HostOutput.ts"
 import * as HostPipes from "../src/internal/HostPipes.ts"
 import * as Pace from "../../../test/harness/Pace.ts"
@@ -719,7 +719,11 @@ layer(Host.layer, { excludeTestServices: true })("files of a workspace on the ho
           try {
             const stats = Object.assign(await handle.stat(), { size })
             return text(
-              await HostFiles.readWhole({ handle, stats }, bytesMax, FilePath.tooLarge("grown", bytesMax))
+              await WorkspaceFiles.readWhole(
+                { handle, stats },
+                bytesMax,
+                FilePath.tooLarge("grown", bytesMax)
+              )
             )
           } finally {
             await handle.close()

@@ -5,13 +5,14 @@
  * never waits in there for long: who finds the file locked lets go, and asks again a little later. Every transaction
  * begins as a writer, because one that began as a reader cannot become one once somebody else wrote.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Duration, Effect, Layer, Schedule, type Scope, Semaphore, Stream } from "effect"
 import * as Reactivity from "effect/reactivity/Reactivity"
 import * as SqlClient from "effect/sql/SqlClient"
 import type { Connection } from "effect/sql/SqlConnection"
 import { classifySqliteError, ConnectionError, SqlError } from "effect/sql/SqlError"
 import * as Statement from "effect/sql/Statement"
-import { chmodSync, closeSync, mkdirSync, openSync } from "node:fs"
+import { mkdirSync } from "node:fs"
 import { dirname } from "node:path"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
 
@@ -82,8 +83,7 @@ const untilUnlocked = Schedule.exponential("2 millis", 1.5).pipe(
 const secretFile = (path: string): void => {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   // What SQLite makes beside the file has the mode of the file.
-  closeSync(openSync(path, "a", 0o600))
-  chmodSync(path, 0o600)
+  OwnFiles.secureSync(path)
 }
 
 const connect = Effect.fnUntraced(function* (

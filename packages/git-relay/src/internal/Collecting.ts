@@ -6,6 +6,7 @@
  *
  * Bytes, objects, memory and time are limited; whichever side fails, both end and nothing of it counts.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import {
   type ContainerError,
   ContainerRuntime,
@@ -14,7 +15,7 @@ import {
 import type { PostureMismatch } from "@cogni/sandbox-core/SandboxError"
 import { Data, Duration, Effect, Result, type Scope, Stream } from "effect"
 import { createHash } from "node:crypto"
-import { type FileHandle, mkdir, open, rename, rm } from "node:fs/promises"
+import { type FileHandle, mkdir, rm } from "node:fs/promises"
 import { join } from "node:path"
 import * as Bundle from "../Bundle.ts"
 import type { CollectedBundle } from "../GitRelay.ts"
@@ -192,7 +193,7 @@ export const imported = Effect.fnUntraced(
         detail: `git in its repository ended with ${end.exitCode}: ${end.stderr}`
       })
     const { bytes, digest, tip } = yield* finish
-    yield* attempt(into.bundlePath, () => rename(`${into.bundlePath}.new`, into.bundlePath))
+    yield* attempt(into.bundlePath, () => OwnFiles.move(`${into.bundlePath}.new`, into.bundlePath))
     return { tip, bundle: { path: into.bundlePath, bytes, digest } }
   },
   (effect, _, { limits }) =>
@@ -214,7 +215,7 @@ export const imported = Effect.fnUntraced(
 
 const scratch = (path: string) =>
   Effect.acquireRelease(
-    attempt(path, () => open(path, "w", 0o600)),
+    attempt(path, () => OwnFiles.openScratch(path)),
     (file: FileHandle) => Effect.promise(() => file.close())
   )
 

@@ -5,10 +5,11 @@
  * either. One process at a time works on a mirror; whoever cannot have it in time does without. The oldest go when all
  * of them are larger than the cache may be; what a run has taken from one it keeps, by links of its own.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect, Schedule, type Scope, Semaphore } from "effect"
 import { createHash } from "node:crypto"
-import { link, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises"
+import { mkdir, readdir, readFile, rm, stat, utimes } from "node:fs/promises"
 import { join } from "node:path"
 import type { GitCredentials } from "../GitCredentials.ts"
 import type { CredentialsUnavailable, OriginUnavailable, RelayFailed } from "../GitRelayError.ts"
@@ -109,7 +110,7 @@ const locked = ({ own, owners }: MirrorCacheOptions, path: string) => {
   let taken = false
   const seize = attempt(path, async () => {
     try {
-      await writeFile(path, own, { flag: "wx", mode: 0o600 })
+      await OwnFiles.create(path, own)
       taken = true
     } catch (thrown) {
       if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
@@ -146,11 +147,11 @@ const isLeft = (owners: Owners, text: string, ageMillis: number): boolean => {
 const setAside = async (path: string, text: string): Promise<void> => {
   const aside = `${path}.${crypto.randomUUID()}`
   try {
-    await rename(path, aside)
+    await OwnFiles.move(path, aside)
   } catch {
     return
   }
-  if ((await readFile(aside, "utf8")) !== text) await link(aside, path).catch(() => undefined)
+  if ((await readFile(aside, "utf8")) !== text) await OwnFiles.link(aside, path).catch(() => undefined)
   await rm(aside, { force: true })
 }
 

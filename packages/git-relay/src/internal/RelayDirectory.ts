@@ -5,10 +5,11 @@
  *
  * Making the directory claims the run. The state is replaced whole, and says how far it came.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { formatOwner, type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Effect, Option, Schema } from "effect"
-import { chmod, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
+import { chmod, mkdir, readdir, readFile, rm, stat } from "node:fs/promises"
 import { join } from "node:path"
 import { KnownSecret } from "../GitRelay.ts"
 import { NotKept, RelayFailed } from "../GitRelayError.ts"
@@ -174,10 +175,7 @@ export const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A
  * Whole or not at all. Not forced onto the disk: behind a clone that would wait for all of it, and a process that dies
  * loses nothing of what it wrote.
  */
-const replace = async (path: string, text: string): Promise<void> => {
-  await writeFile(`${path}.new`, text, { mode: 0o600 })
-  await rename(`${path}.new`, path)
-}
+const replace = (path: string, text: string): Promise<void> => OwnFiles.replace(path, text)
 
 /** An empty directory of the host's own, whose files the user of a container may read. */
 export const makeOpen = (path: string) =>

@@ -4,9 +4,9 @@
  * Objects go from one to the next as whole packs. Between repositories of the host they are linked; into a workspace
  * they are copied, because whoever owns a linked file owns the other name of it too.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect } from "effect"
-import { constants } from "node:fs"
-import { copyFile, link, mkdir, readdir, stat, writeFile } from "node:fs/promises"
+import { mkdir, readdir, stat } from "node:fs/promises"
 import { join } from "node:path"
 import { RelayFailed } from "../GitRelayError.ts"
 import { CommitId, type ObjectFormat } from "../Refs.ts"
@@ -38,8 +38,8 @@ export const transplant = (from: string, to: string, how: "link" | "copy") =>
     // A pack counts once its index is there.
     const names = (await readdir(source)).filter((name) => /^pack-[0-9a-f]+\.(?:pack|idx|rev)$/u.test(name))
     for (const name of names.toSorted((a, b) => Number(a.endsWith(".idx")) - Number(b.endsWith(".idx"))))
-      await (how === "link" ? linkOrCopy : copy)(join(source, name), join(target, name))
-    await copy(join(from, "shallow"), join(to, "shallow")).catch(unlessMissing)
+      await (how === "link" ? linkOrCopy : OwnFiles.copy)(join(source, name), join(target, name))
+    await OwnFiles.copy(join(from, "shallow"), join(to, "shallow")).catch(unlessMissing)
   })
 
 /** What the packs of a repository weigh, those that are being written too. */
@@ -91,7 +91,7 @@ export const setRef = (gitDirectory: string, ref: string, commit: string) =>
 /** Commits whose parents are not there, in a repository that has no such yet. */
 export const setShallow = (gitDirectory: string, commits: ReadonlyArray<CommitId>) =>
   attempt(gitDirectory, () =>
-    writeFile(join(gitDirectory, "shallow"), commits.map((id) => `${id}\n`).join(""), { flag: "wx" })
+    OwnFiles.create(join(gitDirectory, "shallow"), commits.map((id) => `${id}\n`).join(""), 0o644)
   )
 
 /** What an agent gets: a repository at the base, on a branch of its own, with nobody's credential in it. */
@@ -123,9 +123,7 @@ export const workspace = Effect.fnUntraced(function* (options: {
     runtimeSecondsMax: localSecondsMax
   })
   yield* transplant(from, gitDirectory, "copy")
-  yield* attempt(gitDirectory, () =>
-    writeFile(join(gitDirectory, "config"), configurationOf(options), { flag: "a" })
-  )
+  yield* attempt(gitDirectory, () => OwnFiles.append(join(gitDirectory, "config"), configurationOf(options)))
   yield* HostGit.runOk(
     { argv: ["update-ref", "--stdin"], gitDirectory, runtimeSecondsMax: localSecondsMax },
     `create refs/heads/${branch} ${baseCommit}\ncreate refs/remotes/origin/${baseBranch} ${baseCommit}\n`
@@ -180,12 +178,11 @@ const configurationOf = ({
 const quoted = (text: string): string =>
   `"${text.replace(/[\\"]/gu, String.raw`\$&`).replace(/[\r\n\0]/gu, " ")}"`
 
-const copy = (from: string, to: string) => copyFile(from, to, constants.COPYFILE_FICLONE)
-
 const linkOrCopy = (from: string, to: string) =>
-  link(from, to).catch((thrown: NodeJS.ErrnoException) => {
+  OwnFiles.link(from, to).catch((thrown: NodeJS.ErrnoException) => {
     if (thrown.code === "EEXIST") return undefined
-    if (thrown.code === "EXDEV" || thrown.code === "EPERM" || thrown.code === "EMLINK") return copy(from, to)
+    if (thrown.code === "EXDEV" || thrown.code === "EPERM" || thrown.code === "EMLINK")
+      return OwnFiles.copy(from, to)
     throw thrown
   })
 

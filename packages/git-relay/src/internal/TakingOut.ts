@@ -4,9 +4,10 @@
  * The run's branch counts. An agent that renamed it, or works beside it, has what is checked out in the end taken over
  * in its place.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { Effect, Result, Stream } from "effect"
-import { mkdir, realpath, rm, writeFile } from "node:fs/promises"
+import { mkdir, realpath, rm } from "node:fs/promises"
 import { join } from "node:path"
 import * as Exporter from "../Exporter.ts"
 import type { Clone, Collected } from "../GitRelay.ts"
@@ -75,7 +76,7 @@ export const apply = Effect.fnUntraced(function* (
     await rm(path, { recursive: true, force: true })
     await mkdir(path, { mode: 0o755 })
     for (const [index, patch] of patches.entries())
-      await writeFile(join(path, names[index]!), patch, { flag: "wx", mode: 0o644 })
+      await OwnFiles.create(join(path, names[index]!), patch, 0o644)
   })
   const request = yield* requestOf(held, clone, yield* stateOf(held, clone))
   const { ended, stdout } = yield* Collecting.exported(Exporter.applySpec(request, { path, names }))

@@ -4,10 +4,10 @@
  * The proxy is not trusted with more than that: what lies there is opened without following a link, read once and
  * in pieces, and never waited upon to have an end.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Duration, Effect, type Scope, Semaphore } from "effect"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
-import * as os from "node:os"
 import * as path from "node:path"
 import type { User } from "@cogni/sandbox-core/Posture"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
@@ -26,7 +26,7 @@ export const acquire = (
     attempt("made", async () => {
       const made =
         parent === undefined
-          ? await fs.mkdtemp(path.join(os.tmpdir(), "cogni-sandbox-audit-"))
+          ? await OwnFiles.temporaryDirectory("cogni-sandbox-audit-")
           : path.join(parent, "audit")
       if (parent !== undefined) await fs.mkdir(made, { mode: 0o700 })
       if (process.getuid?.() === 0) await fs.chown(made, owner.userId, owner.groupId)

@@ -5,7 +5,7 @@
  * be written, or somebody else has touched the file, the run's way out has failed: it must not go on unobserved. When
  * the file is full, no call begins any more; how those that had begun ended is still written down.
  */
-import { constants } from "node:fs"
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
@@ -256,17 +256,16 @@ const untouched = async ({ handle, path: name }: OpenFile, bytes: number): Promi
 /** Only this user can read it. */
 const openFile = async ({ parent, resume }: AuditFileOptions): Promise<OpenFile> => {
   const file = path.join(parent, AuditChain.relativePath)
-  const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_RDWR, O_WRONLY } = constants
   try {
     if (resume !== undefined) {
-      const handle = await fs.open(file, O_RDWR | O_APPEND | O_NOFOLLOW)
+      const handle = await OwnFiles.openLog(file)
       await handle.truncate(resume.bytes)
       return { path: file, handle }
     }
     await fs.mkdir(path.dirname(file), { mode: 0o700 })
     return {
       path: file,
-      handle: await fs.open(file, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+      handle: await OwnFiles.openNewLog(file)
     }
   } catch (cause) {
     throw new AuditFailed({

@@ -5,9 +5,9 @@
  * each, and carries what comes to them over its standard streams (`SocketTunnel`). A volume is leased to one run at a
  * time. The container has no network, no key and nothing to decide: the gateway stays in this process.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Deferred, Duration, Effect, Fiber, Scope, Semaphore, Stream } from "effect"
 import * as fs from "node:fs/promises"
-import * as os from "node:os"
 import * as path from "node:path"
 import { Duplex } from "node:stream"
 import type { Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -131,7 +131,7 @@ const failed = (detail: string) =>
 
 const privateDirectory = Effect.acquireRelease(
   Effect.tryPromise({
-    try: () => fs.mkdtemp(path.join(os.tmpdir(), "cogni-sandbox-socket-")),
+    try: () => OwnFiles.temporaryDirectory("cogni-sandbox-socket-"),
     catch: (cause) => failed(`needs a temporary directory: ${String(cause)}`)
   }),
   (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))

@@ -4,9 +4,9 @@
  * Nothing to start, and nothing between the agent and the gateway but the bridge inside. Any user of the sandbox may
  * connect; on the host the directory lies below one that only the host process can enter.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect } from "effect"
 import * as fs from "node:fs/promises"
-import * as os from "node:os"
 import * as path from "node:path"
 import { socketPath } from "@cogni/sandbox-core/LlmProxy"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
@@ -41,7 +41,7 @@ const acquireDirectory = (parent: string | undefined) =>
   Effect.acquireRelease(
     attempt(async () => {
       // `mkdtemp` makes it 0700; a run's own directory is.
-      const closed = parent ?? (await fs.mkdtemp(path.join(os.tmpdir(), "cogni-sandbox-socket-")))
+      const closed = parent ?? (await OwnFiles.temporaryDirectory("cogni-sandbox-socket-"))
       const made = path.join(closed, directoryName)
       await fs.mkdir(made, { mode: 0o755 })
       await fs.chmod(made, 0o755)

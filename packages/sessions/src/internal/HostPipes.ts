@@ -4,11 +4,12 @@
  * Node gives a child sockets, which nobody can open again: `echo no > /dev/stderr` and `cat /dev/stdin` fail on them,
  * and do not in a sandbox. Node has no pipe(2) either, so each is a FIFO whose name is gone once both ends are open.
  */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { CommandRefused } from "@cogni/sandbox-core/SandboxError"
 import { Effect, type Scope, Semaphore } from "effect"
 import { execFile } from "node:child_process"
-import { closeSync, constants, openSync, rmSync } from "node:fs"
-import { mkdtemp, rm } from "node:fs/promises"
+import { closeSync, constants, rmSync } from "node:fs"
+import { rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
@@ -67,7 +68,7 @@ export const make = Effect.fnUntraced(function* (
 
   const more = Effect.tryPromise({
     try: async () => {
-      const directory = await mkdtemp(prefix)
+      const directory = await OwnFiles.temporaryDirectory(`cogni-host-${executor}-`)
       const commands = Array.from({ length: commandsAtOnce }, () => made++)
       batch = { directory, commands }
       const paths = commands.flatMap((command) =>
@@ -126,7 +127,7 @@ const { O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = constants
 const opened = (directory: string, command: number, hasStdin: boolean) => {
   const open: Array<number> = []
   const end = (path: string, flags: number) => {
-    const descriptor = openSync(path, flags)
+    const descriptor = OwnFiles.openPipeSync(path, flags)
     open.push(descriptor)
     return descriptor
   }
@@ -136,7 +137,7 @@ const opened = (directory: string, command: number, hasStdin: boolean) => {
   })
   const writing = (path: string): Pipe => {
     // Neither end can be opened alone without waiting for the other.
-    const both = openSync(path, O_RDWR)
+    const both = OwnFiles.openPipeSync(path, O_RDWR)
     try {
       return { its: end(path, O_RDONLY), mine: end(path, O_WRONLY | O_NONBLOCK) }
     } finally {

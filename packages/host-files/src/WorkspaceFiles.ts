@@ -4,12 +4,12 @@
 import { entriesMax, type FileEntry, fileEntry, fileBytesMax, type Files } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { FileRefused } from "@cogni/sandbox-core/SandboxError"
-import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
-import * as WorkspaceWalk from "@cogni/sandbox-host-files/WorkspaceWalk"
 import { Duration, Effect } from "effect"
 import { randomBytes } from "node:crypto"
 import { constants, type Stats } from "node:fs"
 import { access, type FileHandle, lstat, open, opendir, rename, unlink } from "node:fs/promises"
+import * as Descriptor from "./Descriptor.ts"
+import * as WorkspaceWalk from "./WorkspaceWalk.ts"
 
 /** How long the host's file system may take. */
 const fileSecondsMax = 60

@@ -1,0 +1,162 @@
+/**
+ * Files that this program keeps for itself: records, audits, locks, bundles, inputs, directories for sockets.
+ *
+ * They lie in directories that only this user (or root) writes, so a name is opened by its path, in one system call:
+ * no walk, and as fast as it can be. No file is opened through a link, none is made over another, and a directory that
+ * other users may write is refused.
+ */
+import { closeSync, constants, fchmodSync, fstatSync, openSync } from "node:fs"
+import {
+  copyFile,
+  type FileHandle,
+  link as linkTo,
+  lstat,
+  mkdir,
+  mkdtemp,
+  open,
+  rename,
+  unlink
+} from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { dirname, join } from "node:path"
+import { HostPathRefused } from "./HostPathError.ts"
+
+const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDWR, O_TRUNC, O_WRONLY } = constants
+
+type Content = string | Uint8Array
+
+// -----------------------------------------------------------------------------
+// directories
+// -----------------------------------------------------------------------------
+
+/** Makes a directory of mode 0700 with a name of its own. @category constructors */
+export const temporaryDirectory = (prefix: string, parent: string = tmpdir()): Promise<string> =>
+  mkdtemp(join(parent, prefix))
+
+/** Makes a directory of mode 0700, and those above it that are missing. @category constructors */
+export const makeDirectory = async (path: string): Promise<void> => {
+  await mkdir(path, { recursive: true, mode: 0o700 })
+}
+
+// -----------------------------------------------------------------------------
+// files
+// -----------------------------------------------------------------------------
+
+/** Makes a file; fails with `EEXIST` where there is anything of that name. @category constructors */
+export const create = async (path: string, content: Content, mode = 0o600): Promise<void> => {
+  await requireOwn(dirname(path))
+  await filled(await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode), content)
+}
+
+/** Makes an empty file where there is none. @category constructors */
+export const touch = async (path: string): Promise<void> => {
+  await requireOwn(dirname(path))
+  await filled(await open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600), "")
+}
+
+/** Writes a whole file beside its name and renames it; a reader sees the old one or the new one. @category constructors */
+export const replace = async (path: string, content: Content, mode = 0o600): Promise<void> => {
+  const draft = `${path}.${crypto.randomUUID()}.new`
+  await create(draft, content, mode)
+  await renamed(draft, path)
+}
+
+/** Adds to a regular file that is there. @category constructors */
+export const append = async (path: string, content: Content): Promise<void> => {
+  const file = await open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK)
+  await filled(file, content)
+}
+
+/** Opens a new file that only ever grows. @category constructors */
+export const openNewLog = async (path: string): Promise<FileHandle> => {
+  await requireOwn(dirname(path))
+  return open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+}
+
+/** Opens a file again that only ever grows. @category constructors */
+export const openLog = async (path: string): Promise<FileHandle> => {
+  await requireOwn(dirname(path))
+  return open(path, O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK)
+}
+
+/** Opens a file that begins empty. @category constructors */
+export const openScratch = async (path: string): Promise<FileHandle> => {
+  await requireOwn(dirname(path))
+  return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK, 0o600)
+}
+
+/** Renames, within a file system. A link under the new name is replaced and not followed. @category combinators */
+export const move = (from: string | Buffer, to: string): Promise<void> => rename(from, to)
+
+/** Gives a file a second name; fails with `EEXIST` where there is anything of that name. @category combinators */
+export const link = (from: string, to: string): Promise<void> => linkTo(from, to)
+
+/** Copies a file, sharing its blocks where the file system can, and renames the copy. @category combinators */
+export const copy = async (from: string, to: string): Promise<void> => {
+  const draft = `${to}.${crypto.randomUUID()}.new`
+  await copyFile(from, draft, constants.COPYFILE_FICLONE | constants.COPYFILE_EXCL)
+  await renamed(draft, to)
+}
+
+/** Makes a file for a program that opens it itself, if it is missing, and closes it to others. @category constructors */
+export const secureSync = (path: string): void => {
+  const descriptor = openSync(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600)
+  try {
+    const { uid } = fstatSync(descriptor)
+    if (!fstatSync(descriptor).isFile() || !isOurs(uid)) throw notOwn(path, "is no regular file of this user")
+    fchmodSync(descriptor, 0o600)
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+/** Opens one end of a FIFO, and nothing else. @category constructors */
+export const openPipeSync = (path: string, flags: number): number => {
+  const descriptor = openSync(path, flags | O_NOFOLLOW)
+  if (fstatSync(descriptor).isFIFO()) return descriptor
+  closeSync(descriptor)
+  throw notOwn(path, "is no FIFO")
+}
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const filled = async (file: FileHandle, content: Content): Promise<void> => {
+  try {
+    if (content.length > 0) await file.writeFile(content)
+  } finally {
+    await file.close()
+  }
+}
+
+const renamed = async (draft: string, path: string): Promise<void> => {
+  try {
+    await rename(draft, path)
+  } catch (thrown) {
+    await unlink(draft).catch(() => undefined)
+    throw thrown
+  }
+}
+
+const isOurs = (uid: number) => uid === 0 || uid === (process.geteuid?.() ?? 0)
+
+/** A group that a user has alone writes as that user does. */
+const requireOwn = async (directory: string): Promise<void> => {
+  const stats = await lstat(directory)
+  if (!stats.isDirectory()) throw notOwn(directory, "is no directory")
+  const isGroupOurs = stats.gid === (process.getegid?.() ?? 0)
+  const others = isGroupOurs ? 0o002 : 0o022
+  if (!isOurs(stats.uid)) throw notOwn(directory, `belongs to uid ${stats.uid}`)
+  if ((stats.mode & others) !== 0) {
+    throw notOwn(directory, `can be written by other users (mode ${(stats.mode & 0o7777).toString(8)})`)
+  }
+}
+
+const notOwn = (path: string, detail: string) =>
+  new HostPathRefused({
+    path,
+    problem: "permission_denied",
+    detail,
+    remedy: "Name a directory that only this user can write"
+  })

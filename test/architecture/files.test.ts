@@ -1,0 +1,171 @@
+/**
+ * One door for files: no module but those of host-files opens a path of the host for writing.
+ *
+ * Looks at what a module imports from `node:fs`, at what it calls on such a module as a whole, and at what it calls on
+ * Effect's `FileSystem`. Opening for reading is seen by its flags.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { none } from "./Rule.ts"
+import * as SourceTree from "./SourceTree.ts"
+
+/** Of `node:fs` and `node:fs/promises`, with and without `Sync`. */
+const writers = new Set(
+  [
+    "appendFile",
+    "copyFile",
+    "cp",
+    "createWriteStream",
+    "WriteStream",
+    "link",
+    "mkdtemp",
+    "mkdtempDisposable",
+    "rename",
+    "symlink",
+    "truncate",
+    "writeFile"
+  ].flatMap((name) => [name, `${name}Sync`])
+)
+
+const openers = new Set(["open", "openSync", "openAsBlob"])
+
+/** Of Effect's `FileSystem`. */
+const effectWriters = new Set([
+  "copy",
+  "copyFile",
+  "link",
+  "makeDirectory",
+  "makeTempDirectory",
+  "makeTempDirectoryScoped",
+  "makeTempFile",
+  "makeTempFileScoped",
+  "open",
+  "rename",
+  "sink",
+  "symlink",
+  "truncate",
+  "writeFile",
+  "writeFileString"
+])
+
+/** Modules that may, each with its reason. It only gets shorter. */
+const allowed: Readonly<Record<string, string>> = {
+  "packages/git-relay/src/internal/RootDelivery.ts":
+    "puts objects and one ref into the user's repository, through directories of it that it holds by descriptor"
+}
+
+const isFiles = (specifier: string) => /^(?:node:)?fs(?:\/promises)?$/u.test(specifier)
+
+const named = (node: unknown): string | undefined => (node as SourceTree.Node | undefined)?.["name"] as string
+
+/** `"r"`, or the constants of the kernel for reading and none for anything else. */
+const readsOnly = (text: string | undefined) =>
+  text === undefined ||
+  text === '"r"' ||
+  (/\bO_(?:RDONLY|PATH)\b/u.test(text) && !/O_(?:WRONLY|RDWR|CREAT|APPEND|TRUNC|TMPFILE)/u.test(text))
+
+/** Every way in which the text of a module opens a path for writing. */
+const writes = (path: string): ReadonlyArray<string> => {
+  const nodes = [...SourceTree.walk(SourceTree.tree(path))]
+  const source = SourceTree.read(path)
+  const whole = new Set<string>()
+  const own = new Map<string, string>()
+  const found: Array<string> = []
+  const say = (node: SourceTree.Node, what: string) =>
+    found.push(`${path}:${SourceTree.lineOf(path, node.start)} ${what}`)
+  const doors = new Set<string>()
+  let hasFileSystem = false
+
+  for (const node of nodes) {
+    const from = (node["source"] as SourceTree.Node | undefined)?.["value"]
+    if (node.type === "ImportExpression" && isFiles(String(from))) say(node, `import(${String(from)})`)
+    if (node.type === "ExportNamedDeclaration" || node.type === "ExportAllDeclaration") {
+      if (typeof from === "string" && isFiles(from)) say(node, `export … from ${from}`)
+    }
+    if (node.type !== "ImportDeclaration" || typeof from !== "string" || node["importKind"] === "type")
+      continue
+    for (const specifier of node["specifiers"] as ReadonlyArray<SourceTree.Node>) {
+      const local = named(specifier["local"])!
+      const imported = named(specifier["imported"])
+      if (from.startsWith("@cogni/sandbox-host-files/")) doors.add(local)
+      if (/^effect(?:\/|$)/u.test(from) && imported === "FileSystem") hasFileSystem = true
+      if (!isFiles(from) || specifier["importKind"] === "type") continue
+      if (imported === undefined || imported === "promises" || imported === "default") whole.add(local)
+      else if (writers.has(imported)) say(specifier, imported)
+      else if (openers.has(imported)) own.set(local, imported)
+    }
+  }
+
+  const opened = new Set<unknown>()
+  for (const node of nodes) {
+    if (node.type !== "CallExpression") continue
+    const callee = node["callee"] as SourceTree.Node
+    const [, flags] = node["arguments"] as ReadonlyArray<SourceTree.Node>
+    const text = flags && source.slice(flags.start, flags.end)
+    const isOpen =
+      callee.type === "MemberExpression"
+        ? whole.has(named(callee["object"]) ?? "") && openers.has(named(callee["property"]) ?? "")
+        : own.has(named(callee) ?? "")
+    if (!isOpen) continue
+    opened.add(callee)
+    if (!readsOnly(text)) say(node, `open(…, ${text})`)
+  }
+  const names = new Set<unknown>(
+    nodes.flatMap((node) => [
+      node["imported"],
+      node["local"],
+      node["computed"] === true ? 0 : node["property"]
+    ])
+  )
+  for (const node of nodes) {
+    if (node.type === "Property") names.add(node["key"])
+    if (node.type !== "Identifier" || names.has(node) || opened.has(node)) continue
+    if (own.has(named(node)!)) say(node, `${own.get(named(node)!)!} without its flags`)
+  }
+  for (const node of nodes) {
+    // What is not called where it is named, or by a name that is put together, cannot be judged.
+    if (node.type === "MemberExpression" && whole.has(named(node["object"]) ?? "")) {
+      const property = node["computed"] === true ? "[…]" : named(node["property"])!
+      if (property === "[…]" || property === "promises" || writers.has(property)) say(node, property)
+      if (openers.has(property) && !opened.has(node)) say(node, `${property} without its flags`)
+    } else if (
+      hasFileSystem &&
+      node.type === "MemberExpression" &&
+      !doors.has(named(node["object"]) ?? "") &&
+      effectWriters.has(named(node["property"]) ?? "")
+    ) {
+      say(node, `FileSystem.${named(node["property"])}`)
+    } else if (node.type === "ObjectPattern" && hasFileSystem) {
+      for (const property of node["properties"] as ReadonlyArray<SourceTree.Node>) {
+        const key = named(property["key"])
+        if (key !== undefined && effectWriters.has(key)) say(property, `FileSystem.${key}`)
+      }
+    }
+  }
+  return found
+}
+
+const isDoor = (path: string) => path.startsWith("packages/host-files/src/")
+
+describe("files", () => {
+  it("no module but the door opens a path for writing", () => {
+    const offenders = SourceTree.files("packages/*/src/**/*.ts")
+      .filter((path) => !isDoor(path) && !path.includes("/src/testing/") && allowed[path] === undefined)
+      .flatMap(writes)
+    none(
+      offenders,
+      "HostFile for what a user named, OwnFiles for what is ours, WorkspaceFiles for a workspace"
+    )
+  })
+
+  it("lets no module write that no longer needs to", () => {
+    none(
+      Object.keys(allowed).filter((path) => writes(path).length === 0),
+      "take these off the list"
+    )
+  })
+
+  it("sees the door itself open, create, rename, link and copy", () => {
+    const seen = SourceTree.files("packages/host-files/src/*.ts").flatMap(writes).join("\n")
+    for (const way of ["copyFile", "mkdtemp", "rename", "link", "O_CREAT"]) assert.include(seen, way)
+  })
+})
