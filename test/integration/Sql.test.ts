@@ -4,10 +4,13 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
+import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
 import { RunStoreContract } from "@cogni/sandbox-core/testing"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
 import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
 import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
+import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
@@ -70,6 +73,59 @@ const opened = (path: string, address: DatabaseAddress.DatabaseAddress) =>
       sql: Context.get(context, SqlClient)
     }))
   )
+
+layer(Server.layer, { excludeTestServices: true })("what servers share in a database", (it) => {
+  it.effect("processes that begin together have one secret of idempotency keys", () =>
+    Effect.gen(function* () {
+      const address = yield* (yield* Server).database("secrets")
+      const begun = Layer.build(
+        Layer.fresh(IdempotencyKeys.layerSql.pipe(Layer.provide(Database.layer(address))))
+      ).pipe(
+        Effect.flatMap((context) =>
+          Context.get(context, IdempotencyKeys.IdempotencyKeys).runIdOf("acct", "monday")
+        )
+      )
+      const ids = yield* Effect.all([begun, begun, begun, begun], { concurrency: "unbounded" })
+      assert.strictEqual(new Set(ids).size, 1)
+    })
+  )
+
+  it.effect("a grant of a version without permissions opens no tool and no repository", () =>
+    Effect.gen(function* () {
+      const address = yield* (yield* Server).database("old_grants")
+      const database = Database.layer(address)
+      const id = "grant-00000000-0000-4000-8000-000000000001"
+      const granted = JSON.stringify({
+        id,
+        userId: "u",
+        billingAccountId: "b",
+        scopes: ["graph:execute:*"],
+        allowSandbox: true,
+        expiresAt: null,
+        revokedAt: null,
+        createdAt: "2026-01-01T00:00:00.000Z"
+      })
+      yield* Effect.gen(function* () {
+        const sql = yield* SqlClient
+        yield* SchemaVersion.bring({
+          versionTable: "cogni_grants_version",
+          steps: [
+            {
+              name: "grants",
+              run: sql`CREATE TABLE cogni_grants (ordinal BIGSERIAL PRIMARY KEY, grant_id TEXT NOT NULL UNIQUE,
+                token_hash TEXT NOT NULL UNIQUE, granted TEXT NOT NULL, revoked_at TEXT)`
+            }
+          ]
+        })
+        yield* sql`INSERT INTO cogni_grants ${sql.insert({ grant_id: id, token_hash: "x", granted })}`
+      }).pipe(Effect.provide(Layer.fresh(database)))
+      const found = yield* GrantStore.use((store) => store.find(id)).pipe(
+        Effect.provide(Layer.fresh(SqlGrantStore.layer.pipe(Layer.provide(database))))
+      )
+      assert.deepStrictEqual(found?.permissions, {})
+    })
+  )
+})
 
 layer(Server.layer, { excludeTestServices: true })("a database that goes away", (it) => {
   it.effect("at the end of a run: the record is kept, said to be, and taken in when it is back", () =>

@@ -55,5 +55,5 @@ export const GrantRuns = Context.Reference<GrantRunsShape>("@cogni/sandbox-graph
   defaultValue: make
 })
 
-/** Seconds after which a place may be free; nobody can say more exactly. @category constants */
+/** Seconds after which to ask again: when a run ends is not known. @category constants */
 export const retrySeconds = 5

@@ -1,8 +1,8 @@
 /**
  * What the operator of a server asks it: readiness, metrics, and the description of its API.
  *
- * At an address of its own, because none of it asks for a grant: whoever reaches the address may know how many runs
- * there are, and make the server ask its store and its engine.
+ * At an address of its own, because none of it asks for a grant: everyone who reaches the address learns how many
+ * runs there are, and can make the server ask its store and its engine.
  */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Context, Effect, type FileSystem, Layer, type Path, type Scope } from "effect"

@@ -24,7 +24,7 @@ const noRoute = Problem.toResponse(
 )
 
 const broken = Problem.toResponse(
-  Problem.make("internal", "Defect", "something is broken here. Whoever runs this host finds it in the log")
+  Problem.make("internal", "Defect", "an internal error occurred. The operator finds it in the log")
 )
 
 /** What no route has answered: an unknown path, or a defect, of which the caller is told nothing. */

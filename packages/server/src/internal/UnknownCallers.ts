@@ -34,7 +34,7 @@ export const make = (max: number = knownMax): KnownTokens => {
   }
 }
 
-/** The bucket of an address. Whoever has one IPv6 address has its whole /64, which is one bucket therefore. */
+/** The bucket of an address. One holder of an IPv6 address holds its whole /64, so that is one bucket. */
 export const bucketOf = (address: string | undefined): number =>
   Math.abs(Hash.string(networkOf(address ?? ""))) % buckets
 
