@@ -17,7 +17,7 @@ const read = (
   workspace?: string
 ) => Prompt.read(source, workspace).pipe(Effect.provide(Stdio.layerTest({ stdin })))
 
-/** Where nobody else may write. */
+/** Where no other user may write. */
 const directory = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(homedir(), ".cogni-prompt-test-"))),
   (path) => Effect.sync(() => rmSync(path, { recursive: true }))

@@ -20,7 +20,7 @@ import {
 import { homedir } from "node:os"
 import { join } from "node:path"
 
-/** A home with a workspace in it, where nobody else may write. */
+/** A home with a workspace in it, where no other user may write. */
 const home = Effect.acquireRelease(
   Effect.sync(() => {
     const path = mkdtempSync(join(homedir(), ".cogni-user-files-test-"))

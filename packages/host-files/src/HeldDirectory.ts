@@ -34,7 +34,7 @@ export interface HoldOptions {
 
 /**
  * Opens a directory and holds it until the scope closes. A link at the end of the path is refused; one above it is
- * followed only where nobody else could have made it ({@link HostPath}).
+ * followed only where no other user could have made it ({@link HostPath}).
  *
  * @category constructors
  */

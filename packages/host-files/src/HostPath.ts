@@ -3,7 +3,7 @@
  *
  * Each directory is held open and the next name is looked up in it, so an exchange of directories during the walk
  * changes nothing. A symbolic link is followed only when it and every directory above it belong to root or to this
- * user, nobody else may write in those directories (a sticky directory such as `/tmp` counts as writable by others),
+ * user, no other user may write in those directories (a sticky directory such as `/tmp` counts as writable by others),
  * and no agent ever worked in one of them. Nothing is opened for reading here: a FIFO or a device is left alone.
  *
  * Where the system cannot look up a name in a directory that is held open (macOS), the walk goes by path and refuses

@@ -42,7 +42,7 @@ const secret = "TOPSECRET-of-host"
 const bytesMax = 64
 
 interface World {
-  /** Where nobody but the user writes; holds `private/secret`. */
+  /** Where only the user writes; holds `private/secret`. */
   readonly home: string
   /** Where an agent of this run works. */
   readonly workspace: string
@@ -205,7 +205,7 @@ describe("HostFile.read", () => {
     })
   )
 
-  it.effect("refuses a link below the temporary directory, whoever it belongs to", () =>
+  it.effect("refuses a link below the temporary directory, whichever user owns it", () =>
     Effect.gen(function* () {
       const { secret: target } = yield* world
       const path = link(target, join(yield* HostileTree.open, "TASK.md"))

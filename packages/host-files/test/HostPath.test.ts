@@ -35,7 +35,7 @@ const refusal = (path: string, options?: Partial<HostPath.WalkOptions>) =>
   }))
 
 describe("HostPath", () => {
-  it.effect("follows links of this user where nobody else can write", () =>
+  it.effect("follows links of this user where no other user can write", () =>
     Effect.gen(function* () {
       const root = yield* HostileTree.closed
       HostileTree.plant(root, {

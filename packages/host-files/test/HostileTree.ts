@@ -8,7 +8,7 @@ import { lstatSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync }
 import { homedir, tmpdir } from "node:os"
 import { join } from "node:path"
 
-/** Below the home of this user, where nobody else may write. */
+/** Below the home of this user, where no other user may write. */
 export const closed = directoryIn(homedir())
 
 /** Below the temporary directory, where everybody may. */
