@@ -181,6 +181,19 @@ describe.concurrent("the relay", () => {
       }).pipe(Effect.scoped)
     )
 
+    it.effect("delivers what is committed where a FIFO has taken the place of a file", () =>
+      Effect.gen(function* () {
+        const relay = yield* GitRelay
+        const { repository } = yield* prepared
+        const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: repository })
+        const tip = yield* work(clone)
+        const path = join(clone.workspacePath, "repo/app.js")
+        yield* Effect.promise(() => run(["sh", "-c", 'rm "$0" && mkfifo -m 666 "$0"', path]))
+        const collected = yield* relay.collect(clone, { commitLeftovers: "left" })
+        assert.strictEqual((yield* relay.push(yield* relay.check(collected))).tip, tip)
+      }).pipe(Effect.scoped)
+    )
+
     for (const name of [".gitattributes", ".gitignore"]) {
       it.effect(`names a FIFO as ${name} where it was to commit what is uncommitted`, () =>
         Effect.gen(function* () {
