@@ -85,10 +85,14 @@ export const make = (options: GatewayServerOptions): GatewayServer => {
       keepAliveTimeout: 65_000,
       connectionsCheckingInterval: 1000,
       insecureHTTPParser: false,
-      requireHostHeader: true,
+      // Node would answer these by itself, however many they are: `unreadable` does.
+      requireHostHeader: false,
       noDelay: true
     },
-    (request, response) => onRequest(door, request, response)
+    (request, response) => onRequest(door, request, response, unreadable(request))
+  )
+  server.on("checkExpectation", (request: http.IncomingMessage, response: http.ServerResponse) =>
+    onRequest(door, request, response, GatewayAnswers.known("bad_request", 417))
   )
   server.on("connection", (socket: Socket) => onConnection(door, socket))
   server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => onMalformed(door, error, socket))
@@ -148,17 +152,37 @@ const tooManyRequests = {
   retryAfterSeconds: slowMillis / 1000
 }
 
-const onRequest = (door: Door, request: http.IncomingMessage, response: http.ServerResponse): void => {
+/** What is wrong with a request that can be parsed and is not HTTP/1.1 as it has to be. */
+const unreadable = ({ headers, httpVersion }: http.IncomingMessage): GatewayAnswers.GatewayError | undefined =>
+  httpVersion === "1.1" && headers.host === undefined ? GatewayAnswers.known("bad_request") : undefined
+
+/** What is still sent of an answered request is thrown away; the run pays for reading it. */
+const meterRest = ({ meter, metered }: Door, request: http.IncomingMessage): void => {
+  if (!request.complete) request.on("data", () => meter.note(metered))
+}
+
+const onRequest = (
+  door: Door,
+  request: http.IncomingMessage,
+  response: http.ServerResponse,
+  refused?: GatewayAnswers.GatewayError
+): void => {
   const { socket } = request
   request.on("error", ignore)
   response.on("error", ignore)
   if (socket.destroyed) return
+  response.once("finish", () => meterRest(door, request))
   const slow = () => {
     const dialect = GatewayAnswers.dialectOf(request.url ?? "")
     answer(request, response, GatewayAnswers.render(tooManyRequests, dialect))
   }
   if (!isServed(door, socket, slow)) return
   const inTurn = door.connections.inTurn(request, response, () => {
+    if (refused !== undefined) {
+      response.shouldKeepAlive = false
+      answer(request, response, GatewayAnswers.render(refused, "openai"))
+      return refuse(door, { status: refused.status, code: refused.code, detail: refused.message })
+    }
     if (pathOf(request.url ?? "") === RoutePolicy.healthPath)
       return answer(request, response, GatewayAnswers.health)
     void Promise.resolve(door.handled((run) => run.handle(request, response))).catch((thrown: unknown) => {

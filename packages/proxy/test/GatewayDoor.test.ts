@@ -1,0 +1,94 @@
+/**
+ * What Node's own server would answer or read by itself: it is held to the run's bounds like everything else.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { Worker } from "node:worker_threads"
+import * as Gateway from "./GatewaySocket.ts"
+
+const statusesOf = (text: string) =>
+  [...text.matchAll(/HTTP\/1\.1 (\d{3})/gu)].map(([, status]) => Number(status))
+
+/** Writes one head and then a body without end, for as long as somebody takes it; counts the pieces that were taken. */
+const pour = (socketPath: string, head: string, connections: number) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const taken = new Int32Array(new SharedArrayBuffer(4))
+      const worker = new Worker(
+        `const { socketPath, head, connections, taken } = require("node:worker_threads").workerData
+         const net = require("node:net")
+         const piece = Buffer.alloc(64 * 1024, " ")
+         for (let index = 0; index < connections; index++) {
+           const socket = net.connect(socketPath)
+           const write = () => socket.write(piece, (error) => {
+             if (error) return
+             Atomics.add(taken, 0, 1)
+             write()
+           })
+           socket.on("connect", () => { socket.write(head); write() })
+           socket.on("data", () => {}).on("error", () => {})
+         }`,
+        { eval: true, workerData: { socketPath, head, connections, taken } }
+      )
+      return { worker, taken: () => Atomics.load(taken, 0) }
+    }),
+    ({ worker }) => Effect.promise(() => worker.terminate())
+  )
+
+describe("a request that the server would answer by itself", () => {
+  it.live("counts against the run's rate and is on record, where it expects something unknown", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ requestsPerSecondMax: 5 })
+      const one = Gateway.http("", { method: "GET", path: "/health", headers: ["Expect: wonders"] })
+      const { text } = yield* gateway.send(Buffer.concat(Array.from({ length: 40 }, () => one)))
+      const statuses = statusesOf(text)
+      assert.strictEqual(statuses[0], 417)
+      assert.isAtMost(statuses.filter((status) => status === 417).length, 6)
+      yield* gateway.endpoint.finish
+      assert.include(yield* gateway.audit, '"status":417')
+    })
+  )
+
+  it.live("counts against the run's rate and is on record, where it names no host", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ requestsPerSecondMax: 5, connectionsPerSecondMax: 1000 })
+      const one = Buffer.from("GET /health HTTP/1.1\r\n\r\n")
+      const answers = yield* Effect.forEach(Array.from({ length: 20 }), () => gateway.send(one), {
+        concurrency: "unbounded"
+      })
+      assert.isTrue(answers.some(({ status }) => status === 400))
+      assert.isAtMost(answers.filter(({ status }) => status === 400).length, 15)
+      yield* gateway.endpoint.finish
+      assert.include(yield* gateway.audit, '"status":400')
+    })
+  )
+})
+
+describe("a body behind a refused request", () => {
+  it.live("is charged to the run's processor time, and not read without end", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({ processorShareMax: 0.01 })
+      const head = [
+        "POST /not/a/model HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        "Content-Length: 999999999999",
+        "",
+        ""
+      ].join("\r\n")
+      const { taken } = yield* pour(gateway.socketPath, head, 4)
+      let before = -1
+      yield* Effect.sync(taken).pipe(
+        Effect.delay("500 millis"),
+        Effect.filterOrFail((now) => {
+          const stands = now > 0 && now === before
+          before = now
+          return stands
+        }),
+        Effect.eventually,
+        Effect.timeout("20 seconds")
+      )
+    }),
+    30_000
+  )
+})
