@@ -6,9 +6,11 @@
  * not would prove nothing.
  */
 import { assert, layer } from "@effect/vitest"
+import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop } from "@cogni/sandbox-core/LlmProxy"
 import { layer as layerRunner, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { systemCallsTried } from "@cogni/sandbox-core/Posture"
+import * as RunId from "@cogni/sandbox-core/RunId"
 import { securityOption } from "@cogni/sandbox-docker/SeccompProfile"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
@@ -308,6 +310,48 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
       assert.include(error.message, "the system call ptrace is not refused by our filter")
     })
   )
+
+  for (const role of ["proxy", "gateway", "relay"] as const) {
+    it.effect(`an engine that leaves the profile out starts no container of role ${role}`, () =>
+      Effect.gen(function* () {
+        const api = yield* DockerApi.DockerApi
+        const careless = DockerApi.DockerApi.of({
+          ...api,
+          create: (options) =>
+            api.create({
+              ...options,
+              hostConfig: { ...options.hostConfig, SecurityOpt: ["no-new-privileges"] }
+            })
+        })
+        const runId = yield* RunId.generate
+        const started = Effect.gen(function* () {
+          const runtime = yield* ContainerRuntime
+          const container = yield* runtime.acquire({
+            runId,
+            role,
+            image: Images.runtime,
+            argv: ["sleep", "1"],
+            env: {},
+            user: { userId: 1000, groupId: 1000 },
+            mounts: [],
+            network: { mode: "none" },
+            limits
+          })
+          yield* container.start
+        })
+        const error = yield* Effect.flip(Effect.scoped(started)).pipe(
+          Effect.provide(
+            DockerContainerRuntime.layerApi().pipe(
+              Layer.provide(Layer.succeed(DockerApi.DockerApi, careless))
+            ),
+            { local: true }
+          )
+        )
+        assert.strictEqual(error._tag, "PostureMismatch")
+        assert.include(error.message, "SecurityOpt")
+      })
+    )
+  }
 
   // Only this architecture has other conventions beside its own that a 64-bit program can use.
   if (isX64) {

@@ -171,7 +171,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
         Effect.forkScoped
       )
       if (held) return yield* posture(inspected, spec, hostConfig, yield* attached.report)
-      if (spec.role === "relay") yield* heldAsAsked(inspected, hostConfig)
+      yield* heldAsAsked(inspected, hostConfig)
       return undefined
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
 
