@@ -73,7 +73,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/DescriptorLimit.ts": ["node:fs"],
       "internal/GatewayServer.ts": ["node:http"],
       "internal/HostDirectoryCarrier.ts": ["node:fs/promises"],
-      "internal/InspectionWorker.ts": ["node:worker_threads"],
+      "internal/InspectionWorker.ts": ["node:os", "node:worker_threads"],
       "internal/Inspector.ts": ["node:worker_threads"],
       "internal/RecordingServer.ts": ["node:fs/promises", "node:http"],
       "internal/ShardPool.ts": ["node:module", "node:worker_threads"],

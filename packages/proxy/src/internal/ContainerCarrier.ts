@@ -226,8 +226,10 @@ const pipeOf = Effect.fnUntraced(function* (container: Container) {
   const fork = Effect.runForkWith(yield* Effect.context<never>())
   let errors = ""
   let wanted: (() => void) | undefined
+  let wantsMore = true
   const pipe = new Duplex({
     read: () => {
+      wantsMore = true
       wanted?.()
       wanted = undefined
     },
@@ -239,13 +241,16 @@ const pipeOf = Effect.fnUntraced(function* (container: Container) {
   pipe.on("error", () => undefined)
   /** Settles when the reader wants more. */
   const demand = Effect.callback<void>((resume) => {
-    wanted = () => resume(Effect.void)
+    // It may have asked before this is heard: the fiber can be put off between the two.
+    if (wantsMore) resume(Effect.void)
+    else wanted = () => resume(Effect.void)
   })
   const reading = yield* Stream.runForEach(container.output, ({ bytes, channel }) => {
     if (channel === "stderr") {
       errors = (errors + Buffer.from(bytes).toString("utf8")).slice(-500)
       return Effect.void
     }
+    wantsMore = false
     return pipe.push(bytes) ? Effect.void : demand
   }).pipe(Effect.ensuring(Effect.sync(() => pipe.push(null))), Effect.ignore, Effect.forkScoped)
   yield* Effect.addFinalizer(() => Fiber.interrupt(reading))

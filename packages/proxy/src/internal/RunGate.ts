@@ -29,7 +29,7 @@ export interface RunGate {
 export const slowAnswersPerSecondMax = 50
 
 /** Processor time that may be used at once: opening a run and a few large requests fit. */
-export const processorBurstMillis = 1000
+export const processorBurstMillis = 400
 
 /** A pause is at most this long: the run goes on slowly, its limits and its end are still seen. */
 export const pauseMillisMax = 2000
