@@ -335,6 +335,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/sessions/test/MemoryExecutor.test.ts",
   "packages/proxy/test/Charging.test.ts",
   "packages/proxy/test/GatewayBadInput.test.ts",
+  "packages/proxy/test/GatewayDoor.test.ts",
   "packages/proxy/test/GatewayFloods.test.ts",
   "packages/proxy/test/RunBounds.test.ts",
   "packages/proxy/test/Shards.test.ts",

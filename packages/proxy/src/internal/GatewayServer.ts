@@ -153,7 +153,10 @@ const tooManyRequests = {
 }
 
 /** What is wrong with a request that can be parsed and is not HTTP/1.1 as it has to be. */
-const unreadable = ({ headers, httpVersion }: http.IncomingMessage): GatewayAnswers.GatewayError | undefined =>
+const unreadable = ({
+  headers,
+  httpVersion
+}: http.IncomingMessage): GatewayAnswers.GatewayError | undefined =>
   httpVersion === "1.1" && headers.host === undefined ? GatewayAnswers.known("bad_request") : undefined
 
 /** What is still sent of an answered request is thrown away; the run pays for reading it. */
