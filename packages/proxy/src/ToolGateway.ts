@@ -4,7 +4,7 @@
  * Whoever speaks over the run's socket is that run; a call that names another is refused. Nothing here knows HTTP or
  * MCP: both ask the same `call`, so both are held and written down alike.
  */
-import { Effect, Semaphore } from "effect"
+import { Deferred, Duration, Effect, Semaphore } from "effect"
 import { createHash } from "node:crypto"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
@@ -42,10 +42,15 @@ export interface ToolGateway {
   /** Those that the run may call. */
   readonly allowed: ReadonlyArray<Tool.Tool>
   readonly call: (call: ToolCall) => Effect.Effect<unknown, Tool.ToolFailed>
+  /** Interrupt every call that is under way, and see that each is written down. None begins any more. */
+  readonly close: Effect.Effect<void>
 }
 
 /** What all tools of a run may be asked in one call. @category constants */
 export const argumentsBytesMax = 256 * 1024
+
+/** How long tools may take to stop when their run is over. */
+const closeMillisMax = 1000
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -55,6 +60,12 @@ export const argumentsBytesMax = 256 * 1024
 export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): Effect.fn.Return<ToolGateway> {
   const { identity, policy, runId, tools } = options
   const turns = yield* Semaphore.make(options.concurrentMax ?? 16)
+  const over = yield* Deferred.make<never, Tool.ToolFailed>()
+  const isOver = new Tool.ToolFailed({ code: "unavailable", detail: "the sandbox is over" })
+  /** Of each call under way: writes it down as interrupted, unless its end is written down already. */
+  const open = new Set<() => void>()
+  let onIdle: (() => void) | undefined
+  let closed = false
 
   const execute = (call: ToolCall, text: string) =>
     Effect.suspend(() => {
@@ -76,34 +87,49 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
 
   return {
     allowed: tools.filter((tool) => !(Tool.decide(policy, tools, tool.name) instanceof Tool.ToolFailed)),
-    call: (call) => {
-      const text = textOf(call.input)
-      return Effect.suspend(() => {
+    call: (call) =>
+      Effect.suspend(() => {
+        const text = textOf(call.input)
         const startedMs = performance.now()
-        const say = (outcome: string, result: string) =>
-          Effect.sync(() => {
-            const effect = tools.find(({ name }) => name === call.tool)?.effect
-            options.called({
-              type: "tool.called",
-              requestId: call.requestId,
-              tool: call.tool.slice(0, 100),
-              ...(effect === undefined ? {} : { effect }),
-              via: call.via,
-              argumentsBytes: Buffer.byteLength(text),
-              argumentsDigest: digest(text),
-              outcome,
-              resultBytes: Buffer.byteLength(result),
-              resultDigest: digest(result),
-              durationMs: Math.round((performance.now() - startedMs) * 1000) / 1000
-            })
+        const say = (outcome: string, result: string) => {
+          if (!open.delete(interrupted)) return
+          const effect = tools.find(({ name }) => name === call.tool)?.effect
+          options.called({
+            type: "tool.called",
+            requestId: call.requestId,
+            tool: call.tool.slice(0, 100),
+            ...(effect === undefined ? {} : { effect }),
+            via: call.via,
+            argumentsBytes: Buffer.byteLength(text),
+            argumentsDigest: digest(text),
+            outcome,
+            resultBytes: Buffer.byteLength(result),
+            resultDigest: digest(result),
+            durationMs: Math.round((performance.now() - startedMs) * 1000) / 1000
           })
-        return execute(call, text).pipe(
-          Effect.tap((result) => say("ok", textOf(result))),
-          Effect.tapError(({ code, detail }) => say(code, detail)),
-          Effect.onInterrupt(() => say("interrupted", ""))
+          if (open.size === 0) onIdle?.()
+        }
+        const interrupted = () => say("interrupted", "")
+        if (closed) return Effect.fail(isOver)
+        open.add(interrupted)
+        return Effect.raceFirst(execute(call, text), Deferred.await(over)).pipe(
+          Effect.tap((result) => Effect.sync(() => say("ok", textOf(result)))),
+          Effect.tapError((error) =>
+            Effect.sync(() => (error === isOver ? interrupted() : say(error.code, error.detail)))
+          ),
+          Effect.onExit(() => Effect.sync(interrupted))
         )
-      })
-    }
+      }),
+    close: Effect.callback<void>((resume) => {
+      closed = true
+      onIdle = () => resume(Effect.void)
+      if (open.size === 0) onIdle()
+      Deferred.doneUnsafe(over, Effect.fail(isOver))
+    }).pipe(
+      Effect.timeoutOption(Duration.millis(closeMillisMax)),
+      // A tool that does not stop may have done what it was asked for.
+      Effect.andThen(Effect.sync(() => [...open].forEach((interrupted) => interrupted())))
+    )
   }
 })
 

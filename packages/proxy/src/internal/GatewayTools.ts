@@ -36,6 +36,12 @@ const statuses: Readonly<Record<Tools.ToolErrorCode, number>> = {
   timeout: 504
 }
 
+export interface GatewayTools {
+  readonly handle: (request: ToolRequest) => Promise<Answer>
+  /** End what is under way, so that all of it is told before the run's last word. */
+  readonly close: Effect.Effect<void>
+}
+
 export const make = Effect.fnUntraced(function* (options: {
   readonly request: LlmRequest
   readonly tools: ReadonlyArray<Tool>
@@ -43,7 +49,7 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly sighted: (sighting: Omit<Evidence, "at">) => void
   /** For the audit, which the run's shard writes. */
   readonly called: (fact: typeof ToolCalled.Type) => void
-}): Effect.fn.Return<(request: ToolRequest) => Promise<Answer>, never, Scope.Scope> {
+}): Effect.fn.Return<GatewayTools, never, Scope.Scope> {
   const { request } = options
   const { planted } = request.canaries
   const context = yield* Effect.context<never>()
@@ -91,7 +97,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   const described = ({ description, effect, name }: Tool) => ({ name, description, effect })
 
-  return async ({ body, headers, method, path, query, requestId }) => {
+  const handle: GatewayTools["handle"] = async ({ body, headers, method, path, query, requestId }) => {
     if (path === McpEndpoint.path) return await overMcp(mcp, { body, headers, method })
     switch (`${method} ${path}`) {
       case "POST /tool/exec":
@@ -109,6 +115,7 @@ export const make = Effect.fnUntraced(function* (options: {
         return GatewayAnswers.render(GatewayAnswers.known("path_not_allowed"), "openai")
     }
   }
+  return { handle, close: gateway.close }
 })
 
 // -----------------------------------------------------------------------------

@@ -78,7 +78,7 @@ export const make = Effect.fnUntraced(function* (
       case "exhausted":
         return observer.observe({ _tag: "BudgetExhausted", exhaustion: message.exhaustion })
       case "tool":
-        return answerTool(tools, message, say)
+        return answerTool(tools.handle, message, say)
       case "traffic":
         return asked.answered(message.serial, message.traffic)
       case "finished":
@@ -108,7 +108,8 @@ export const make = Effect.fnUntraced(function* (
       })
     )
   const finish = yield* Effect.cached(
-    Effect.sync(() => say({ type: "finish" })).pipe(
+    tools.close.pipe(
+      Effect.andThen(Effect.sync(() => say({ type: "finish" }))),
       Effect.andThen(orRecovered(Deferred.await(finished))),
       Effect.tap(observer.told),
       Effect.uninterruptible
