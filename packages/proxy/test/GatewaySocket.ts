@@ -35,6 +35,21 @@ export const directory = Effect.acquireRelease(
   (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }))
 )
 
+/** A run on a gateway that is there already, which may not come to listen. */
+export const begin = Effect.fnUntraced(function* (
+  proxy: Effect.Success<ReturnType<typeof GatewayLlmProxy.make>>,
+  options: Options = {}
+) {
+  const runId = options.request?.runId ?? (yield* RunId.generate)
+  const base = LlmProxyContract.requestOf(runId)
+  const endpoint = yield* proxy.acquire({
+    ...base,
+    ...options.request,
+    llm: { ...base.llm, ...options.request?.llm, ...options.llm }
+  })
+  return { runId, endpoint }
+})
+
 /** A run on a gateway that is there already. */
 export const openRun = Effect.fnUntraced(function* (
   proxy: Effect.Success<ReturnType<typeof GatewayLlmProxy.make>>,

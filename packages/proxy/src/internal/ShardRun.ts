@@ -1,6 +1,7 @@
 /**
  * One run in its shard, from the audit's first entry to its last.
  */
+import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { MessagePort } from "node:worker_threads"
 import * as AuditChain from "./AuditChain.ts"
 import * as AuditFile from "./AuditFile.ts"
@@ -38,7 +39,12 @@ export const serve = async (shard: Shard, start: RunStart, port: MessagePort): P
   const tools = ToolPort.make((serial, request) => tell({ type: "tool", serial, request }))
   const { promise: over, resolve: end } = Promise.withResolvers<void>()
   const opening = open(shard, start, tools, tell)
-  opening.catch(() => undefined)
+  // Where it cannot be opened there is nobody to ask; a rejection that nobody hears would end the thread.
+  const handler = opening.then(({ handler }) => handler).catch(() => undefined)
+  const auditHead = opening.then(
+    ({ audit }) => audit.head(),
+    (thrown: unknown) => headOf(start, thrown)
+  )
   port.on("message", (message: ToRun) => {
     switch (message.type) {
       case "finish":
@@ -46,19 +52,25 @@ export const serve = async (shard: Shard, start: RunStart, port: MessagePort): P
       case "tool_answer":
         return tools.answered(message.serial, message.answer)
       case "traffic":
-        return void opening.then(async ({ handler }) =>
-          tell({ type: "traffic", serial: message.serial, traffic: (await handler).traffic() })
+        return void Promise.all([handler, auditHead]).then(([opened, head]) =>
+          tell({
+            type: "traffic",
+            serial: message.serial,
+            traffic: opened === undefined ? nothing(head) : opened.traffic()
+          })
         )
       case "tool_called":
-        return void opening.then(async ({ handler }) => {
-          const { run } = await handler
-          run.counts.toolCallsTotal += 1
-          return run.append(message.fact)
+        return void handler.then((opened) => {
+          if (opened === undefined) return undefined
+          opened.run.counts.toolCallsTotal += 1
+          return opened.run.append(message.fact)
         })
       case "sighted":
-        return void opening.then(async ({ handler }) => (await handler).run.suspect(message.sighting))
+        return void handler.then((opened) => opened?.run.suspect(message.sighting))
     }
   })
+  // The main thread has let go of the run without a word.
+  port.once("close", end)
   try {
     const opened = await opening
     tell({ type: "opened" })
@@ -67,7 +79,7 @@ export const serve = async (shard: Shard, start: RunStart, port: MessagePort): P
   } catch (thrown) {
     tell({ type: "failed", problem: problemOf(thrown) })
     await over
-    tell({ type: "finished", traffic: nothing(start) })
+    tell({ type: "finished", traffic: nothing(await auditHead) })
   } finally {
     port.close()
   }
@@ -112,8 +124,10 @@ const open = async (
     listener = await SocketListener.listen(door.server, start.socketPath)
     return { audit, door, listener, handler }
   } catch (thrown) {
+    const problem = problemOf(thrown)
+    await audit.close({ ...noTotals, failure: problem.detail })
     await audit.release()
-    throw thrown
+    throw new NotOpened(problem, audit.head())
   }
 }
 
@@ -194,9 +208,7 @@ const finish = async ({ audit, door, handler, listener }: Opened, tools: ToolPor
   return traffic
 }
 
-/** Of a run that was never served. */
-const nothing = ({ runId }: RunStart): RunTraffic => ({
-  calls: [],
+const noTotals = {
   callsTotal: 0,
   refusedTotal: 0,
   toolCallsTotal: 0,
@@ -208,9 +220,23 @@ const nothing = ({ runId }: RunStart): RunTraffic => ({
     cacheWriteTokens: 0,
     callsWithoutUsage: 0,
     callsWithoutCost: 0
-  },
-  auditHead: AuditChain.genesis(runId)
-})
+  }
+} as const
+
+/** Of a run that was never served. */
+const nothing = (auditHead: AuditHead): RunTraffic => ({ ...noTotals, calls: [], auditHead })
+
+/** The audit is there, begun and closed; the socket is not. */
+class NotOpened extends AuditFile.AuditFailed {
+  readonly auditHead: AuditHead
+  constructor(problem: AuditFile.AuditProblem, auditHead: AuditHead) {
+    super(problem)
+    this.auditHead = auditHead
+  }
+}
+
+const headOf = ({ runId }: RunStart, thrown: unknown): AuditHead =>
+  thrown instanceof NotOpened ? thrown.auditHead : AuditChain.genesis(runId)
 
 const problemOf = (thrown: unknown): AuditFile.AuditProblem =>
   thrown instanceof AuditFile.AuditFailed
