@@ -95,6 +95,9 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
               address,
               owner,
               parent: request.directory,
+              // Each request that nginx passes on is a connection, and it lets four seconds' worth come at once.
+              connectionsPerSecondMax:
+                5 * (options.requestsPerSecondMax ?? NginxConfig.defaults.requestsPerSecondMax),
               certificateAuthorities: options.certificateAuthorities
             }).pipe(
               Effect.mapError(

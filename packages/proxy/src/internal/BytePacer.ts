@@ -30,10 +30,8 @@ const pieceBytesMin = 8 * 1024
 
 export const make = (options: BytePacerOptions): BytePacer => {
   const bytes = Allowance.make(options.bytesPerSecondMax ?? bytesPerSecondMax)
-  const connections = Allowance.make(
-    options.connectionsPerSecondMax ?? connectionsPerSecondMax,
-    options.connectionsMax
-  )
+  const perSecondMax = options.connectionsPerSecondMax ?? connectionsPerSecondMax
+  const connections = Allowance.make(perSecondMax, Math.max(perSecondMax, options.connectionsMax))
   return {
     connected: () => connections.take(performance.now()),
     pace: (stream) => {
