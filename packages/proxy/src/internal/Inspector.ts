@@ -1,9 +1,10 @@
 /**
- * Looks into requests: small ones at once, costly ones on another thread of the shard, so that no run holds up another.
+ * Looks into requests: small ones at once, costly ones on other threads of the shard, so that no run holds up another.
  *
- * The thread starts with the first costly body and serves one after the other. What it uses is charged to the run, and
- * a run that has used its processor time waits while others are served. A body that takes too long, or too much memory,
- * ends with its thread; those that wait behind it are served by the next.
+ * There are two threads, each started with the first body for it, each serving one body after the other: one for bodies
+ * that take a moment at most, one for those that may take seconds, so that nobody's ordinary call waits behind such a
+ * body. What is used is charged to the run, and a run that has used its processor time waits while others are served. A
+ * body that takes too long, or too much memory, ends with its thread; those that wait behind it are served by the next.
  */
 import { Worker } from "node:worker_threads"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -37,6 +38,8 @@ export interface Inspector {
     run: Inspected,
     request: RequestInspection.InspectionRequest
   ) => RequestInspection.Inspection | Promise<RequestInspection.Inspection>
+  /** The run is over: nothing of it is looked into any more. */
+  readonly forget: (runId: RunId) => void
   readonly close: () => void
 }
 
@@ -53,11 +56,16 @@ export const inlineBytesMax = 8 * 1024
 /** The same, where the run has its thread to itself, and the body has no numbers that are read one by one. */
 export const inlineAloneBytesMax = 192 * 1024
 
+/** What is smaller, and has no numbers that are read one by one, takes at most some hundred milliseconds. */
+export const quickBytesMax = 1024 * 1024
+
 /** For one body. */
 const inspectionSecondsMax = 15
 
 /** A body of 32 MiB is held four or five times while it is rebuilt. */
 const memoryMiBMax = 768
+
+const quickMemoryMiBMax = 256
 
 interface Waiting {
   readonly run: Inspected
@@ -73,6 +81,48 @@ const workerUrl = new URL(
 )
 
 export const make = (options: InspectorOptions): Inspector => {
+  const quick = makeLane(options, quickMemoryMiBMax)
+  const slow = makeLane(options, memoryMiBMax)
+  const isInline = (bytes: number, isPlain: () => boolean) =>
+    bytes <= inlineBytesMax || (bytes <= inlineAloneBytesMax && options.isAlone() && isPlain())
+  return {
+    inspect: (run, request) => {
+      const bytes = request.body.byteLength
+      const isPlain = onceAsked(() => !JsonText.survey(request.body).vastNumbers)
+      if (isInline(bytes, isPlain)) return RequestInspection.inspect(request)
+      return (bytes <= quickBytesMax && isPlain() ? quick : slow).inspect(run, request)
+    },
+    forget: (runId) => {
+      quick.forget(runId)
+      slow.forget(runId)
+    },
+    close: () => {
+      quick.close()
+      slow.close()
+    }
+  }
+}
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+const onceAsked = <A>(ask: () => A): (() => A) => {
+  let told: { readonly answer: A } | undefined
+  return () => (told ??= { answer: ask() }).answer
+}
+
+interface Lane {
+  readonly inspect: (
+    run: Inspected,
+    request: RequestInspection.InspectionRequest
+  ) => Promise<RequestInspection.Inspection>
+  readonly forget: (runId: RunId) => void
+  readonly close: () => void
+}
+
+/** One thread, and those that wait for it. */
+const makeLane = (options: InspectorOptions, heapMiBMax: number): Lane => {
   /** By run, the one that has waited longest first: a run that sends many waits behind itself. */
   const queues = new Map<RunId, Array<Waiting>>()
   let worker: Worker | undefined
@@ -111,7 +161,7 @@ export const make = (options: InspectorOptions): Inspector => {
       execArgv: [],
       stdout: true,
       stderr: true,
-      resourceLimits: { stackSizeMb: 4, maxOldGenerationSizeMb: memoryMiBMax }
+      resourceLimits: { stackSizeMb: 4, maxOldGenerationSizeMb: heapMiBMax }
     })
     started.unref()
     started.on("message", ({ id, inspection, processorMillis }: Told) => {
@@ -159,24 +209,24 @@ export const make = (options: InspectorOptions): Inspector => {
     worker.postMessage(ask, [ask.request.body.buffer as ArrayBuffer])
   }
 
-  const isInline = (body: Uint8Array): boolean =>
-    body.byteLength <= inlineBytesMax ||
-    (body.byteLength <= inlineAloneBytesMax && options.isAlone() && !JsonText.survey(body).vastNumbers)
-
   return {
     inspect: (run, request) =>
-      isInline(request.body)
-        ? RequestInspection.inspect(request)
-        : new Promise((resolve, reject) => {
-            if (closed) {
-              reject(new InspectionFailed("the gateway is closed"))
-              return
-            }
-            const waiting = queues.get(run.runId) ?? []
-            waiting.push({ run, ask: { id: serial++, request }, resolve, reject })
-            queues.set(run.runId, waiting)
-            next()
-          }),
+      new Promise((resolve, reject) => {
+        if (closed) {
+          reject(new InspectionFailed("the gateway is closed"))
+          return
+        }
+        const waiting = queues.get(run.runId) ?? []
+        waiting.push({ run, ask: { id: serial++, request }, resolve, reject })
+        queues.set(run.runId, waiting)
+        next()
+      }),
+    forget: (runId) => {
+      const left = queues.get(runId) ?? []
+      queues.delete(runId)
+      for (const waiting of left) waiting.reject(new InspectionFailed("the run is over"))
+      if (current?.run.runId === runId) give("the run is over")
+    },
     close: () => {
       closed = true
       const left = [...queues.values()].flat()

@@ -196,6 +196,7 @@ const finish = async ({ audit, door, handler, listener }: Opened, tools: ToolPor
   run.closing = true
   tools.close()
   door.server.closeAllConnections()
+  run.shared.inspector.forget(run.runId)
   await idle(loaded, settleMillisMax)
   // No end will be heard of what is still under way.
   run.ledger.endAll()
