@@ -3,6 +3,7 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import * as net from "node:net"
 import { Worker } from "node:worker_threads"
 import * as Gateway from "./GatewaySocket.ts"
 
@@ -92,5 +93,41 @@ describe("a body behind a refused request", () => {
         )
       }),
     30_000
+  )
+})
+
+describe("a body that grows when it is written out", () => {
+  it.live("takes as much of the run's share of memory as is held of it", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        script: [{ _tag: "Hang" }],
+        requestBytesMax: 1_000_000,
+        heldBytesMax: 2_000_000
+      })
+      const text = JSON.stringify(
+        Gateway.chat({ tools: [{ type: "function", function: { name: "x", parameters: { x: [0] } } }] })
+      )
+      const growing = text.replace("[0]", `[0${",1e20".repeat(30_000)}]`)
+      let refused = 0
+      for (let index = 0; index < 6; index++) {
+        const socket = yield* Effect.acquireRelease(
+          Effect.sync(() => net.connect(gateway.socketPath)),
+          (open) => Effect.sync(() => open.destroy())
+        )
+        socket.on("error", () => undefined)
+        socket.once("data", (data) => {
+          if (data.toString("latin1").startsWith("HTTP/1.1 503")) refused += 1
+        })
+        socket.write(Gateway.http(growing))
+      }
+      const received = yield* gateway.upstream.received.pipe(
+        Effect.filterOrFail(({ length }) => length + refused === 6),
+        Effect.eventually,
+        Effect.timeout("20 seconds")
+      )
+      const bytes = received.reduce((sum, { bodyBytes }) => sum + bodyBytes, 0)
+      assert.isAbove(received.length, 0)
+      assert.isAtMost(bytes, 2_000_000)
+    })
   )
 })

@@ -42,6 +42,7 @@ export const serve = async (run: GatewayRun, exchange: Exchange, api: RoutePolic
   const read = await RequestReader.read(request, run.shared.requestBytesMax, run.reading)
   if (read._tag !== "Body") return refuseUnread(run, exchange, read._tag)
   const requestBytes = read.body.byteLength
+  let grownBytes = 0
   try {
     const betas = RoutePolicy.betas(CallAnswer.pairs(request.rawHeaders))
     const inspection = await Promise.resolve(
@@ -58,8 +59,13 @@ export const serve = async (run: GatewayRun, exchange: Exchange, api: RoutePolic
       return refuse(GatewayAnswers.exfiltration, requestBytes)
     if (inspection.outcome._tag === "Refused") return refuse(inspection.outcome.refused, requestBytes)
     const { sent } = inspection.outcome
+    // Numbers grow when they are written out, and what goes out is held as long as the call lasts.
+    const moreBytes = Math.max(0, sent.body.byteLength - requestBytes)
+    if (!run.reading.share.take(moreBytes)) return refuse(GatewayAnswers.busy, requestBytes)
+    grownBytes = moreBytes
     await pass(run, exchange, { api, betas, requestBytes, requestDigest: inspection.digest, sent })
   } finally {
+    run.reading.share.give(grownBytes)
     read.release()
   }
 }
