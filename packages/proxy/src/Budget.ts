@@ -262,6 +262,24 @@ const rowOf = (ticket: Ticket, told: LlmUsage | undefined, prices: Prices.Prices
   }
 }
 
+/**
+ * The figures that the upstream told, out of the usage that was recorded for a call: what differs from its reservation.
+ *
+ * @category getters
+ */
+export const toldOf = (ticket: Ticket, row: LlmUsage, prices: Prices.Prices | undefined): LlmUsage => {
+  const { costUsd, estimated, inputTokens, outputTokens, ...rest } = row
+  if (estimated !== true) return row
+  const told: LlmUsage = {
+    ...rest,
+    ...(inputTokens === undefined || inputTokens === ticket.reserved.inputTokens ? {} : { inputTokens }),
+    ...(outputTokens === undefined || outputTokens === ticket.reserved.outputTokens ? {} : { outputTokens })
+  }
+  return costUsd === undefined || rowOf(ticket, told, prices).costUsd === costUsd
+    ? told
+    : { ...told, costUsd }
+}
+
 /** All calls that have ended. */
 const makeTotals = () => {
   const tokens = { inputTokens: 0, outputTokens: 0, cacheReadTokens: 0, cacheWriteTokens: 0 }

@@ -48,7 +48,7 @@ const complete = async (config: ShardConfig, lost: RunLost): Promise<RunTraffic>
     }
   })
   try {
-    if (!read.closed) {
+    if (read.closed === undefined) {
       for (const { ticket, usage } of read.ledger.endAll()) {
         const line = read.lineOf(ticket)
         if (line === undefined) continue
@@ -72,7 +72,7 @@ const complete = async (config: ShardConfig, lost: RunLost): Promise<RunTraffic>
   return {
     ...read.counts,
     calls: read.calls,
-    usage: read.ledger.total(),
+    usage: read.closed?.usage ?? read.ledger.total(),
     ...(read.exhausted() === undefined ? {} : { exhausted: read.exhausted() }),
     auditHead: audit.head()
   }
@@ -85,7 +85,7 @@ interface Open {
 
 /** Everything that was written, held against a ledger without limits: it has passed already. */
 const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
-  const { make } = await import("../Budget.ts")
+  const { make, toldOf } = await import("../Budget.ts")
   const ledger = make(undefined, {
     ...(config.prices === undefined ? {} : { prices: config.prices }),
     defaults: { concurrentCallsMax: Number.POSITIVE_INFINITY, requestsPerSecondMax: 1 }
@@ -94,7 +94,8 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
   const calls: Array<LlmCall> = []
   const counts = { callsTotal: 0, refusedTotal: 0, toolCallsTotal: 0 }
   let exhausted: Exhaustion | undefined
-  let closed = false
+  /** As the run itself closed it. */
+  let closed: Line<"run.closed"> | undefined
   const add = (call: LlmCall) => {
     counts.callsTotal += 1
     if (calls.length < callsKeptMax) calls.push(call)
@@ -116,10 +117,11 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
         if (began === undefined) return
         open.delete(line.callId)
         ledger.end(began.ticket, {
-          // What was estimated then is estimated again.
-          ...(line.usage === undefined || line.usage.estimated === true ? {} : { usage: line.usage }),
+          // What was estimated then is estimated again; what was told stays.
+          ...(line.usage === undefined ? {} : { usage: toldOf(began.ticket, line.usage, config.prices) }),
           responseBytes: line.responseBytes,
-          mayHaveRun: line.usage !== undefined
+          // A call that was charged for its model has both figures; a cost alone is what a refusal came to.
+          mayHaveRun: line.usage?.outputTokens !== undefined
         })
         return add(callOf(began.line, line))
       }
@@ -133,7 +135,7 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
         exhausted ??= line.exhaustion
         return
       case "run.closed":
-        closed = true
+        closed = line
     }
   }
   const { bytes, head } = await readLines(path.join(auditParent, AuditChain.relativePath), runId, take)
