@@ -20,6 +20,9 @@ const socketPathBytesMax = 103
 
 const backlog = 512
 
+/** After how long a server that could not listen tries again. */
+const againMillis = 1000
+
 /** Have a server listen on a socket at this path; what was there is replaced. */
 export const listen = async (server: http.Server, socketPath: string): Promise<SocketListener> => {
   await fs.rm(socketPath, { force: true })
@@ -41,15 +44,25 @@ export const listen = async (server: http.Server, socketPath: string): Promise<S
   }
   let paused: NodeJS.Timeout | undefined
   let stopped = false
+  const beginAgain = async () => {
+    try {
+      await begin()
+    } catch {
+      // It has been said as an error of the server; without descriptors, say, it can again in a moment.
+      if (!stopped) beginAfter(againMillis)
+      return
+    }
+    paused = undefined
+    if (stopped) server.close()
+  }
+  const beginAfter = (millis: number) => {
+    paused = setTimeout(() => void beginAgain(), millis)
+  }
   return {
     pause: (millis) => {
       if (stopped || paused !== undefined) return
       server.close()
-      paused = setTimeout(() => {
-        paused = undefined
-        // What cannot listen any more has said so as an error of the server.
-        if (!stopped) begin().catch(() => undefined)
-      }, millis)
+      beginAfter(millis)
     },
     stop: () => {
       stopped = true

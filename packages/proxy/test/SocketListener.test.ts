@@ -1,0 +1,40 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { mkdirSync } from "node:fs"
+import * as fs from "node:fs/promises"
+import * as http from "node:http"
+import * as net from "node:net"
+import * as path from "node:path"
+import * as SocketListener from "../src/internal/SocketListener.ts"
+import * as Gateway from "./GatewaySocket.ts"
+
+describe("SocketListener", () => {
+  it.live("tries again until it listens, where it cannot after a pause", () =>
+    Effect.gen(function* () {
+      const own = path.join(yield* Gateway.directory, "llm.sock")
+      const server = http.createServer((_request, response) => void response.end("ok"))
+      let failures = 0
+      server.on("error", () => (failures += 1))
+      const listener = yield* Effect.acquireRelease(
+        Effect.promise(() => SocketListener.listen(server, own)),
+        (made) => Effect.promise(() => made.close())
+      )
+      listener.pause(10)
+      mkdirSync(own)
+      yield* Effect.eventually(
+        Effect.filterOrFail(
+          Effect.sync(() => failures),
+          (count) => count > 0
+        )
+      ).pipe(Effect.timeout("20 seconds"))
+      yield* Effect.promise(() => fs.rmdir(own))
+      const connected = Effect.callback<void, Error>((resume) => {
+        const socket = net.connect(own, () => resume(Effect.void))
+        socket.on("error", (error) => resume(Effect.fail(error)))
+        return Effect.sync(() => socket.destroy())
+      })
+      yield* connected.pipe(Effect.eventually, Effect.timeout("20 seconds"))
+      assert.isTrue(server.listening)
+    })
+  )
+})
