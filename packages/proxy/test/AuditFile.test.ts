@@ -7,6 +7,7 @@ import * as fs from "node:fs"
 import { open } from "node:fs/promises"
 import * as os from "node:os"
 import * as path from "node:path"
+import { Worker } from "node:worker_threads"
 import { AuditEntry } from "../src/AuditEntry.ts"
 import * as AuditLog from "../src/AuditLog.ts"
 import * as AuditFile from "../src/internal/AuditFile.ts"
@@ -314,6 +315,42 @@ describe("an audit that cannot be written", () => {
       })
     )
   }
+})
+
+describe("lines that wait for the disk", () => {
+  it.live("take no room in the heap of their thread", () =>
+    Effect.gen(function* () {
+      const parent = yield* directory
+      const entry = ended("x".repeat(MiB))
+      const worker = new Worker(
+        `const { module, parent, entry, runId } = require("node:worker_threads").workerData
+         import(module).then(async ({ open }) => {
+           const audit = await open({ parent, runId, bytesMax: 2 ** 30, onFailure: () => process.exit(1) })
+           const written = Array.from({ length: 96 }, () => audit.append(entry))
+           if (!(await Promise.all(written)).every(Boolean)) process.exit(2)
+           await audit.release()
+           process.exit(0)
+         })`,
+        {
+          eval: true,
+          workerData: {
+            module: new URL("../src/internal/AuditFile.ts", import.meta.url).href,
+            parent,
+            entry,
+            runId
+          },
+          execArgv: [],
+          resourceLimits: { maxOldGenerationSizeMb: 64 }
+        }
+      )
+      const outcome = yield* Effect.callback<string>((resume) => {
+        worker.on("error", (error) => resume(Effect.succeed(String(error))))
+        worker.on("exit", (code) => resume(Effect.succeed(`exit ${code}`)))
+        return Effect.promise(() => worker.terminate())
+      })
+      assert.strictEqual(outcome, "exit 0")
+    })
+  )
 })
 
 function replace(name: string): void {

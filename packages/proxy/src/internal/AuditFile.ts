@@ -157,7 +157,8 @@ const finish = async (writer: Writer, last: AuditEntry, bytesMax: number): Promi
 }
 
 interface Pending {
-  readonly line: string
+  /** Bytes, which lie outside the heap of a thread: many long lines may wait for a disk. */
+  readonly line: Buffer
   readonly head: AuditHead
   readonly resolve: (written: boolean) => void
 }
@@ -182,7 +183,7 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
   }
 
   const writeBatch = async (batch: ReadonlyArray<Pending>) => {
-    const bytes = Buffer.from(batch.map(({ line }) => line).join(""), "utf8")
+    const bytes = Buffer.concat(batch.map(({ line }) => line))
     let done = 0
     try {
       const now = performance.now()
@@ -198,7 +199,7 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
     // A disk that is full may have taken a part: what is whole of it is written.
     let end = 0
     for (const { head, line, resolve } of batch) {
-      end += done === bytes.byteLength ? 0 : Buffer.byteLength(line)
+      end += done === bytes.byteLength ? 0 : line.byteLength
       const whole = end <= done
       if (whole) written = head
       resolve(whole && !broken)
@@ -220,11 +221,12 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
   return {
     write: (entry, bytesMax) => {
       const next = AuditChain.append(taken.head, new Date().toISOString(), entry)
-      const lineBytes = Buffer.byteLength(next.line)
-      if (taken.bytes + lineBytes > bytesMax || lineBytes > AuditChain.lineBytesMax) return undefined
-      taken = { head: next.head, bytes: taken.bytes + lineBytes }
+      const line = Buffer.from(next.line, "utf8")
+      if (taken.bytes + line.byteLength > bytesMax || line.byteLength > AuditChain.lineBytesMax)
+        return undefined
+      taken = { head: next.head, bytes: taken.bytes + line.byteLength }
       return new Promise((resolve) => {
-        queue.push({ ...next, resolve })
+        queue.push({ line, head: next.head, resolve })
         writing ??= drain()
       })
     },
