@@ -91,7 +91,10 @@ export const make = Effect.fnUntraced(function* (
   )
   yield* Effect.forkScoped(Effect.map(lost, (reason) => fail({ detail: reason, remedy: lostRemedy })))
 
-  const recovered = yield* Effect.cached(Effect.flatMap(lost, (reason) => recover(options, reason)))
+  // Only when the thread is gone: what it was still writing must not end up behind what is written next.
+  const recovered = yield* Effect.cached(
+    Effect.flatMap(lost, (reason) => Effect.andThen(lease.ended, recover(options, reason)))
+  )
   /** What the shard says, or what its audit says where the shard is gone. */
   const orRecovered = (said: Effect.Effect<RunTraffic>) =>
     Effect.raceFirst(Effect.asSome(said), Effect.as(lost, Option.none<RunTraffic>())).pipe(

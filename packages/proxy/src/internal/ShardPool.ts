@@ -26,8 +26,10 @@ export interface ShardPoolOptions {
 export interface Lease {
   /** Send what needs an answer; it comes over the port that is returned. */
   readonly send: (make: (port: MessagePort) => ToShard) => MessagePort
-  /** Settles when the thread has ended, with the reason. */
+  /** Settles when the thread is to end, with the reason. */
   readonly lost: Effect.Effect<string>
+  /** Settles when nothing of the thread is left that could still write. */
+  readonly ended: Effect.Effect<void>
 }
 
 export interface ShardPool {
@@ -38,6 +40,7 @@ interface Shard {
   readonly slot: number
   readonly worker: Worker
   readonly lost: Deferred.Deferred<string>
+  readonly ended: Deferred.Deferred<void>
   runs: number
   /** Its heartbeat when it was last looked at, and how often it has been the same since. */
   beats: number
@@ -79,6 +82,7 @@ export const make = Effect.fnUntraced(function* (
       counters.clear(shard.slot)
       free.push(shard.slot)
       ending.delete(ended)
+      Deferred.doneUnsafe(shard.ended, Effect.void)
     })
     ending.add(ended)
   }
@@ -94,6 +98,7 @@ export const make = Effect.fnUntraced(function* (
       slot,
       worker,
       lost: Deferred.makeUnsafe(),
+      ended: Deferred.makeUnsafe(),
       runs: 0,
       beats: 0,
       silentTimes: -startSecondsMax / lookSeconds
@@ -158,13 +163,14 @@ export const make = Effect.fnUntraced(function* (
       })
   )
   return {
-    lease: Effect.map(lease, ({ lost, worker }) => ({
+    lease: Effect.map(lease, ({ ended, lost, worker }) => ({
       send: (message) => {
         const { port1, port2 } = new MessageChannel()
         worker.postMessage(message(port2), [port2])
         return port1
       },
-      lost: Deferred.await(lost)
+      lost: Deferred.await(lost),
+      ended: Deferred.await(ended)
     }))
   }
 })
