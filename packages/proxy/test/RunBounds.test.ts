@@ -2,8 +2,10 @@
  * The bounds of one run, without sockets and without a clock.
  */
 import { assert, describe, it } from "@effect/vitest"
+import { EventEmitter } from "node:events"
 import * as Allowance from "../src/internal/Allowance.ts"
 import * as DescriptorLimit from "../src/internal/DescriptorLimit.ts"
+import * as RunConnections from "../src/internal/RunConnections.ts"
 import * as RunGate from "../src/internal/RunGate.ts"
 import * as RunShare from "../src/internal/RunShare.ts"
 import * as ShardCounters from "../src/internal/ShardCounters.ts"
@@ -74,6 +76,30 @@ describe("RunGate", () => {
     assert.strictEqual(run.pauseMillis(400), 0)
     run.worked(400, 60_000)
     assert.strictEqual(run.pauseMillis(400), RunGate.pauseMillisMax)
+  })
+})
+
+describe("RunConnections", () => {
+  const socketOf = () =>
+    Object.assign(new EventEmitter(), { destroyed: false, pause: () => undefined, resume: () => undefined })
+
+  it("serves requests in turn, and none that is left when its connection is gone", () => {
+    const connections = RunConnections.make()
+    const socket = socketOf()
+    connections.add(socket as never)
+    const responses = [1, 2, 3, 4].map(() => new EventEmitter())
+    const served: Array<number> = []
+    responses.forEach((response, index) =>
+      connections.inTurn({ socket } as never, response as never, () => served.push(index))
+    )
+    assert.deepStrictEqual(served, [0])
+    responses[0]!.emit("close")
+    assert.deepStrictEqual(served, [0, 1])
+    socket.destroyed = true
+    socket.emit("close")
+    responses[1]!.emit("close")
+    responses[2]!.emit("close")
+    assert.deepStrictEqual(served, [0, 1])
   })
 })
 

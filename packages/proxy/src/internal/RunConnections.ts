@@ -46,6 +46,8 @@ export const make = (): RunConnections => {
     for (const [socket, connection] of open) settle(socket, connection)
   }
   const next = (socket: Socket, connection: Connection) => {
+    // Nobody is there any more to hear the answers, and what is asked of the upstream costs money.
+    if (socket.destroyed) connection.waiting.length = 0
     const serve = connection.waiting.shift()
     if (serve === undefined) {
       connection.busy = false
