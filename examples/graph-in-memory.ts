@@ -1,7 +1,7 @@
 import {
   AgentRegistry,
   AggregatingGraphExecutor,
-  ExecutionGrant,
+  GraphId,
   GrantStore,
   Repositories,
   SandboxGraphProvider
@@ -28,7 +28,7 @@ const program = Effect.gen(function* () {
   })
   const run = yield* executor.run(
     {
-      graphId: ExecutionGrant.GraphId.make("sandbox:agent"),
+      graphId: GraphId.GraphId.make("sandbox:agent"),
       messages: [{ role: "user", content: "What is the capital of Peru?" }],
       model: "gpt-5",
       caller: { billingAccountId: "acct-1", virtualKeyId: "vk-1", requestId: "req-1", traceId: "trace-1" }

@@ -82,10 +82,10 @@ const world = Effect.fnUntraced(function* (
   const memory = Context.get(yield* Layer.build(said.layer), Output.Output)
   const output = Output.Output.of({
     ...memory,
-    stdout: (data) =>
+    stdoutJson: (text) =>
       Effect.sync(() => {
-        lines.push(String(data))
-        transport.onmessage?.(JSON.parse(String(data)))
+        lines.push(text)
+        transport.onmessage?.(JSON.parse(text))
       })
   })
   const serving = yield* McpCommand.serve({ ...plan, ...over }).pipe(

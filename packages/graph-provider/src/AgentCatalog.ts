@@ -6,7 +6,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { Capabilities, ModelApi } from "./Agent.ts"
 import { AgentRegistry } from "./AgentRegistry.ts"
-import { GraphId, sandboxNamespace } from "./ExecutionGrant.ts"
+import { GraphId, sandboxNamespace } from "./GraphId.ts"
 
 /** One entry of a catalog. @category models */
 export const AgentDescriptor = Schema.Struct({

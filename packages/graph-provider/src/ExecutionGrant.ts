@@ -7,21 +7,9 @@
 import { Result, Schema } from "effect"
 import { GrantPermissions } from "./GrantPermissions.ts"
 import type { PermissionDenied } from "./GrantPermissions.ts"
+import { type GraphId, sandboxNamespace } from "./GraphId.ts"
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
-
-/** `provider:graph`, such as `sandbox:agent`. @category models */
-export const GraphId = Schema.String.check(
-  Schema.isPattern(/^[a-z][a-z0-9-]{0,31}:[a-z][a-z0-9-]{0,31}$/u, {
-    expected: "provider:graph, such as sandbox:agent"
-  })
-).pipe(Schema.brand("@cogni/sandbox-graph-provider/GraphId"))
-
-/** @category models */
-export type GraphId = typeof GraphId.Type
-
-/** The namespace of graphs that run in a sandbox. @category constants */
-export const sandboxNamespace = "sandbox"
 
 /** @category models */
 export const ExecutionGrant = Schema.Struct({

@@ -10,7 +10,7 @@ import { LlmBudget, ToolName } from "@cogni/sandbox-core/SandboxSpec"
 import { type Effect, Schema, type Scope, type Stream } from "effect"
 import { Message, Personality } from "./Agent.ts"
 import { AiErrorCode, type AiEvent } from "./AiEvent.ts"
-import { GraphId } from "./ExecutionGrant.ts"
+import { GraphId } from "./GraphId.ts"
 import { GraphPatch } from "./GraphPatch.ts"
 import { RepositoryRequest } from "./Repositories.ts"
 

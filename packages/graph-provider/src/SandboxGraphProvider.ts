@@ -11,7 +11,6 @@ import type { CanaryPolicy, LlmBudget, WorkspaceSource } from "@cogni/sandbox-co
 import { Context, Effect, Layer } from "effect"
 import { defaultImage } from "./Agent.ts"
 import type { AgentRegistry } from "./AgentRegistry.ts"
-import * as ExecutionGrant from "./ExecutionGrant.ts"
 import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "./GrantStore.ts"
 import * as Admission from "./internal/Admission.ts"
@@ -19,6 +18,7 @@ import * as AgentSpeech from "./internal/AgentSpeech.ts"
 import * as GraphWork from "./internal/GraphWork.ts"
 import * as SandboxTurn from "./internal/SandboxTurn.ts"
 import { Repositories } from "./Repositories.ts"
+import { sandboxNamespace } from "./GraphId.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -86,8 +86,8 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
     )
 
   return SandboxGraphProvider.of({
-    providerId: ExecutionGrant.sandboxNamespace,
-    canHandle: (graphId) => graphId.startsWith(`${ExecutionGrant.sandboxNamespace}:`),
+    providerId: sandboxNamespace,
+    canHandle: (graphId) => graphId.startsWith(`${sandboxNamespace}:`),
     check: (request, context) => Effect.asVoid(Effect.scoped(admit(request, context))),
     run
   })

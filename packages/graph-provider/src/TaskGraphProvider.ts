@@ -12,7 +12,6 @@ import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Context, Effect, Layer } from "effect"
 import { defaultImage } from "./Agent.ts"
 import type { CatalogProvider } from "./AgentCatalog.ts"
-import * as ExecutionGrant from "./ExecutionGrant.ts"
 import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "./GrantStore.ts"
 import * as GraphWork from "./internal/GraphWork.ts"
@@ -21,6 +20,7 @@ import * as TaskTurn from "./internal/TaskTurn.ts"
 import { Repositories } from "./Repositories.ts"
 import { defaultRuntimeSecondsMax, type SandboxGraphOptions } from "./SandboxGraphProvider.ts"
 import * as Task from "./Task.ts"
+import { sandboxNamespace } from "./GraphId.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -65,7 +65,7 @@ export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
   const store = yield* RunStore
 
   return TaskGraphProvider.of({
-    providerId: ExecutionGrant.sandboxNamespace,
+    providerId: sandboxNamespace,
     canHandle: (graphId) => graphId === Task.graphId,
     check: (request: GraphRunRequest, context: RunContext) =>
       Effect.asVoid(Effect.scoped(admit(request, context))),

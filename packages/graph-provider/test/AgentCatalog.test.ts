@@ -3,7 +3,7 @@
  */
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
-import { GraphId } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import { GraphId } from "@cogni/sandbox-graph-provider/GraphId"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Schema } from "effect"
 

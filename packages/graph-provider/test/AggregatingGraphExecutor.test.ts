@@ -3,7 +3,7 @@
  */
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
 import { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
-import { GraphId } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import { GraphId } from "@cogni/sandbox-graph-provider/GraphId"
 import type { GraphProvider } from "@cogni/sandbox-graph-provider/GraphProvider"
 import * as EventGrammar from "@cogni/sandbox-graph-provider/EventGrammar"
 import { SandboxGraphProvider } from "@cogni/sandbox-graph-provider/SandboxGraphProvider"

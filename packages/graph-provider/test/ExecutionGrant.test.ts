@@ -3,7 +3,8 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
-import { check, ExecutionGrant, GraphId } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import { check, ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"
+import { GraphId } from "@cogni/sandbox-graph-provider/GraphId"
 
 const now = new Date("2026-01-02T00:00:00Z")
 const graphId = GraphId.make("sandbox:agent")

@@ -89,25 +89,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
           runtimeSecondsMax
         }),
         AuditDirectory.acquire(request.directory, owner),
-        options.upstream.type === "container"
-          ? Effect.succeed(undefined)
-          : HostRelay.acquire({
-              address,
-              owner,
-              parent: request.directory,
-              // Each request that nginx passes on is a connection, and it lets four seconds' worth come at once.
-              connectionsPerSecondMax:
-                5 * (options.requestsPerSecondMax ?? NginxConfig.defaults.requestsPerSecondMax),
-              certificateAuthorities: options.certificateAuthorities
-            }).pipe(
-              Effect.mapError(
-                ({ message }) =>
-                  new ProxyFailed({
-                    detail: `the relay to the upstream cannot be made: ${message}`,
-                    remedy: "Make the run's directory writable, and see that its disk has space"
-                  })
-              )
-            )
+        relayOf(options, request, address, owner)
       ],
       { concurrency: "unbounded" }
     )
@@ -270,6 +252,33 @@ const proxyUser = (): User => {
   const userId = process.getuid?.() ?? 0
   return userId === 0 ? { userId: 999, groupId: 999 } : { userId, groupId: process.getgid?.() ?? userId }
 }
+
+/** The way to an upstream at an address; one that is a container needs none. */
+const relayOf = (
+  options: NginxLlmProxyOptions,
+  request: LlmRequest,
+  address: Upstream.Address,
+  owner: User
+) =>
+  options.upstream.type === "container"
+    ? Effect.succeed(undefined)
+    : HostRelay.acquire({
+        address,
+        owner,
+        parent: request.directory,
+        // Each request that nginx passes on is a connection, and it lets four seconds' worth come at once.
+        connectionsPerSecondMax:
+          5 * (options.requestsPerSecondMax ?? NginxConfig.defaults.requestsPerSecondMax),
+        certificateAuthorities: options.certificateAuthorities
+      }).pipe(
+        Effect.mapError(
+          ({ message }) =>
+            new ProxyFailed({
+              detail: `the relay to the upstream cannot be made: ${message}`,
+              remedy: "Make the run's directory writable, and see that its disk has space"
+            })
+        )
+      )
 
 const relayMount = (relay: HostRelay.HostRelay): Mount => ({
   type: "directory",

@@ -25,11 +25,7 @@ describe("a page's bundle", () => {
       .map(([path]) => path.slice(path.lastIndexOf("/packages/") + "/packages/".length))
     assert.sameMembers(
       ours.filter((path) => !path.startsWith("react/")),
-      [
-        "graph-provider/src/Agent.ts",
-        "graph-provider/src/AgentCatalog.ts",
-        "graph-provider/src/ExecutionGrant.ts"
-      ]
+      ["graph-provider/src/Agent.ts", "graph-provider/src/AgentCatalog.ts", "graph-provider/src/GraphId.ts"]
     )
     assert.isBelow(gzipSync(chunk.code).length, gzipBytesMax)
   })

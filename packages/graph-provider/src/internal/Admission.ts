@@ -13,6 +13,7 @@ import { GrantStore } from "../GrantStore.ts"
 import { Repositories } from "../Repositories.ts"
 import * as GraphRefusal from "./GraphRefusal.ts"
 import * as GraphSpec from "./GraphSpec.ts"
+import { sandboxNamespace } from "../GraphId.ts"
 
 /** A caller without types may ask for anything. */
 const validate = Schema.decodeUnknownEffect(Schema.toType(GraphRunRequest), { errors: "all" })
@@ -83,4 +84,4 @@ export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
 
 /** The part of a graph's id that names the agent. */
 export const agentIdOf = ({ graphId }: Pick<GraphRunRequest, "graphId">): string =>
-  graphId.slice(ExecutionGrant.sandboxNamespace.length + 1)
+  graphId.slice(sandboxNamespace.length + 1)
