@@ -9,6 +9,7 @@
  * | Budget | Can be exceeded by |
  * |---|---|
  * | output tokens | nothing, as long as the upstream keeps to the cap it was sent |
+ * | bytes | the answers of the calls under way |
  * | input tokens | one call, which may begin with less left than it is estimated to need |
  * | cost, with prices | the input of one call, for the same reason |
  * | cost, without a price for the model | one call: it reserves all that is left, so no other runs beside it |
