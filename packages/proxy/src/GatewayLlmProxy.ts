@@ -75,7 +75,7 @@ export interface GatewayLlmProxyOptions {
   /** A request body that makes less progress than `bodyBytesPerSecondMin` for so long is dropped. */
   readonly bodyProgressSecondsMax?: number | undefined
   readonly bodyBytesPerSecondMin?: number | undefined
-  /** Threads that serve runs (default: two for each processor, at most 16). */
+  /** Threads that serve runs (default: one for each processor, at least 2 and at most 16). */
   readonly shardsMax?: number | undefined
   /** Memory of one such thread for its objects. */
   readonly shardHeapBytesMax?: number | undefined
@@ -123,7 +123,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
   const tools = options.tools ?? []
   const pool = yield* ShardPool.make({
     config: Result.isFailure(address) ? undefined : configOf(options, address.success),
-    shardsMax: options.shardsMax ?? Math.min(defaults.shardsMax, shardsPerCore * os.availableParallelism()),
+    shardsMax: options.shardsMax ?? shardsDefault(),
     silentSecondsMax: options.shardSilentSecondsMax ?? defaults.shardSilentSecondsMax,
     heapBytesMax: options.shardHeapBytesMax ?? defaults.shardHeapBytesMax
   })
@@ -194,7 +194,8 @@ export const layer = (options: GatewayLlmProxyOptions): Layer.Layer<LlmProxy, ne
 // internal
 // -----------------------------------------------------------------------------
 
-const shardsPerCore = 2
+/** Each takes some 50 MB, and no more of them than processors ever work at one time. Two keep one run from the others. */
+const shardsDefault = () => Math.min(defaults.shardsMax, Math.max(2, os.availableParallelism()))
 
 /** Found out with the first run, and then the same for all. */
 const carrierOf = Effect.fnUntraced(function* (
