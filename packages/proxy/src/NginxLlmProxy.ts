@@ -105,16 +105,7 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
         argv: [],
         env: {},
         user: owner,
-        mounts: [
-          { type: "volume", source: volume, target: path.dirname(NginxConfig.paths.listen), readOnly: false },
-          {
-            type: "directory",
-            source: audit,
-            target: path.dirname(NginxConfig.paths.accessLog),
-            readOnly: false
-          },
-          ...(relay === undefined ? [] : [relayMount(relay)])
-        ],
+        mounts: [...ownMounts(volume, audit), ...(relay === undefined ? [] : [relayMount(relay)])],
         network:
           options.upstream.type === "container"
             ? { mode: "internal", networkName: options.upstream.networkName }
@@ -279,6 +270,11 @@ const relayOf = (
             })
         )
       )
+
+const ownMounts = (volume: string, audit: string): ReadonlyArray<Mount> => [
+  { type: "volume", source: volume, target: path.dirname(NginxConfig.paths.listen), readOnly: false },
+  { type: "directory", source: audit, target: path.dirname(NginxConfig.paths.accessLog), readOnly: false }
+]
 
 const relayMount = (relay: HostRelay.HostRelay): Mount => ({
   type: "directory",
