@@ -19,8 +19,19 @@ export interface SocketTunnel {
   readonly destroy: () => void
 }
 
+export interface SocketTunnelOptions {
+  /** New connections of one slot (default 200); a connection over it is refused. */
+  readonly connectionsPerSecondMax?: number | undefined
+}
+
 /** What one connection may have under way in either direction. */
 const windowBytes = 256 * 1024
+
+/**
+ * How often connections may be broken off, at first and in a second. Over it HTTP/2 ends the whole pipe, with all runs on
+ * it (Node's default is 1000, then 33 a second); connections are bounded for each run instead, well below this.
+ */
+const streamResets = { streamResetBurst: 1_000_000, streamResetRate: 100_000 }
 
 interface Answer {
   readonly id: number
@@ -36,7 +47,7 @@ interface Target {
   readonly pacer: BytePacer.BytePacer
 }
 
-export const make = (pipe: Duplex): SocketTunnel => {
+export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTunnel => {
   const targets = new Map<number, Target>()
   const waiting = new Map<number, { readonly resolve: () => void; readonly reject: (error: Error) => void }>()
   let control: http2.ServerHttp2Stream | undefined
@@ -52,7 +63,8 @@ export const make = (pipe: Duplex): SocketTunnel => {
 
   const session = http2.performServerHandshake(pipe, {
     settings: { initialWindowSize: windowBytes, maxConcurrentStreams: 2 ** 31 - 1 },
-    maxSessionMemory: 1024
+    maxSessionMemory: 1024,
+    ...streamResets
   })
   // Streams are held back one by one; all of them together must not be.
   session.setLocalWindowSize(2 ** 31 - 1)
@@ -66,6 +78,8 @@ export const make = (pipe: Duplex): SocketTunnel => {
   session.on("close", end)
   session.on("stream", (stream, headers) => {
     const path = headers[":path"] ?? ""
+    // A stream that is refused has an error too, and one that is not heard ends the host process.
+    stream.on("error", () => undefined)
     stream.respond({ ":status": 200 })
     if (path === "/control" && control === undefined) {
       control = stream
@@ -96,7 +110,7 @@ export const make = (pipe: Duplex): SocketTunnel => {
   return {
     ready,
     open: (slot, socketPath) => {
-      targets.set(slot, { socketPath, pacer: BytePacer.make({ connectionsMax }) })
+      targets.set(slot, { socketPath, pacer: BytePacer.make({ ...options, connectionsMax }) })
       return ask("open", slot)
     },
     close: (slot) => {
