@@ -1,5 +1,5 @@
 /**
- * The pipe between the container of sockets and the gateway: what one run does to its connections is nothing to another's.
+ * The pipe between the container of sockets and the gateway: one run cannot end the connections of another.
  */
 import * as SocketTunnel from "../src/internal/SocketTunnel.ts"
 import { assert, describe, it } from "@effect/vitest"

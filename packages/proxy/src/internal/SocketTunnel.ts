@@ -28,8 +28,8 @@ export interface SocketTunnelOptions {
 const windowBytes = 256 * 1024
 
 /**
- * How often connections may be broken off, at first and in a second. Over it HTTP/2 ends the whole pipe, with all runs on
- * it (Node's default is 1000, then 33 a second); connections are bounded for each run instead, well below this.
+ * How often connections may be broken off, at first and in a second. Over it HTTP/2 ends the whole pipe, with all runs
+ * on it (Node's default is 1000, then 33 a second). Connections are bounded for each run instead, well below this.
  */
 const streamResets = { streamResetBurst: 1_000_000, streamResetRate: 100_000 }
 
