@@ -2,7 +2,9 @@
  * What a held container says before its agent may start, taken out of its stderr.
  *
  * Pure and incremental. First the report, then `cogni-start` or `cogni-failed REASON`; every byte after that is the
- * agent's own.
+ * agent's own. The entrypoint writes nothing to stdout, so a byte there after the report is the agent's, and says that it
+ * has started: stdout and stderr are two pipes, and `cogni-start` can come after megabytes of a flood that nobody reads
+ * before the agent has started.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import { lines, reportBytesMax } from "./PostureReport.ts"
@@ -31,6 +33,7 @@ export const make = (): Handshake => {
   let state: "reporting" | "held" | "over" = "reporting"
   let pending = new Uint8Array(0)
   let heardBytes = 0
+  let hasStarted = false
   const report: Array<string> = []
   const decoder = new TextDecoder("utf-8")
 
@@ -38,6 +41,7 @@ export const make = (): Handshake => {
     if (state === "held") {
       if (text === lines.started) {
         state = "over"
+        hasStarted = true
         return { _tag: "Started" }
       }
       return text.startsWith(lines.failed)
@@ -52,7 +56,12 @@ export const make = (): Handshake => {
 
   return {
     push: (chunk) => {
-      if (state === "over" || chunk.channel === "stdout") return { said: [], output: chunk }
+      if (chunk.channel === "stdout") {
+        const said: ReadonlyArray<Said> = state === "held" && !hasStarted ? [{ _tag: "Started" }] : []
+        hasStarted ||= said.length > 0
+        return { said, output: chunk }
+      }
+      if (state === "over") return { said: [], output: chunk }
       heardBytes += chunk.bytes.byteLength
       // Whoever talks this much is no entrypoint of ours; it is left to talk until its time is over.
       if (heardBytes > reportBytesMax) return { said: [], output: undefined }

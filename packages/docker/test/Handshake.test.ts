@@ -67,6 +67,17 @@ describe("Handshake", () => {
     )
   })
 
+  it("takes a byte on stdout after the report for a started agent, and cogni-start out of stderr all the same", () => {
+    const handshake = Handshake.make()
+    const stdout = { channel: "stdout", bytes: bytes("y\n") } as const
+    assert.deepStrictEqual(handshake.push(stdout).said, [], "before the report")
+    handshake.push({ channel: "stderr", bytes: bytes(`${report}\n`) })
+    assert.deepStrictEqual(handshake.push(stdout), { said: [{ _tag: "Started" }], output: stdout })
+    assert.deepStrictEqual(handshake.push(stdout), { said: [], output: stdout })
+    const late = handshake.push({ channel: "stderr", bytes: bytes("cogni-start\nown\n") })
+    assert.strictEqual(Buffer.from(late.output?.bytes ?? []).toString(), "own\n")
+  })
+
   it("stdout is never part of it", () => {
     const handshake = Handshake.make()
     assert.deepStrictEqual(handshake.push({ channel: "stdout", bytes: bytes(report) }).said, [])
