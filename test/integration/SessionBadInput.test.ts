@@ -290,12 +290,12 @@ layer(RunHarness.layer(), options)("a file", (it) => {
       Effect.gen(function* () {
         const settings = SessionHarness.settingsWith({ workspaceBytesMax: 4 * MiB })
         const manager = yield* SessionHarness.manager({ settings, keeps: true })
-        const write = (name: string) => `head -c 3000000 /dev/zero > ${name}; sleep 2.5`
+        const write = (name: string, seconds: number) => `head -c 3000000 /dev/zero > ${name}; sleep ${seconds}`
         const first = yield* manager.getOrCreate("chat")
-        assert.strictEqual(yield* said(first, write("one")), "")
+        assert.strictEqual(yield* said(first, write("one", 2.5)), "")
         yield* manager.destroy("chat")
         const second = yield* manager.getOrCreate("chat")
-        const { value } = yield* SessionHarness.within(30, Effect.flip(second.exec(write("two"))))
+        const { value } = yield* SessionHarness.within(30, Effect.flip(second.exec(write("two", 200))))
         assert.strictEqual(value.reason._tag, "DiskFull", value.message)
         const third = yield* manager.getOrCreate("chat")
         assert.strictEqual(yield* said(third, "ls; rm one; sleep 2.5; ls"), "one\ntwo\ntwo")
@@ -308,7 +308,7 @@ layer(RunHarness.layer(), options)("a file", (it) => {
       const hiding = yield* sandbox.spawn(["perl", "-e", OutOfTheWay.program])
       yield* Stream.runHead(hiding.output)
       const write =
-        'cd "$(readlink big)"; for i in 1 2 3 4 5; do head -c 3000000 /dev/zero > $i; sleep 1; done; sleep 20'
+        'cd "$(readlink big)"; for i in 1 2 3 4 5; do head -c 3000000 /dev/zero > $i; sleep 1; done; sleep 200'
       const { value } = yield* SessionHarness.within(30, Effect.flip(sandbox.exec(write)))
       assert.strictEqual(value.reason._tag, "DiskFull", value.message)
     })
