@@ -71,7 +71,7 @@ const specOf = (model: string, script: string, runtimeSecondsMax: number) => ({
   llm: { model, identity: { billingAccountId: `acct-${model}` } }
 })
 
-for (const carrier of ["directory"] as const) {
+for (const carrier of ["directory", "container"] as const) {
   layer(RunHarness.layer(proxy(carrier)).pipe(Layer.provideMerge(Upstream.layer)), {
     excludeTestServices: true,
     timeout: Pace.hangMillis

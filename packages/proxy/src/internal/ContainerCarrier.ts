@@ -221,20 +221,50 @@ const start = Effect.fnUntraced(function* ({
   return carrier
 })
 
+/**
+ * Bytes on their way to the container before HTTP/2 has to wait for them. It reads nothing while one of its writes
+ * waits, on either side: were the two pipes full, each side would wait for the other to read.
+ */
+const queuedBytesMax = 64 * MiB
+
 /** The container's standard streams as one, in the shape that Node's HTTP/2 speaks over. */
 const pipeOf = Effect.fnUntraced(function* (container: Container) {
   const fork = Effect.runForkWith(yield* Effect.context<never>())
   let errors = ""
   let wanted: (() => void) | undefined
   let wantsMore = true
+  let pieces: Array<Uint8Array> = []
+  let queuedBytes = 0
+  let isSending = false
+  let whenRoom: (() => void) | undefined
+  /** One piece at a time, so that they keep their order; all that has come meanwhile goes together. */
+  const sendNext = () => {
+    const piece = Buffer.concat(pieces)
+    pieces = []
+    isSending = piece.byteLength > 0
+    if (!isSending) return
+    fork(container.send(piece)).addObserver(() => {
+      queuedBytes -= piece.byteLength
+      sendNext()
+      const go = whenRoom
+      whenRoom = undefined
+      go?.()
+    })
+  }
   const pipe = new Duplex({
     read: () => {
       wantsMore = true
-      wanted?.()
+      // The fiber goes on within this call, and may be waiting again when it returns.
+      const go = wanted
       wanted = undefined
+      go?.()
     },
     write: (piece: Uint8Array, _encoding, done) => {
-      fork(container.send(piece)).addObserver(() => done())
+      pieces.push(piece)
+      queuedBytes += piece.byteLength
+      if (!isSending) sendNext()
+      if (queuedBytes < queuedBytesMax) done()
+      else whenRoom = done
     },
     final: (done) => done()
   })
