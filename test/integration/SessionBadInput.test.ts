@@ -290,7 +290,8 @@ layer(RunHarness.layer(), options)("a file", (it) => {
       Effect.gen(function* () {
         const settings = SessionHarness.settingsWith({ workspaceBytesMax: 4 * MiB })
         const manager = yield* SessionHarness.manager({ settings, keeps: true })
-        const write = (name: string, seconds: number) => `head -c 3000000 /dev/zero > ${name}; sleep ${seconds}`
+        const write = (name: string, seconds: number) =>
+          `head -c 3000000 /dev/zero > ${name}; sleep ${seconds}`
         const first = yield* manager.getOrCreate("chat")
         assert.strictEqual(yield* said(first, write("one", 2.5)), "")
         yield* manager.destroy("chat")
