@@ -6,9 +6,10 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import type { Clone } from "@cogni/sandbox-git-relay/GitRelay"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
-import { Effect } from "effect"
+import { Duration, Effect } from "effect"
 import { existsSync, mkdirSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
+import * as Pace from "../harness/Pace.ts"
 import * as RelayHarness from "../harness/RelayHarness.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import { run } from "../relay-corpus/Making.ts"
@@ -17,6 +18,15 @@ import * as Origins from "../relay-corpus/Origins.ts"
 
 const live = { excludeTestServices: true, timeout: "3 minutes" } as const
 const patience = 170_000
+
+/** No special file is waited for. The limits of the relay, which would end a wait as well, are minutes. */
+const saidSoonMillis = 5000
+
+const saidSoon = Effect.fnUntraced(function* <A, E, R>(relaying: Effect.Effect<A, E, R>) {
+  const [took, said] = yield* Effect.timed(relaying)
+  assert.isAtMost(Duration.toMillis(took), Pace.allowed(saidSoonMillis))
+  return said
+})
 
 const prepared = Effect.gen(function* () {
   const directory = join(yield* RunHarness.Directory, crypto.randomUUID())
@@ -139,7 +149,7 @@ describe.concurrent("the relay", () => {
             const { repository } = yield* prepared
             yield* Effect.promise(async () => plant(join(repository, ".git")))
             const asked = { runId: yield* RelayHarness.runId, url: repository }
-            const { message, reason } = yield* Effect.flip(Effect.scoped(relay.clone(asked)))
+            const { message, reason } = yield* saidSoon(Effect.flip(Effect.scoped(relay.clone(asked))))
             assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", message)
             assert.match(message, new RegExp(wants))
           }),
@@ -157,7 +167,7 @@ describe.concurrent("the relay", () => {
             const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: repository })
             yield* work(clone)
             yield* Effect.promise(async () => plant(join(clone.workspacePath, "repo/.git")))
-            const { message, reason } = yield* Effect.flip(relay.collect(clone))
+            const { message, reason } = yield* saidSoon(Effect.flip(relay.collect(clone)))
             assert.strictEqual(reason._tag, "BundleRefused", message)
             assert.match(message, new RegExp(wants))
             yield* relay.discard(clone.request.runId)
@@ -174,7 +184,7 @@ describe.concurrent("the relay", () => {
         yield* work(clone)
         const checked = yield* relay.check(yield* relay.collect(clone))
         yield* Effect.promise(() => run(["mkfifo", join(repository, ".git/packed-refs")]))
-        const { message, reason } = yield* Effect.flip(relay.push(checked))
+        const { message, reason } = yield* saidSoon(Effect.flip(relay.push(checked)))
         assert.strictEqual(reason._tag, "PushRefused", message)
         assert.include(message, "packed-refs is a FIFO")
         yield* relay.discard(clone.request.runId)
@@ -189,7 +199,7 @@ describe.concurrent("the relay", () => {
         const tip = yield* work(clone)
         const path = join(clone.workspacePath, "repo/app.js")
         yield* Effect.promise(() => run(["sh", "-c", 'rm "$0" && mkfifo -m 666 "$0"', path]))
-        const collected = yield* relay.collect(clone, { commitLeftovers: "left" })
+        const collected = yield* saidSoon(relay.collect(clone, { commitLeftovers: "left" }))
         assert.strictEqual((yield* relay.push(yield* relay.check(collected))).tip, tip)
       }).pipe(Effect.scoped)
     )
@@ -201,7 +211,9 @@ describe.concurrent("the relay", () => {
           const { repository } = yield* prepared
           const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: repository })
           yield* Effect.promise(() => run(["mkfifo", "-m", "666", join(clone.workspacePath, "repo", name)]))
-          const { message, reason } = yield* Effect.flip(relay.collect(clone, { commitLeftovers: "left" }))
+          const { message, reason } = yield* saidSoon(
+            Effect.flip(relay.collect(clone, { commitLeftovers: "left" }))
+          )
           assert.strictEqual(reason._tag, "BundleRefused", message)
           assert.include(message, `${name} is a FIFO`)
           yield* relay.discard(clone.request.runId)

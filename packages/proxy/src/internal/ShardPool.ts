@@ -58,6 +58,9 @@ const startSecondsMax = 30
 
 const MiB = 1024 * 1024
 
+/** Each thread keeps its own. Node's default of 48 MB lets a thread that does nothing hold 20 MB more, and is no faster. */
+const youngHeapMiB = 8
+
 /** Runs from sources and from what is published alike. */
 const workerUrl = new URL(`./ShardWorker${import.meta.url.endsWith(".ts") ? ".ts" : ".js"}`, import.meta.url)
 
@@ -189,7 +192,11 @@ const startWorker = ({ config, heapBytesMax }: ShardPoolOptions, data: ShardStar
     execArgv: [],
     stdout: true,
     stderr: true,
-    resourceLimits: { maxOldGenerationSizeMb: Math.ceil(heapBytesMax / MiB), stackSizeMb: 4 }
+    resourceLimits: {
+      maxOldGenerationSizeMb: Math.ceil(heapBytesMax / MiB),
+      maxYoungGenerationSizeMb: youngHeapMiB,
+      stackSizeMb: 4
+    }
   })
   worker.stdout.resume()
   worker.stderr.resume()
