@@ -2,9 +2,11 @@
  * A shard that misbehaves ends alone: its runs fail with words, their audits are closed, and no other run notices.
  */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { Effect, Redacted } from "effect"
 import * as net from "node:net"
 import * as AuditLog from "../src/AuditLog.ts"
+import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
 import * as Gateway from "./GatewaySocket.ts"
 import * as ShardFaults from "./ShardFaults.ts"
 
@@ -106,6 +108,25 @@ describe("a shard", () => {
       yield* others[0]!.endpoint.finish
       assert.strictEqual((yield* others[0]!.send(models)).status, undefined)
       assert.strictEqual((yield* others[1]!.send(models)).status, 200)
+    })
+  )
+
+  it.live("that cannot be started fails its run with words, and the next run as well", () =>
+    Effect.gen(function* () {
+      // Any error of the constructor: what a system says that has no thread left cannot be had in a test.
+      const gateway = yield* Effect.provide(
+        GatewayLlmProxy.make({
+          url: "http://127.0.0.1:1",
+          key: Redacted.make(Gateway.key),
+          shardHeapBytesMax: 1n as never
+        }),
+        MemoryContainerRuntime.layer()
+      )
+      for (const _ of [1, 2]) {
+        const error = yield* Effect.flip(Gateway.begin(gateway))
+        assert.strictEqual(error._tag, "ProxyFailed")
+        assert.match(error.message, /a thread for the run cannot be started: .*BigInt/u)
+      }
     })
   )
 

@@ -43,7 +43,7 @@ const answerSecondsMax = 90
 /** Its socket is closed with the scope, at the latest. */
 export const make = Effect.fnUntraced(function* (
   options: ServedRunOptions
-): Effect.fn.Return<ServedRun, never, Scope.Scope> {
+): Effect.fn.Return<ServedRun, ProxyFailed, Scope.Scope> {
   const { pool, request, start } = options
   const lease = yield* pool.lease
   const port = yield* Effect.acquireRelease(

@@ -2,6 +2,7 @@
  * The shards of a gateway, seen from the main thread: where a run is placed, whether its thread lives, and how a thread
  * that misbehaves ends alone.
  */
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import { Deferred, Duration, Effect, type Scope } from "effect"
 import { getCompileCacheDir } from "node:module"
 import { MessageChannel, type MessagePort, Worker } from "node:worker_threads"
@@ -33,7 +34,7 @@ export interface Lease {
 }
 
 export interface ShardPool {
-  readonly lease: Effect.Effect<Lease, never, Scope.Scope>
+  readonly lease: Effect.Effect<Lease, ProxyFailed, Scope.Scope>
 }
 
 interface Shard {
@@ -91,12 +92,13 @@ export const make = Effect.fnUntraced(function* (
   }
 
   const start = (): Shard => {
-    const slot = free.shift()!
+    const slot = free[0]!
     const worker = startWorker(options, {
       counters: counters.buffer,
       slot,
       compileCache: getCompileCacheDir()
     })
+    free.shift()
     const shard: Shard = {
       slot,
       worker,
@@ -150,11 +152,14 @@ export const make = Effect.fnUntraced(function* (
   )
 
   const lease = Effect.acquireRelease(
-    Effect.sync(() => {
-      const shard = place()
-      shard.runs += 1
-      tellRuns()
-      return shard
+    Effect.try({
+      try: () => {
+        const shard = place()
+        shard.runs += 1
+        tellRuns()
+        return shard
+      },
+      catch: notStarted
     }),
     (shard) =>
       Effect.sync(() => {
@@ -181,6 +186,12 @@ export const make = Effect.fnUntraced(function* (
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+const notStarted = (thrown: unknown): ProxyFailed =>
+  new ProxyFailed({
+    detail: `a thread for the run cannot be started: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+    remedy: "See that this process may start more threads (ulimit -u, pids.max) and has memory, and run again"
+  })
 
 const startWorker = ({ config, heapBytesMax }: ShardPoolOptions, data: ShardStart): Worker => {
   const worker = new Worker(workerUrl, {
