@@ -299,13 +299,15 @@ export const bodyIfAsked = (run: GatewayRun, body: Uint8Array): { readonly body?
 }
 
 /** Of an upstream's headers, what the agent may see, flat as Node takes them. */
-const visible = (raw: ReadonlyArray<string>, withoutLength: boolean): Array<string> =>
-  pairs(raw).flatMap(([name, value]) => {
-    const lower = name.toLowerCase()
-    return GatewayAnswers.isHidden(lower) || (withoutLength && lower === "content-length")
-      ? []
-      : [lower, value]
-  })
+const visible = (raw: ReadonlyArray<string>, withoutLength: boolean): Array<string> => {
+  const seen: Array<string> = []
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at]!.toLowerCase()
+    if (!GatewayAnswers.isHidden(name) && !(withoutLength && name === "content-length"))
+      seen.push(name, raw[at + 1]!)
+  }
+  return seen
+}
 
 const withCost = (usage: LlmUsage | undefined, costUsd: number | undefined): LlmUsage | undefined =>
   costUsd === undefined ? usage : { ...usage, costUsd: usage?.costUsd ?? costUsd }

@@ -39,6 +39,7 @@ export const read = (request: IncomingMessage, bytesMax: number, reading: Readin
     let buffer = new Uint8Array(0)
     let bytes = 0
     let done = false
+    const declared = Number(request.headers["content-length"] ?? 0)
     const settle = (outcome: Read) => {
       if (done) return
       done = true
@@ -62,20 +63,18 @@ export const read = (request: IncomingMessage, bytesMax: number, reading: Readin
       if (!share.take(piece.byteLength)) return settle({ _tag: "NoRoom" })
       const needed = bytes + piece.byteLength
       if (needed > buffer.byteLength) {
-        const grown = new Uint8Array(
-          Math.min(bytesMax, Math.max(needed, 2 * buffer.byteLength, initialBytes))
-        )
+        const least = Math.min(declared || initialBytes, initialBytes)
+        const grown = new Uint8Array(Math.min(bytesMax, Math.max(needed, 2 * buffer.byteLength, least)))
         grown.set(buffer.subarray(0, bytes))
         buffer = grown
       }
       buffer.set(piece, bytes)
       bytes = needed
     }
-    const declared = Number(request.headers["content-length"] ?? 0)
     if (declared > bytesMax) return settle({ _tag: "TooLarge" })
     request.on("data", onData)
     request.once("end", () => {
-      const body = buffer.slice(0, bytes)
+      const body = bytes === buffer.byteLength ? buffer : buffer.slice(0, bytes)
       buffer = new Uint8Array(0)
       let released = false
       settle({
