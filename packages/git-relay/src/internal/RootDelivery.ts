@@ -11,7 +11,7 @@ import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import type { Place } from "@cogni/sandbox-host-files/HostPath"
 import { Effect } from "effect"
 import { constants } from "node:fs"
-import { copyFile, link, mkdir, open, rename, rm } from "node:fs/promises"
+import { chmod, copyFile, link, mkdir, open, rename, rm } from "node:fs/promises"
 import { join } from "node:path"
 import { OriginUnavailable, RelayFailed } from "../GitRelayError.ts"
 import type { BranchName, CommitId } from "../Refs.ts"
@@ -50,6 +50,12 @@ const refBytesMax = 1024
 
 const packedRefsBytesMax = 256 * 1024 * 1024
 
+/**
+ * Whatever the umask: a directory that a group may write would be refused the next time, and what others may not read
+ * no container could. How far the repository is open at all, its own directory says.
+ */
+const modes = { directory: 0o755, ref: 0o644 }
+
 // -----------------------------------------------------------------------------
 // combinators
 // -----------------------------------------------------------------------------
@@ -85,10 +91,14 @@ const below = async <A>(
   use: (directory: Place) => Promise<A>
 ): Promise<A> => {
   if (name === undefined) return use(from)
-  await mkdir(HeldDirectory.within(from, name), { mode: 0o777 }).catch(unlessThere)
+  const isNew = await mkdir(HeldDirectory.within(from, name), { mode: modes.directory }).then(
+    () => true,
+    (thrown: unknown) => (unlessThere(thrown), false)
+  )
   const next = await HeldDirectory.child(from, name)
   try {
     requireRoots(next)
+    if (isNew) await chmod(next.access, modes.directory)
     return await below(next, rest, use)
   } finally {
     await next.close()
@@ -147,7 +157,7 @@ const setRef = async (
   const lock = HeldDirectory.within(directory, `${name}.lock`)
   let locked
   try {
-    locked = await open(lock, "wx", 0o666)
+    locked = await open(lock, "wx", modes.ref)
   } catch (thrown) {
     if (!Descriptor.isErrno(thrown, "EEXIST")) throw thrown
     return raced(
@@ -155,9 +165,15 @@ const setRef = async (
       "Wait for the git that is at work there; if none is, remove that file, then try again"
     )
   }
+  let isOurs = true
   try {
-    await locked.writeFile(`${tip}\n`)
-    await locked.sync()
+    try {
+      await locked.writeFile(`${tip}\n`)
+      await locked.chmod(modes.ref)
+      await locked.sync()
+    } finally {
+      await locked.close()
+    }
     const there = await standing(repository, directory, name, ref)
     if (there !== expected)
       return raced(
@@ -165,10 +181,11 @@ const setRef = async (
         "Look at it, then try again, or push under another name (relay retry --branch)"
       )
     await rename(lock, HeldDirectory.within(directory, name))
+    isOurs = false
     return { _tag: "Taken" }
   } finally {
-    await locked.close()
-    await rm(lock, { force: true })
+    // After the rename the name is free, and another git's as soon as one takes it.
+    if (isOurs) await rm(lock, { force: true })
   }
 }
 
