@@ -238,7 +238,8 @@ const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): S
     bodyBytesPerSecondMin: options.bodyBytesPerSecondMin ?? defaults.bodyBytesPerSecondMin,
     connections: {
       totalMax: options.connectionsTotalMax ?? DescriptorLimit.connectionsMax(),
-      wholeMax: connectionsMax
+      wholeMax: connectionsMax,
+      runMax: connectionsMax
     },
     heldBytes: { totalMax: options.heldBytesMax ?? defaults.heldBytesMax, wholeMax: requestBytesMax }
   }

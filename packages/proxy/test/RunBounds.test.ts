@@ -128,6 +128,21 @@ describe("RunShare", () => {
     assert.isAtLeast(total, 0.9 * limits.totalMax)
   })
 
+  it("never gives one run more than is its own bound, however much is left", () => {
+    const counters = ShardCounters.make(1)
+    const run = RunShare.make({
+      limits: { totalMax: 1024, wholeMax: 5, runMax: 5 },
+      runs: () => 1,
+      counters,
+      slot: 0,
+      field: "connections",
+      unit: 1
+    })
+    let taken = 0
+    while (run.take(1)) taken += 1
+    assert.strictEqual(taken, 5)
+  })
+
   it("gives back what it held, and a shard that ends gives back what its runs held", () => {
     const counters = ShardCounters.make(2)
     const run = made(counters, 0, () => 1)

@@ -19,6 +19,8 @@ export interface Limits {
   readonly totalMax: number
   /** The most that a guaranteed part needs to be: a whole request body, or all connections of one run. */
   readonly wholeMax: number
+  /** The most that one run may hold, however much is left; where it is not said, what is left is its bound. */
+  readonly runMax?: number | undefined
 }
 
 /** Half of the total is divided among the runs; the other half is for those that need more for a moment. */
@@ -26,8 +28,8 @@ export const guaranteed = ({ totalMax, wholeMax }: Limits, runs: number): number
   Math.floor(Math.min(wholeMax, totalMax / 2 / Math.max(1, runs)))
 
 /** The most that one run may hold. */
-export const shareMax = ({ totalMax, wholeMax }: Limits, runs: number): number =>
-  Math.floor(Math.max(Math.min(wholeMax, totalMax), totalMax / Math.max(1, runs)))
+export const shareMax = ({ runMax = Infinity, totalMax, wholeMax }: Limits, runs: number): number =>
+  Math.floor(Math.min(runMax, Math.max(Math.min(wholeMax, totalMax), totalMax / Math.max(1, runs))))
 
 export interface RunShareOptions {
   readonly limits: Limits
