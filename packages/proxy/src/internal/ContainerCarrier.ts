@@ -259,9 +259,12 @@ const pipeOf = Effect.fnUntraced(function* (container: Container) {
       wanted = undefined
       go?.()
     },
-    write: (piece: Uint8Array, _encoding, done) => {
-      pieces.push(piece)
-      queuedBytes += piece.byteLength
+    // HTTP/2 writes its frames one after the other, corked: together they are one write, and wake the engine once.
+    writev: (written: ReadonlyArray<{ readonly chunk: Uint8Array }>, done) => {
+      for (const { chunk } of written) {
+        pieces.push(chunk)
+        queuedBytes += chunk.byteLength
+      }
       if (!isSending) sendNext()
       if (queuedBytes < queuedBytesMax) done()
       else whenRoom = done
