@@ -284,4 +284,51 @@ it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a run on 
       assert.deepStrictEqual(readdirSync(join(cli.stateDirectory, "relays")), [])
     })
   )
+
+  it.effect(
+    "a run with --patch pushes nothing, however it ends and is taken up, and leaves no old patch",
+    () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const { origin } = yield* Server
+        const { path } = yield* origin.make("acme/patch", files)
+        const before = yield* GitOrigin.refsOf(path)
+        const patch = join(yield* RunHarness.Directory, "kept.patch")
+        const run = (...command: ReadonlyArray<string>) =>
+          cli.run(["run", "--repo", path, "--patch", patch, "--", ...command])
+        const kept = Effect.map(cli.run(["relay", "list", "-o", "json"]), ({ stdout }) => json(stdout))
+
+        writeFileSync(patch, "OLD")
+        const idle = yield* run("true")
+        assert.strictEqual(idle.code, 0, idle.stderr)
+        assert.include(idle.stderr, `nothing was committed: ${patch} is empty`)
+        assert.strictEqual(readFileSync(patch, "utf8"), "")
+
+        const failed = yield* run("bash", "-c", "echo half > half.txt; exit 3")
+        assert.strictEqual(failed.code, 3, failed.stderr)
+        const [{ runId }] = yield* kept
+        assert.include(failed.stderr, `cogni-sandbox relay retry ${runId} --patch ${patch}`)
+        const pushing = yield* cli.run(["relay", "retry", runId])
+        assert.strictEqual(pushing.code, 64, pushing.stderr)
+        assert.include(pushing.stderr, `${runId} was to write a patch`)
+        assert.lengthOf(yield* kept, 1)
+        const retried = yield* cli.run(["relay", "retry", runId, "--patch", patch])
+        assert.strictEqual(retried.code, 0, retried.stderr)
+        assert.include(readFileSync(patch, "utf8"), "half.txt")
+
+        const refused = yield* run("bash", "-c", "mkdir -p .github/workflows; echo > .github/workflows/x.yml")
+        assert.strictEqual(refused.code, 77, refused.stderr)
+        const [other] = yield* kept
+        assert.include(refused.stderr, `relay retry ${other.runId} --patch ${patch}`)
+        assert.strictEqual((yield* cli.run(["relay", "drop", other.runId])).code, 0)
+        assert.strictEqual(yield* GitOrigin.refsOf(path), before)
+
+        // Whoever names a branch wants it pushed.
+        yield* run("bash", "-c", "echo half > half.txt; exit 3")
+        const [last] = yield* kept
+        const named = yield* cli.run(["relay", "retry", last.runId, "--branch", "after-all"])
+        assert.strictEqual(named.code, 0, named.stderr)
+        assert.isDefined(yield* GitOrigin.branchAt(path, "sandbox/after-all"))
+      })
+  )
 })

@@ -53,6 +53,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
       remedy: "Leave one of them out"
     })
   }
+  const isNamed = input.patch !== undefined || input.branch !== undefined || input.pr
   const branch: BranchName | undefined =
     input.branch === undefined ? undefined : yield* Effect.fromResult(RepoPlan.branchOf(input.branch))
   const delivery = yield* Effect.gen(function* () {
@@ -63,6 +64,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
     const relay = yield* GitRelay
     const delivered = yield* Effect.gen(function* () {
       const clone = yield* relay.reopen(runId, { branch, ...(input.pr ? { createPr: true } : {}) })
+      if (clone.request.deliver === "patch" && !isNamed) return yield* unasked(runId)
       const record = yield* Effect.flatMap(RunStore, (store) => store.get(runId))
       return yield* RelayRun.deliver(
         clone,
@@ -101,6 +103,14 @@ export const drop = Effect.fnUntraced(function* (input: {
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+const unasked = (runId: RunId.RunId) =>
+  new Refusal({
+    exit: "usage",
+    detail: `${runId} was to write a patch, and push nothing`,
+    remedy: "Name its file with --patch FILE, or push after all with --branch NAME",
+    runId
+  })
 
 /** By its id, or by a beginning that only one of those kept has. */
 const runIdOf = Effect.fnUntraced(function* (run: string) {

@@ -4,6 +4,7 @@
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import type { Kept } from "@cogni/sandbox-git-relay/GitRelay"
 import { type Delivery, DeliveryRecord, recordOf } from "@cogni/sandbox-git-relay/RelayRun"
+import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Schema } from "effect"
 import type { ExitName } from "./ExitCode.ts"
 import { formatMillis } from "./Quantity.ts"
@@ -38,11 +39,17 @@ export const withDelivery = (report: object, delivery: Delivery): object => {
   }
 }
 
-/** One line for people. @category converting */
+/** What takes a run up. One that was to write a patch says so again: without it, a retry pushes. */
+const retry = (runId: string, patch: string | undefined): string =>
+  `cogni-sandbox relay retry ${runId}${patch === undefined ? "" : ` --patch ${ShellWord.quoted(patch)}`}`
+
+/** One line for people; `patch` is the file that was asked for. @category converting */
 export const describe = (delivery: Delivery, patch: string | undefined): string => {
   switch (delivery._tag) {
     case "Skipped":
-      return "nothing was committed, so nothing was pushed"
+      return patch === undefined
+        ? "nothing was committed, so nothing was pushed"
+        : `nothing was committed: ${patch} is empty`
     case "Pushed": {
       const { checked, pullRequest, unchanged } = delivery
       const what = unchanged
@@ -55,17 +62,17 @@ export const describe = (delivery: Delivery, patch: string | undefined): string 
     case "Patched":
       return `wrote ${plural(delivery.checked.commits, "commit")} to ${patch}`
     case "Kept":
-      return `the run did not succeed: its commits are kept, and not pushed. See: cogni-sandbox relay retry ${delivery.clone.request.runId}`
+      return `the run did not succeed: its commits are kept, and not ${
+        patch === undefined ? "pushed" : "written"
+      }. See: ${retry(delivery.clone.request.runId, patch)}`
     case "Failed":
-      return problem(delivery.error, delivery.clone.request.runId)
+      return problem(delivery.error, delivery.clone.request.runId, patch)
   }
 }
 
 /** @category converting */
-export const problem = (error: GitRelayError, runId: string): string =>
-  oneLine(
-    `${runId}: ${error.message.replace(/\.$/u, "")}. Then: cogni-sandbox relay retry ${runId}, or relay drop`
-  )
+export const problem = (error: GitRelayError, runId: string, patch: string | undefined): string =>
+  oneLine(`${runId}: ${error.message.replace(/\.$/u, "")}. Then: ${retry(runId, patch)}, or relay drop`)
 
 /** Of an error of the relay's, as a number. @category converting */
 export const exitOf = ({ operation, reason }: GitRelayError): ExitName => {

@@ -45,12 +45,26 @@ export const live = Effect.fnUntraced(function* <E, R>(
   return { result: value.result, delivery } satisfies RepoResult
 })
 
-/** Into the record, and a patch into its file; only then is it let go. @category constructors */
+/** Into the record, and a patch, or nothing, into its file; only then is it let go. @category constructors */
 export const settle = Effect.fnUntraced(function* (
   delivery: RelayRun.Delivery,
   patch: UserFiles.Output | undefined
 ) {
   const { request } = "clone" in delivery ? delivery.clone : delivery.checked.clone
+  // What an earlier run has left in the file would be taken for what this one did.
+  if (delivery._tag === "Skipped" && patch !== undefined) {
+    yield* patch.write("").pipe(
+      Effect.mapError(
+        ({ detail, remedy }) =>
+          new Refusal({
+            exit: "undelivered",
+            detail: `nothing was committed, and the patch could not be emptied: ${patch.path} ${detail}`,
+            remedy,
+            runId: request.runId
+          })
+      )
+    )
+  }
   if (delivery._tag === "Patched" && patch !== undefined) {
     yield* patch.write(delivery.patch).pipe(
       Effect.mapError(

@@ -114,7 +114,7 @@ const tell = Effect.fnUntraced(function* (
     yield* output.stderr(`cogni-sandbox: ${result.runId}: ${verdict.problem.message}\n`)
   }
   if (failed !== undefined)
-    yield* output.stderr(`cogni-sandbox: ${RelayReport.problem(failed, result.runId)}\n`)
+    yield* output.stderr(`cogni-sandbox: ${RelayReport.problem(failed, result.runId, input.patch)}\n`)
 })
 
 /** The one that was typed, or one of its own. @category constructors */

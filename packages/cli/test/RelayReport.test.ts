@@ -68,8 +68,15 @@ const pullRequest = { url: "https://git.example.com/team/project/pull/7", number
 const facts = { origin: url, branch, baseBranch: "main", baseCommit: base }
 
 describe("one line for people", () => {
-  const lines: ReadonlyArray<readonly [string, Delivery, string]> = [
+  const patch = "/tmp/work.patch"
+  const lines: ReadonlyArray<readonly [string, Delivery, string, string?]> = [
     ["skipped", { _tag: "Skipped", clone }, "nothing was committed, so nothing was pushed"],
+    [
+      "skipped, for a patch",
+      { _tag: "Skipped", clone },
+      "nothing was committed: /tmp/work.patch is empty",
+      patch
+    ],
     ["pushed", pushed, "pushed sandbox/run-000000000001 (1 commit, 2 paths)"],
     [
       "pushed, as many",
@@ -91,11 +98,23 @@ describe("one line for people", () => {
       { ...pushed, unchanged: true, pullRequest: { ...pullRequest, existing: true } },
       "sandbox/run-000000000001 was there already, with this very content; pull request was open already: https://git.example.com/team/project/pull/7"
     ],
-    ["patched", { _tag: "Patched", checked, patch: Buffer.from("x") }, "wrote 1 commit to /tmp/work.patch"],
+    [
+      "patched",
+      { _tag: "Patched", checked, patch: Buffer.from("x") },
+      "wrote 1 commit to /tmp/work.patch",
+      patch
+    ],
     [
       "kept",
       { _tag: "Kept", clone, tip },
       "the run did not succeed: its commits are kept, and not pushed. See: cogni-sandbox relay retry run-000000000001"
+    ],
+    [
+      "kept, for a patch",
+      { _tag: "Kept", clone, tip },
+      "the run did not succeed: its commits are kept, and not written. " +
+        "See: cogni-sandbox relay retry run-000000000001 --patch '/tmp/it'\\''s a.patch'",
+      "/tmp/it's a.patch"
     ],
     [
       "failed",
@@ -103,11 +122,17 @@ describe("one line for people", () => {
       "run-000000000001: check: the policy refuses the commits: protected-path, .github/workflows/x.yml in bbbbbbbbbbbb: " +
         "it is protected. Drop it. And 2 more. They are kept at /relays/run-000000000001. " +
         "Then: cogni-sandbox relay retry run-000000000001, or relay drop"
+    ],
+    [
+      "failed, for a patch",
+      { _tag: "Failed", clone, error: ofReason(new Errors.BundleRefused({ detail: "no", keptAt: "/k" })) },
+      "run-000000000001: push: what the agent committed cannot be taken over: no. It is kept at /k. " +
+        "Then: cogni-sandbox relay retry run-000000000001 --patch /tmp/work.patch, or relay drop",
+      patch
     ]
   ]
-  it.each(lines)("%s", (_, delivery, line) =>
-    assert.strictEqual(RelayReport.describe(delivery, "/tmp/work.patch"), line)
-  )
+  for (const [title, delivery, line, file] of lines)
+    it(`${title}`, () => assert.strictEqual(RelayReport.describe(delivery, file), line))
 
   it("what an origin said cannot break the line, nor act on a terminal", () => {
     const error = ofReason(
@@ -120,7 +145,7 @@ describe("one line for people", () => {
         remedy: "Look at what the origin says"
       })
     )
-    const line = RelayReport.problem(error, runId)
+    const line = RelayReport.problem(error, runId, undefined)
     assert.notMatch(line, /[\u0000-\u001f\u007f-\u009f\u202e]/u)
     assert.isTrue(line.startsWith(`${runId}: `))
   })

@@ -50,6 +50,8 @@ export const CloneRequest = Schema.Struct({
   ),
   /** A pull request is wanted when it is pushed; until then it is not settled. */
   createPr: Schema.optionalKey(Schema.Boolean),
+  /** Where its commits are to go; kept with it for who takes it up. Absent: to a branch of the origin. */
+  deliver: Schema.optionalKey(Schema.Literals(["push", "patch"])),
   /** What a commit says of what is uncommitted when another process takes it up. Absent: it is not committed. */
   commitLeftovers: Schema.optional(Schema.String),
   /** What was planted for the run; kept with it until it is pushed. They open nothing. */

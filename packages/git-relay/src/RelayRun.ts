@@ -237,7 +237,9 @@ const salvaged = (clone: Clone, request: RelayRunRequest) =>
     Effect.flatMap((delivery) =>
       delivery._tag === "Kept"
         ? Effect.logWarning(
-            `what the agent had done is kept, and not pushed: cogni-sandbox relay retry ${clone.request.runId}`
+            `what the agent had done is kept, and not delivered: cogni-sandbox relay retry ${clone.request.runId}${
+              request.deliver === "patch" ? " --patch FILE" : ""
+            }`
           )
         : Effect.void
     ),

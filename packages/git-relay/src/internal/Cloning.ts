@@ -64,6 +64,7 @@ export const clone = Effect.fnUntraced(function* (held: Held, request: CloneRequ
     since: new Date().toISOString(),
     canaries: request.canaries ?? [],
     createPr: request.createPr ?? false,
+    ...(request.deliver === undefined ? {} : { deliver: request.deliver }),
     ...(request.commitLeftovers === undefined ? {} : { commitLeftovers: request.commitLeftovers }),
     depth: request.depth ?? 1
   }
@@ -193,6 +194,7 @@ const cloneOf = (state: RelayDirectory.State, root: string): Clone => ({
     branch: state.branch,
     depth: state.depth,
     createPr: state.createPr,
+    ...(state.deliver === undefined ? {} : { deliver: state.deliver }),
     commitLeftovers: state.commitLeftovers,
     canaries: state.canaries
   },

@@ -38,6 +38,7 @@ export const State = Schema.Struct({
   since: Schema.String,
   canaries: Schema.Array(KnownSecret),
   createPr: Schema.Boolean,
+  deliver: Schema.optionalKey(Schema.Literals(["push", "patch"])),
   commitLeftovers: Schema.optionalKey(Schema.String),
   depth: Schema.Int,
   /** What follows is known from `cloned` on. */

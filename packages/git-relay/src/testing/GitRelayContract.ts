@@ -350,7 +350,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
         Effect.gen(function* () {
           const relay = yield* GitRelay
           const stage = yield* Stage
-          const asked = yield* request({ commitLeftovers: "what was left" })
+          const asked = yield* request({ commitLeftovers: "what was left", deliver: "patch" })
           const tip = yield* Effect.scoped(
             Effect.gen(function* () {
               const clone = yield* relay.clone(asked)
@@ -365,6 +365,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>):
               const clone = yield* relay.reopen(asked.runId)
               const { commitLeftovers } = clone.request
               assert.strictEqual(commitLeftovers, "what was left")
+              assert.strictEqual(clone.request.deliver, "patch")
               const checked = yield* relay.check(yield* relay.collect(clone, { commitLeftovers }))
               assert.deepInclude(checked, { commits: 2, paths: 2 })
               const patch = Buffer.from(yield* relay.patch(checked)).toString("utf8")
