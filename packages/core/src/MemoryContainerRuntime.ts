@@ -258,7 +258,7 @@ export const make = (options: MemoryOptions = {}) =>
     return ContainerRuntime.of({
       acquire,
       acquireVolume: Effect.fn("ContainerRuntime.acquireVolume")(function* (spec: VolumeSpec) {
-        const name = `memory-${spec.runId}-${spec.role}`
+        const name = `memory-${spec.runId}-${spec.role}${spec.index === undefined ? "" : `-${spec.index}`}`
         yield* hold(name, spec.runId)
         return name
       }),

@@ -6,7 +6,7 @@
  * time. The container has no network, no key and nothing to decide: the gateway stays in this process.
  */
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
-import { Deferred, Duration, Effect, Fiber, Scope, Semaphore, Stream } from "effect"
+import { Cause, Deferred, Duration, Effect, Exit, Fiber, Latch, type Scope, Stream } from "effect"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import { Duplex } from "node:stream"
@@ -31,6 +31,9 @@ interface Carrier {
   readonly volumes: ReadonlyArray<string>
   readonly free: Set<number>
   readonly ended: Deferred.Deferred<never, LlmProxyError>
+  /** Settles when the container is gone and no run has a slot of it any more. */
+  readonly unused: Latch.Latch
+  leasesTotal: number
   isGone: boolean
 }
 
@@ -63,34 +66,79 @@ export const make = Effect.fnUntraced(function* (
   options: ContainerCarrierOptions
 ): Effect.fn.Return<SocketCarrier, never, Scope.Scope> {
   const scope = yield* Effect.scope
-  const turns = yield* Semaphore.make(1)
-  const carriers: Array<Carrier> = []
+  const carriers = new Set<Carrier>()
+  let containersTotal = 0
+  let starting: Deferred.Deferred<void, LlmProxyError> | undefined
 
-  const withRoom = turns.withPermit(
+  /** One container, in a scope of its own: closed when it does not start, and when it is of no use any more. */
+  const carry = (started: Deferred.Deferred<void, LlmProxyError>) =>
     Effect.gen(function* () {
-      const living = carriers.filter(({ isGone }) => !isGone)
-      carriers.splice(0, carriers.length, ...living)
-      const found = living.find(({ free }) => free.size > 0)
-      if (found === undefined && living.length >= (options.containersMax ?? containersMaxDefault))
-        return yield* new ProxyFailed({
-          detail: `all ${living.length} containers of sockets are in use`,
-          remedy: "Wait for a run to end, or run fewer at one time"
-        })
-      const carrier = found ?? (yield* start(options).pipe(Scope.provide(scope)))
-      if (found === undefined) carriers.push(carrier)
-      const slot = carrier.free.values().next().value!
-      carrier.free.delete(slot)
-      return { carrier, slot }
-    })
-  )
-
-  const lease = Effect.acquireRelease(withRoom, ({ carrier, slot }) =>
-    Effect.tryPromise(() => carrier.tunnel.close(slot)).pipe(
-      Effect.timeout(Duration.seconds(leaseSecondsMax)),
-      // A slot that was not given back for certain is nobody's again.
-      Effect.andThen(Effect.sync(() => carrier.free.add(slot))),
-      Effect.ignore
+      const carrier = yield* Effect.onExit(start(options), (exit) => {
+        starting = undefined
+        if (Exit.isSuccess(exit)) carriers.add(exit.value)
+        return Deferred.done(started, Exit.asVoid(exit))
+      })
+      yield* carrier.unused.await
+      carriers.delete(carrier)
+    }).pipe(
+      Effect.scoped,
+      Effect.ensuring(Effect.sync(() => containersTotal--)),
+      Effect.catchCause((cause) =>
+        Cause.hasDies(cause)
+          ? Effect.logWarning("something of a container of sockets may be left over", cause)
+          : Effect.void
+      )
     )
+
+  const begin = Effect.gen(function* () {
+    if (containersTotal >= (options.containersMax ?? containersMaxDefault))
+      return yield* new ProxyFailed({
+        detail: `all ${containersTotal} containers of sockets are in use`,
+        remedy: "Wait for a run to end, or run fewer at one time"
+      })
+    const started = Deferred.makeUnsafe<void, LlmProxyError>()
+    starting = started
+    containersTotal++
+    const fiber = yield* Effect.forkIn(carry(started), scope)
+    // Where the gateway has closed, it has not even begun.
+    fiber.addObserver(() => Deferred.doneUnsafe(started, Effect.interrupt))
+    return started
+  })
+
+  const take = () => {
+    const carrier = [...carriers].find(({ free, isGone }) => !isGone && free.size > 0)
+    if (carrier === undefined) return undefined
+    const slot = carrier.free.values().next().value!
+    carrier.free.delete(slot)
+    carrier.leasesTotal++
+    return { carrier, slot }
+  }
+
+  /** All runs that find no slot wait for the same container. Only the wait can be interrupted. */
+  const lease = Effect.uninterruptibleMask((restore) =>
+    Effect.gen(function* () {
+      let taken = take()
+      while (taken === undefined) {
+        yield* restore(Deferred.await(starting ?? (yield* begin)))
+        taken = take()
+      }
+      const { carrier, slot } = taken
+      yield* Effect.addFinalizer(() =>
+        Effect.tryPromise(() => carrier.tunnel.close(slot)).pipe(
+          Effect.timeout(Duration.seconds(leaseSecondsMax)),
+          // A slot that was not given back for certain is nobody's again.
+          Effect.andThen(Effect.sync(() => carrier.free.add(slot))),
+          Effect.ignore,
+          Effect.ensuring(
+            Effect.suspend(() => {
+              carrier.leasesTotal--
+              return letGo(carrier)
+            })
+          )
+        )
+      )
+      return taken
+    })
   )
 
   return {
@@ -122,6 +170,10 @@ export const make = Effect.fnUntraced(function* (
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** A volume cannot be removed while a sandbox has it. */
+const letGo = (carrier: Carrier) =>
+  carrier.isGone && carrier.leasesTotal === 0 ? carrier.unused.open : Effect.void
 
 const failed = (detail: string) =>
   new ProxyFailed({
@@ -194,6 +246,8 @@ const start = Effect.fnUntraced(function* ({
     volumes,
     free: new Set(volumes.keys()),
     ended,
+    unused: Latch.makeUnsafe(),
+    leasesTotal: 0,
     isGone: false
   }
   yield* container.exit.pipe(
@@ -204,7 +258,7 @@ const start = Effect.fnUntraced(function* ({
     }),
     Effect.onExit((exit) => {
       carrier.isGone = true
-      return Deferred.done(ended, exit)
+      return Effect.andThen(Deferred.done(ended, exit), letGo(carrier))
     }),
     Effect.ignore,
     Effect.forkScoped
