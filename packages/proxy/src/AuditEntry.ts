@@ -73,6 +73,8 @@ export const CallStarted = Schema.Struct({
   /** Paths of the first fields that were left out. */
   dropped: Schema.Array(Schema.String),
   droppedTotal: Count,
+  /** The most that its input can be billed, which is reserved until the call ends. */
+  inputTokensMax: Schema.optionalKey(Count),
   /** What the answer was capped to, which is reserved until the call ends. */
   outputTokensMax: Schema.optionalKey(Count),
   /** What went upstream, without secrets; only where bodies are kept. */

@@ -1,8 +1,8 @@
 /**
  * The ledger of a run: how much of its models it may use, and how much it has used.
  *
- * Pure, without a clock of its own. Before a call goes upstream, the most it may come to is reserved: its input,
- * estimated from its bytes, the cap of its answer, and the price of both. When the call ends, what the upstream told is
+ * Pure, without a clock of its own. Before a call goes upstream, the most it may come to is reserved: the most that its
+ * input can be billed, the cap of its answer, and the price of both. When the call ends, what the upstream told is
  * charged. A figure that it did not tell (the agent hung up, the answer was cut, it held no usage, the run ended) is
  * charged as reserved and recorded as estimated, so that ending a call early never costs less than its whole answer.
  *
@@ -10,8 +10,8 @@
  * |---|---|
  * | output tokens | nothing, as long as the upstream keeps to the cap it was sent |
  * | bytes | the answers of the calls under way |
- * | input tokens | one call, which may begin with less left than it is estimated to need |
- * | cost, with prices | the input of one call, for the same reason |
+ * | input tokens | what one call reserved: alone, it may begin with less left than that |
+ * | cost, with prices | what one call reserved for its input, for the same reason |
  * | cost, without a price for the model | one call: it reserves all that is left, so no other runs beside it |
  *
  * A call under a cost budget that ends without a cost, told or priced, closes the ledger.
@@ -42,6 +42,8 @@ export interface Call {
   /** As the upstream knows it. */
   readonly model: string
   readonly requestBytes: number
+  /** The most that its input can be billed: see `internal/InputBound.ts`. */
+  readonly inputTokensMax: number
   /** The cap of its answer, as it is sent. A call that is sent without one reserves `outputTokensDefault`. */
   readonly outputTokensMax?: number | undefined
   /** Runs no model, as counting tokens does: reserves nothing and costs nothing. */
@@ -102,9 +104,6 @@ export interface Ledger {
 // constants
 // -----------------------------------------------------------------------------
 
-/** A high estimate: text has three to four bytes a token. @category constants */
-export const bytesPerToken = 3
-
 /**
  * The cap put into a call that names none while a budget bounds answers, and what is reserved for a call that goes out
  * without a cap. As high as models in wide use accept.
@@ -140,7 +139,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
   const reserve = (call: Call): Ticket["reserved"] => {
     if (call.free === true) return { inputTokens: 0, outputTokens: 0, costUsd: 0 }
     const tokens = {
-      inputTokens: tokensOf(call.requestBytes),
+      inputTokens: Math.max(1, call.inputTokensMax),
       outputTokens: Math.max(1, call.outputTokensMax ?? outputTokensDefault)
     }
     const costUsd = Prices.costMaxOf(prices, call.model, tokens)
@@ -380,5 +379,3 @@ const exceeds = (value: number, max: number): boolean => value > max * (1 + 1e-9
 
 /** Without the tail that adding leaves. */
 const figure = (value: number): string => String(Number(value.toPrecision(12)))
-
-const tokensOf = (bytes: number): number => Math.max(1, Math.ceil(bytes / bytesPerToken))

@@ -10,6 +10,7 @@ import * as Result from "effect/Result"
 import * as BodyRefusal from "./internal/BodyRefusal.ts"
 import * as BodyRules from "./internal/BodyRules.ts"
 import * as DroppedPaths from "./internal/DroppedPaths.ts"
+import * as InputBound from "./internal/InputBound.ts"
 import * as JsonText from "./internal/JsonText.ts"
 import { type Api, requestBytesMax } from "./RoutePolicy.ts"
 
@@ -52,6 +53,8 @@ export interface Rebuilt {
   readonly droppedTotal: number
   /** The cap that is sent, whether the agent's or ours; undefined where none is. */
   readonly outputTokensMax?: number | undefined
+  /** The most input tokens that it can be billed. */
+  readonly inputTokensMax: number
 }
 
 /** Why a body does not pass. Plain data. @category errors */
@@ -99,8 +102,8 @@ export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Re
       ...rule.imposed(policy, decoded)
     })
     const body = JsonText.wellFormed(text)
-    if (Buffer.byteLength(body) > sentBytesMax + ownBytesMax)
-      return yield* Result.fail(BodyRefusal.ofSize(sentBytesMax))
+    const sentBytes = Buffer.byteLength(body)
+    if (sentBytes > sentBytesMax + ownBytesMax) return yield* Result.fail(BodyRefusal.ofSize(sentBytesMax))
     return {
       body,
       model,
@@ -109,7 +112,8 @@ export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Re
       usageAdded,
       dropped: dropped.kept(),
       droppedTotal: dropped.total(),
-      outputTokensMax: capped.outputTokensMax
+      outputTokensMax: capped.outputTokensMax,
+      inputTokensMax: InputBound.of(capped.body, rule, sentBytes)
     }
   })
 

@@ -43,6 +43,7 @@ const started = (callId: string): AuditEntry => ({
   sentDigest: "0".repeat(64),
   dropped: [],
   droppedTotal: 0,
+  inputTokensMax: 60_000,
   outputTokensMax: 500
 })
 
@@ -80,7 +81,12 @@ describe("AuditRecovery", () => {
         })
         const begin = (callId: string) => {
           void audit.append(started(callId))
-          return ledger.begin({ model: "m", requestBytes: 3000, outputTokensMax: 500 }) as Budget.Ticket
+          return ledger.begin({
+            model: "m",
+            requestBytes: 3000,
+            inputTokensMax: 60_000,
+            outputTokensMax: 500
+          }) as Budget.Ticket
         }
         for (const [index, [told, mayHaveRun]] of ends.entries()) {
           const ticket = begin(`call-${index}`)

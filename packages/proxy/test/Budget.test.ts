@@ -20,6 +20,7 @@ const isRefusal = (begun: Budget.Ticket | Budget.Refusal): begun is Budget.Refus
 const asGateway = (of: Budget.Ledger, call: Partial<Budget.Call>): Budget.Call => ({
   model: "m",
   requestBytes: 3,
+  inputTokensMax: 1,
   outputTokensMax: of.answerCaps(["m"]).absent,
   ...call
 })
@@ -114,7 +115,7 @@ describe("Budget totals", () => {
   it("a call that runs no model reserves nothing and costs nothing, however it ends", () => {
     const of = ledger({ outputTokensMax: 10, inputTokensMax: 10, costUsdMax: 10 }, { prices })
     const under = begin(of)
-    const counting = begin(of, { free: true, requestBytes: 1e6 })
+    const counting = begin(of, { free: true, inputTokensMax: 1e6 })
     assert.deepStrictEqual(counting.reserved, { inputTokens: 0, outputTokens: 0, costUsd: 0 })
     assert.isUndefined(of.end(counting, { responseBytes: 0, mayHaveRun: true }))
     of.end(under, { usage: { inputTokens: 1, outputTokens: 1 }, responseBytes: 0, mayHaveRun: true })
@@ -225,7 +226,7 @@ describe("Budget spent for good", () => {
     assert.deepStrictEqual(final(refusal(output)), { budget: "output_tokens", limit: 100, used: 100 })
 
     const input = ledger({ inputTokensMax: 100 })
-    input.end(begin(input, { requestBytes: 301 }), { responseBytes: 0, mayHaveRun: true })
+    input.end(begin(input, { inputTokensMax: 101 }), { responseBytes: 0, mayHaveRun: true })
     assert.deepStrictEqual(final(refusal(input)), { budget: "input_tokens", limit: 100, used: 101 })
 
     const least = ledger({ outputTokensMax: 1 })
@@ -287,7 +288,7 @@ describe("Budget spent for good", () => {
 
     const dear = { m: { input: 1_000_000, output: 0, cacheRead: 100_000, cacheWrite: 2_000_000 } }
     const written = ledger({ costUsdMax: 100 }, { prices: dear })
-    assert.strictEqual(begin(written, { requestBytes: 30 }).reserved.costUsd, 20, "all of it may be cached")
+    assert.strictEqual(begin(written, { inputTokensMax: 10 }).reserved.costUsd, 20, "all of it may be cached")
   })
 
   it("the first that was spent stays the reason, whatever would fit again", () => {
@@ -301,11 +302,11 @@ describe("Budget spent for good", () => {
 
   it("what is spent is said before what passes", () => {
     const of = ledger({ concurrentCallsMax: 1, inputTokensMax: 100, outputTokensMax: 10 })
-    begin(of, { requestBytes: 297 })
+    begin(of, { inputTokensMax: 99 })
     assert.strictEqual(refusal(of, { free: true }).exhaustion.budget, "concurrent_calls")
     const both = ledger({ inputTokensMax: 100, outputTokensMax: 10 })
     const told = begin(both, { outputTokensMax: 5 })
-    begin(both, { outputTokensMax: 5, requestBytes: 297 })
+    begin(both, { outputTokensMax: 5, inputTokensMax: 99 })
     both.end(told, { usage: { inputTokens: 1, outputTokens: 10 }, responseBytes: 0, mayHaveRun: true })
     assert.strictEqual(refusal(both).exhaustion.budget, "output_tokens")
   })
@@ -336,7 +337,7 @@ describe("Budget that passes again", () => {
 
   it("tokens that calls under way may come to", () => {
     const of = ledger({ inputTokensMax: 100 })
-    const first = begin(of, { requestBytes: 300 })
+    const first = begin(of, { inputTokensMax: 100 })
     assert.deepStrictEqual(passing(refusal(of)), { budget: "input_tokens", limit: 100, used: 100 })
     of.end(first, { usage: { inputTokens: 10, outputTokens: 1 }, responseBytes: 0, mayHaveRun: true })
     begin(of)
@@ -371,10 +372,10 @@ describe("Budget that passes again", () => {
 
   it("input that does not fit beside calls under way; alone a call may pass with less left", () => {
     const of = ledger({ inputTokensMax: 100 })
-    const first = begin(of, { requestBytes: 30 })
-    assert.strictEqual(passing(refusal(of, { requestBytes: 273 })).budget, "input_tokens")
+    const first = begin(of, { inputTokensMax: 10 })
+    assert.strictEqual(passing(refusal(of, { inputTokensMax: 91 })).budget, "input_tokens")
     of.end(first, { usage: { inputTokens: 10, outputTokens: 1 }, responseBytes: 0, mayHaveRun: true })
-    begin(of, { requestBytes: 273 })
+    begin(of, { inputTokensMax: 91 })
   })
 
   it("money that calls under way may come to", () => {
@@ -470,7 +471,12 @@ describe("Budget in any order of things", () => {
         if (step.begin) {
           const { absent, max } = of.answerCaps(["m"])
           const cap = step.capped ? Math.min(small(step.which, 50), max!) : absent!
-          const begun = of.begin({ model: "m", requestBytes: small(step.bytes, 300), outputTokensMax: cap })
+          const begun = of.begin({
+            model: "m",
+            requestBytes: small(step.bytes, 300),
+            inputTokensMax: small(step.bytes, 100),
+            outputTokensMax: cap
+          })
           if (isRefusal(begun)) {
             if (begun.final) first ??= begun.exhaustion
             if (begun.final) assert.deepStrictEqual(begun.exhaustion, first)

@@ -25,7 +25,7 @@ const word = { choices: [{ index: 0, delta: { content: "word" }, finish_reason: 
 const openAi = { prompt_tokens: 90, completion_tokens: 40 }
 const responses = { input_tokens: 90, output_tokens: 40 }
 
-/** An answer of 40 tokens to 90, as each API tells it: 90 is what is estimated of the request, and the cap is 50. */
+/** An answer of 40 tokens to 90, as each API tells it: 90 is what is reserved for the input, and the cap is 50. */
 const answers: ReadonlyArray<readonly [string, Api, string, string]> = [
   [
     "chat_completions, streamed",
@@ -91,7 +91,12 @@ const chargeOf = (api: Api, contentType: string, bytes: Buffer, outcome: LlmOutc
     prices: { m: { input: 1_000_000, output: 2_000_000, cacheRead: 100_000 } },
     defaults: { concurrentCallsMax: 1, requestsPerSecondMax: 1 }
   })
-  const ticket = ledger.begin({ model: "m", requestBytes: 270, outputTokensMax: 50 }) as Budget.Ticket
+  const ticket = ledger.begin({
+    model: "m",
+    requestBytes: 270,
+    inputTokensMax: 90,
+    outputTokensMax: 50
+  }) as Budget.Ticket
   const reader = Usage.makeReader({ api, contentType, withholdUsage: false })
   reader.push(bytes)
   const { usage } = reader.end()
@@ -178,6 +183,9 @@ const beforeSilence = Effect.fnUntraced(function* (options: Gateway.Options = {}
   return { ...gateway, bodies, hangUp }
 })
 
+/** As published: an image of 2048 × 768 pixels to gpt-4o-mini; the most input that Gemini has taken. */
+const highest = { image: 2833 + 8 * 5667, window: 2_097_152 }
+
 describe("an agent that hangs up", () => {
   const capNames = ["max_completion_tokens", "max_output_tokens", "max_tokens"] as const
   const capOf = (sent: Record<string, unknown>): number | undefined => {
@@ -245,6 +253,64 @@ describe("an agent that hangs up", () => {
       })
   )
 
+  const inline = "data:image/png;base64,iVBORw0KGgo="
+  const media: ReadonlyArray<readonly [string, object, least: number]> = [
+    [
+      "/v1/chat/completions",
+      { messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: inline } }] }] },
+      highest.image
+    ],
+    [
+      "/v1/responses",
+      { input: [{ type: "message", role: "user", content: [{ type: "input_image", image_url: inline }] }] },
+      highest.image
+    ],
+    [
+      "/v1/messages",
+      {
+        messages: [
+          {
+            role: "user",
+            content: [
+              {
+                type: "document",
+                source: { type: "base64", media_type: "application/pdf", data: "JVBERi0xLjQK" }
+              }
+            ]
+          }
+        ]
+      },
+      highest.window
+    ]
+  ]
+  it.live.each(media)(
+    "%s %j: is charged no less than the highest published figure of what is not text",
+    ([path, body, least]) =>
+      Effect.gen(function* () {
+        const budget = { inputTokensMax: 3 * least, onExhausted: "refuse" } as const
+        const gateway = yield* beforeSilence({ llm: { budget } })
+        for (let index = 0; index < 6; index++)
+          yield* gateway.hangUp(Gateway.http({ ...body, max_tokens: 1 }, { path }))
+        const { exhausted, usage } = yield* gateway.endpoint.finish
+        assert.strictEqual(exhausted?.budget, "input_tokens")
+        assert.isAtLeast(usage!.inputTokens, gateway.bodies.length * least)
+        assert.isAtMost(gateway.bodies.length, 3)
+      })
+  )
+
+  it.live("calls with images at one time are held to what they may cost", () =>
+    Effect.gen(function* () {
+      const gateway = yield* beforeSilence({
+        llm: { budget: { inputTokensMax: 10_000, onExhausted: "refuse" } }
+      })
+      const request = Gateway.http({ ...media[0]![1], max_tokens: 1 })
+      const answers = []
+      for (let index = 0; index < 8; index++) answers.push(yield* gateway.hangUp(request, true))
+      assert.strictEqual(gateway.bodies.length, 1)
+      assert.strictEqual(answers.filter((text) => text.includes("input_tokens_exceeded")).length, 7)
+    })
+  )
+
   it.live("with a cost budget and prices, is capped to what the rest of it pays for", () =>
     Effect.gen(function* () {
       const gateway = yield* beforeSilence({
@@ -257,7 +323,7 @@ describe("an agent that hangs up", () => {
       const { exhausted, usage } = yield* gateway.endpoint.finish
       assert.strictEqual(exhausted?.budget, "cost_usd")
       assert.isAtLeast(usage!.estimatedCostUsd!, 0.1)
-      assert.isBelow(usage!.estimatedCostUsd!, 0.1001)
+      assert.closeTo(usage!.estimatedCostUsd!, 0.1 + usage!.estimatedInputTokens! / 1e6, 1e-9)
     })
   )
 

@@ -106,6 +106,7 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
         const ticket = ledger.begin({
           model: line.model,
           requestBytes: line.sentBytes,
+          inputTokensMax: line.inputTokensMax ?? line.sentBytes,
           ...(line.outputTokensMax === undefined ? {} : { outputTokensMax: line.outputTokensMax }),
           ...(line.api === "count_tokens" ? { free: true } : {})
         })

@@ -88,6 +88,7 @@ const pass = async (run: GatewayRun, exchange: Exchange, inspected: Inspected): 
   const ticket = run.ledger.begin({
     model: sent.model,
     requestBytes: sent.body.byteLength,
+    inputTokensMax: sent.inputTokensMax,
     ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
     ...(api === "count_tokens" ? { free: true } : {})
   })
@@ -167,6 +168,7 @@ const started = (
   sentDigest: sent.digest,
   dropped: sent.dropped,
   droppedTotal: sent.droppedTotal,
+  inputTokensMax: sent.inputTokensMax,
   ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
   ...CallAnswer.bodyIfAsked(run, sent.body)
 })

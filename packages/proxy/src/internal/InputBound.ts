@@ -1,0 +1,134 @@
+/**
+ * The most input tokens that a request can be billed, whatever a provider makes of it: reserved before the call, and
+ * charged where the upstream never tells the true figure.
+ *
+ * | Part of a request | Tokens at most |
+ * |---|---|
+ * | text, and all JSON around it | one for every byte: byte-level tokenizers have no smaller piece |
+ * | an image | `imageTokens`; its own bytes are no text |
+ * | files and sounds, however many | `windowTokens`, as their bytes say nothing: pages and samples are compressed |
+ * | a reference to a tool | the definition that the provider puts in its place, once more |
+ * | what a provider adds by itself | `ownTokens` |
+ */
+import type { ApiRules, Body } from "./BodyRules.ts"
+
+// -----------------------------------------------------------------------------
+// constants
+// -----------------------------------------------------------------------------
+
+/**
+ * An image of 2048 × 768 pixels to gpt-4o-mini: 2833 tokens and 5667 for each of 8 tiles of 512 × 512, which is as
+ * large as OpenAI scales images (platform.openai.com/docs/guides/images-vision). Other models count less: 10,000
+ * patches at up to 2.46 tokens each (the same page, `detail: original`), 4784 for Claude
+ * (platform.claude.com/docs/en/build-with-claude/vision), 16,384 for Qwen-VL (`max_pixels`).
+ */
+export const imageTokens = 2833 + 8 * 5667
+
+/**
+ * The largest context window of a model that reads files or hears sounds: that of Gemini 1.5 Pro
+ * (ai.google.dev/gemini-api/docs/models). No call is billed more input than the context window of its model.
+ */
+export const windowTokens = 2_097_152
+
+/**
+ * Above all that is published of instructions for tools (530 at most, docs.anthropic.com, "Tool use pricing and
+ * tokens") and for structured outputs.
+ */
+export const ownTokens = 1024
+
+// -----------------------------------------------------------------------------
+// combinators
+// -----------------------------------------------------------------------------
+
+/** For a body as it is sent, in so many bytes. */
+export const of = (body: Body, { conversation }: Pick<ApiRules, "conversation">, bytes: number): number => {
+  const found: Found = { images: 0, imageBytes: 0, files: 0, references: [] }
+  for (const entry of listOf(body[conversation])) {
+    const { content, output } = entry as Body
+    count(content, found)
+    count(output, found)
+  }
+  count((body["prediction"] as Body | null | undefined)?.["content"], found)
+  return (
+    ownTokens +
+    Math.max(0, bytes - found.imageBytes) +
+    found.images * imageTokens +
+    (found.files > 0 ? windowTokens : 0) +
+    definitionBytes(body, found.references)
+  )
+}
+
+// -----------------------------------------------------------------------------
+// internal
+// -----------------------------------------------------------------------------
+
+interface Found {
+  images: number
+  /** Of their data alone, which has no character of more than a byte. */
+  imageBytes: number
+  files: number
+  /** Names of tools. */
+  readonly references: Array<unknown>
+}
+
+const listOf = (value: unknown): ReadonlyArray<unknown> => (Array.isArray(value) ? value : [])
+
+/** Parts stand only here: what looks like one in the arguments of a tool is text. */
+const count = (parts: unknown, found: Found): void => {
+  for (const part of listOf(parts) as ReadonlyArray<Body>)
+    switch (part["type"]) {
+      case "image_url":
+        countImage((part["image_url"] as Body)["url"], found)
+        break
+      case "input_image":
+        countImage(part["image_url"], found)
+        break
+      case "image": {
+        const { data, media_type } = part["source"] as Body
+        countImage(data, found, `data:${String(media_type)};`)
+        break
+      }
+      case "document":
+        countDocument(part, found)
+        break
+      case "file":
+      case "input_audio":
+      case "input_file":
+        found.files += 1
+        break
+      case "tool_reference":
+        found.references.push(part["tool_name"])
+        break
+      case "tool_result":
+        count(part["content"], found)
+    }
+}
+
+/** Formats of one picture. By the same field, those who translate between APIs send PDF files and films. */
+const picture = /^data:image\/(?:avif|bmp|gif|heic|heif|jpe?g|png|webp)[;,]/iu
+
+const countImage = (data: unknown, found: Found, head = data): void => {
+  if (typeof data !== "string" || !picture.test(String(head).slice(0, 32))) found.files += 1
+  else {
+    found.images += 1
+    found.imageBytes += data.length
+  }
+}
+
+/** A text that is cited from is cut into sentences, each of which the provider numbers. */
+const countDocument = ({ citations, source }: Body, found: Found): void => {
+  const { content, type } = source as Body
+  if (type === "base64" || (citations as Body | null | undefined)?.["enabled"] === true) found.files += 1
+  count(content, found)
+}
+
+const definitionBytes = ({ tools }: Body, references: ReadonlyArray<unknown>): number => {
+  if (references.length === 0) return 0
+  const bytesOf = new Map<unknown, number>()
+  for (const tool of listOf(tools) as ReadonlyArray<Body>)
+    bytesOf.set(
+      tool["name"],
+      Math.max(bytesOf.get(tool["name"]) ?? 0, Buffer.byteLength(JSON.stringify(tool)))
+    )
+  return references.reduce<number>((sum, name) => sum + (bytesOf.get(name) ?? 0), 0)
+}
