@@ -152,7 +152,7 @@ export const engineMismatches = (
   ]
 }
 
-/** The profile of system calls alone is 12,000 characters. */
+/** The profile of system calls alone is 19,000 characters. */
 const sentenceCharactersMax = 400
 
 const abbreviated = (text: string): string =>

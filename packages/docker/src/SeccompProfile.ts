@@ -6,10 +6,12 @@
  * - everything there that comes with a capability, since our containers have none;
  * - what reaches large or often-attacked parts of the kernel that an agent does not need: `io_uring_*`, `userfaultfd`,
  *   `bpf`, `perf_event_open`, the key rings, `modify_ldt`, `memfd_secret`, `vmsplice`, handles of files, the calls that
- *   read or trace another process, every namespace, every socket family but four, and 32-bit programs.
+ *   read or trace another process, every namespace, every socket family but four, and 32-bit programs;
+ * - what takes from a stock that the whole host shares, and that no control group bounds: `io_setup` and its like
+ *   (`fs.aio-max-nr`), huge pages.
  *
- * A call that is not listed fails with EPERM. One that is newer than every listed call fails with ENOSYS: runc adds
- * that itself, so that a newer C library falls back to what it used before.
+ * A call that is not listed fails with EPERM, one of {@link absent} with ENOSYS. One that is newer than every listed
+ * call fails with ENOSYS: runc adds that itself, so that a newer C library falls back to what it used before.
  *
  * `SeccompProfile.test.ts` holds the whole of it; `test/integration/SystemCalls.test.ts` makes the calls from inside.
  */
@@ -66,8 +68,8 @@ export const allowed: Readonly<Record<string, ReadonlyArray<string>>> = {
   // A program may restrict itself further.
   restriction: words(`landlock_add_rule landlock_create_ruleset landlock_restrict_self seccomp`),
   memory: words(`
-    brk cachestat madvise map_shadow_stack membarrier memfd_create mincore mlock mlock2 mlockall mmap mprotect
-    mremap mseal msync munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect
+    brk cachestat madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mprotect mremap mseal msync
+    munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect
   `),
   time: words(`
     clock_getres clock_gettime clock_nanosleep gettimeofday nanosleep time timer_create timer_delete
@@ -88,16 +90,25 @@ export const allowed: Readonly<Record<string, ReadonlyArray<string>>> = {
     splice stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate unlink unlinkat utime
     utimensat utimes write writev
   `),
-  asynchronous: words(`io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit`),
   interprocess: words(`
     mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd semctl
-    semget semop semtimedop shmat shmctl shmdt shmget
+    semget semop semtimedop shmat shmctl shmdt
   `),
   sockets: words(`
     accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg sendmmsg
-    sendmsg sendto setsockopt shutdown
+    sendmsg sendto shutdown
   `)
 }
+
+/**
+ * Answered with ENOSYS, as by a kernel without them, so that programs fall back by themselves: the C library to
+ * `clone`, databases to ordinary reads and writes. The flags of `clone3` are behind a pointer, which no filter reads.
+ *
+ * @category constants
+ */
+export const absent: ReadonlyArray<string> = words(`
+  clone3 io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit
+`)
 
 /** Families and types of sockets, by their numbers in `socket(2)`. */
 const family = { unix: 1, inet: 2, inet6: 10, netlink: 16 } as const
@@ -122,6 +133,35 @@ const nodeTypeMask = 0xf000
  */
 export const requestsRefused: ReadonlyArray<number> = [0x5412, 0x541c, 0x5423]
 
+/** `MFD_HUGETLB`, `MAP_HUGETLB`, `SHM_HUGETLB`. */
+const hugePages = { memfd_create: 0x4, mmap: 0x4_0000, shmget: 0x800 } as const
+
+/** Levels of `setsockopt(2)`; UDP sockets take the options of UDP at the level of UDP-Lite too, which is not here. */
+const level = { ip: 0, socket: 1, tcp: 6, udp: 17, ipv6: 41, netlink: 270 } as const
+
+/**
+ * Options of sockets that are refused, by their level: programs in the kernel (SO_ATTACH_FILTER, SO_ATTACH_BPF,
+ * SO_ATTACH_REUSEPORT_CBPF and _EBPF); its ciphers and upper protocols (TCP_MD5SIG, TCP_ULP, TCP_MD5SIG_EXT, TCP_AO_*);
+ * IPsec in UDP (UDP_ENCAP).
+ *
+ * @category constants
+ */
+export const optionsRefused: ReadonlyArray<{
+  readonly level: number
+  readonly names: ReadonlyArray<number>
+}> = [
+  { level: level.socket, names: [26, 50, 51, 52] },
+  { level: level.tcp, names: [14, 31, 32, 38, 39, 40, 41, 42] },
+  { level: level.udp, names: [100] }
+]
+
+/** No kernel has an option of these levels with a number that needs more bits. */
+const optionBits = 7
+
+/** The kernel reads 32 bits of a level, a name or a request. */
+const readBits = 32
+const readMask = 2 ** readBits - 1
+
 const equals = (index: number, value: number): ArgumentRule => ({ index, value, op: "SCMP_CMP_EQ" })
 
 /** The argument's bits under `mask` are those of `value`; the engine calls the mask the value. */
@@ -139,8 +179,8 @@ const allow = (name: string, ...args: ReadonlyArray<ArgumentRule>): CallRule => 
 })
 
 /**
- * All numbers of 32 bits but the refused ones, as masks: a subtree of the binary tree for each branch that leads to no
- * refused number.
+ * All numbers of that many bits but the refused ones, as masks of 32 bits: a subtree of the binary tree for each
+ * branch that leads to no refused number.
  *
  * The kernel reads 32 bits of a request and the filter compares 64, so a rule that matches the refused numbers could be
  * passed by with a bit above them. Masks of 32 bits cannot, and rules that only allow need no order among them.
@@ -148,7 +188,8 @@ const allow = (name: string, ...args: ReadonlyArray<ArgumentRule>): CallRule => 
  * @category converting
  */
 export const allBut = (
-  refused: ReadonlyArray<number>
+  refused: ReadonlyArray<number>,
+  bits: number = readBits
 ): ReadonlyArray<{ readonly mask: number; readonly value: number }> => {
   const covers: Array<{ readonly mask: number; readonly value: number }> = []
   const descend = (bit: number, mask: number, value: number, below: ReadonlyArray<number>): void => {
@@ -165,7 +206,7 @@ export const allBut = (
       descend(bit - 1, mask + weight, value + weight, below.filter(isSet))
     }
   }
-  descend(31, 0, 0, refused)
+  descend(bits - 1, 2 ** readBits - 2 ** bits, 0, refused)
   return covers
 }
 
@@ -186,7 +227,13 @@ const sockets: ReadonlyArray<CallRule> = [
   ),
   // NETLINK_ROUTE alone, which is 0: how every runtime lists its interfaces.
   allow("socket", equals(0, family.netlink), equals(2, 0)),
-  allow("socketpair", equals(0, family.unix))
+  allow("socketpair", equals(0, family.unix)),
+  ...[level.ip, level.ipv6, level.netlink].map((free) => allow("setsockopt", masked(1, readMask, free))),
+  ...optionsRefused.flatMap(({ level, names }) =>
+    allBut(names, optionBits).map(({ mask, value }) =>
+      allow("setsockopt", masked(1, readMask, level), masked(2, mask, value))
+    )
+  )
 ]
 
 /** @category constants */
@@ -201,8 +248,10 @@ export const profile: SeccompProfile = {
     { names: Object.values(allowed).flat().toSorted(), action: "SCMP_ACT_ALLOW" },
     ...sockets,
     allow("clone", masked(0, namespaceFlags, 0)),
-    // Its flags are behind a pointer, which no filter reads; the C library then uses clone.
-    { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: 38 },
+    { names: absent, action: "SCMP_ACT_ERRNO", errnoRet: 38 },
+    allow("memfd_create", masked(1, hugePages.memfd_create, 0)),
+    allow("mmap", masked(3, hugePages.mmap, 0)),
+    allow("shmget", masked(2, hugePages.shmget, 0)),
     // The usual one, and asking which it is.
     allow("personality", equals(0, 0)),
     allow("personality", equals(0, 0xffff_ffff)),

@@ -1,7 +1,9 @@
 import { assert, describe, expect, it } from "@effect/vitest"
 import {
+  absent,
   allBut,
   allowed,
+  optionsRefused,
   profile,
   requestsRefused,
   securityOption
@@ -26,7 +28,8 @@ const passes = (name: string, ...given: ReadonlyArray<number | bigint>): boolean
 const refused = `
   acct add_key adjtimex bpf chroot clock_adjtime clock_settime clone3 create_module delete_module
   fanotify_init fanotify_mark finit_module fsconfig fsmount fsopen fspick get_mempolicy get_kernel_syms
-  init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load
+  init_module io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit io_uring_enter
+  io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load kexec_load
   keyctl listmount lookup_dcookie lsm_get_self_attr lsm_list_modules lsm_set_self_attr mbind memfd_secret
   migrate_pages modify_ldt mount mount_setattr move_mount move_pages name_to_handle_at nfsservctl
   open_by_handle_at open_tree open_tree_attr perf_event_open pidfd_getfd pivot_root process_madvise
@@ -196,7 +199,49 @@ describe("SeccompProfile", () => {
     assert.isFalse(passes("personality", 0x0040_0000), "all memory executable")
   })
 
-  it("answers clone3 so that the C library falls back to clone", () => {
-    assert.deepInclude(profile.syscalls, { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: 38 })
+  it("answers clone3 and asynchronous input and output as a kernel without them, so that programs fall back", () => {
+    assert.deepInclude(profile.syscalls, { names: absent, action: "SCMP_ACT_ERRNO", errnoRet: 38 })
+  })
+
+  it("gives memory in every way but as huge pages, which no limit of a sandbox counts", () => {
+    for (const [name, at, flag, ordinary] of [
+      ["memfd_create", 1, 0x4, 0x1b],
+      ["mmap", 3, 0x4_0000, 0x12_4022],
+      ["shmget", 2, 0x800, 0x1780]
+    ] as const) {
+      const before = Array.from({ length: at }, () => 0)
+      assert.isTrue(passes(name, ...before, ordinary), name)
+      assert.isFalse(passes(name, ...before, ordinary | flag), name)
+      assert.isFalse(passes(name, ...before, (1n << 32n) | BigInt(flag)), name)
+    }
+  })
+
+  it.prop(
+    "of the options of a socket below 128, only the refused ones are, whatever the bits above level and name",
+    [
+      Schema.Literals([1, 6, 17]),
+      Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 127 })),
+      Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2 ** 31 }))
+    ],
+    ([level, name, above]) => {
+      const refused = optionsRefused.find((one) => one.level === level)!.names
+      const high = BigInt(above) << 32n
+      for (const asked of [name, ...refused, ...refused.map((one) => one ^ (1 << (name % 7)))]) {
+        assert.strictEqual(
+          passes("setsockopt", 3, high | BigInt(level), high | BigInt(asked)),
+          !refused.includes(asked),
+          `${level} ${asked}`
+        )
+      }
+      assert.isFalse(passes("setsockopt", 3, level, name + 128), "no kernel has one")
+    }
+  )
+
+  it("sets options at six levels", () => {
+    const levels = Array.from({ length: 512 }, (_, level) => level)
+    assert.deepStrictEqual(
+      levels.filter((level) => passes("setsockopt", 3, level, 1)),
+      [0, 1, 6, 17, 41, 270]
+    )
   })
 })
