@@ -1,7 +1,7 @@
 /**
  * The flags, and how their values are read: strictly, each with what was expected when it is not that.
  */
-import { Option, type Result, Schema } from "effect"
+import { Option, Result, Schema } from "effect"
 import { Flag } from "effect/cli"
 import { resolve } from "node:path"
 import * as Quantity from "./Quantity.ts"
@@ -58,11 +58,15 @@ export const model = orUndefined(
   text("model", "NAME", "Which model the agent asks (COGNI_LLM_MODEL)").pipe(Flag.withAlias("m"))
 )
 
-const patchFile = orUndefined(
-  text("patch", "FILE", "Write the commits into a file instead of pushing them").pipe(
-    Flag.map((path) => resolve(path))
+/** An output file, absolute. Elsewhere - is a stream, so here it is no file. @category constructors */
+export const patch = (description: string) =>
+  quantity("patch", "FILE", description, (path) =>
+    path === "-"
+      ? Result.fail("a file (/dev/stdout for standard output, ./- for a file of that name)")
+      : Result.succeed(resolve(path))
   )
-)
+
+const patchFile = patch("Write the commits into a file instead of pushing them")
 const pullRequest = toggle("pr", "Open a pull request for the branch, as a draft")
 const branch = orUndefined(
   text("branch", "NAME", "Branch that gets the commits, below sandbox/ (the run's id)")

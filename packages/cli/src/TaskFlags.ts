@@ -3,7 +3,6 @@
  */
 import { Option, Schema } from "effect"
 import { Flag } from "effect/cli"
-import { resolve } from "node:path"
 import * as Flags from "./Flags.ts"
 
 const {
@@ -40,14 +39,8 @@ export const task = {
       Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 10_000 })))
     )
   ),
-  patch: orUndefined(
-    Flag.String("patch").pipe(
-      Flag.withMetavar("FILE"),
-      Flag.withDescription(
-        "Write what changed into a file outside of the workspace, instead of to standard output"
-      ),
-      Flag.map((path) => resolve(path))
-    )
+  patch: Flags.patch(
+    "Write what changed into a file outside of the workspace, instead of to standard output"
   ),
   timeoutSeconds: Flags.duration("timeout", "Wall clock, such as 90s or 2h (30m)"),
   memoryBytes,

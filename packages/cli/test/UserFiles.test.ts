@@ -77,6 +77,21 @@ describe("UserFiles", () => {
     })
   )
 
+  it.effect("takes - for no file of a patch, and says how to name standard output", () =>
+    Effect.gen(function* () {
+      const root = yield* home
+      for (const argv of [
+        ["task", "--demo", "x", "-w", join(root, "workspace")],
+        ["run", "--repo", root],
+        ["relay", "retry", "run-000000000001"]
+      ]) {
+        const { code, stderr } = yield* cli(join(root, "state"), ...argv, "--patch", "-")
+        assert.strictEqual(code, 64, stderr)
+        assert.include(stderr, "/dev/stdout for standard output")
+      }
+    })
+  )
+
   it.effect("leaves nothing beside the name of a patch when no sandbox starts", () =>
     Effect.gen(function* () {
       const root = yield* home

@@ -90,7 +90,7 @@ const readRegular = async (
   try {
     const { entry } = found
     if (entry === undefined) throw fromErrno(path, { code: "ENOENT" })
-    requireRegular(path, entry)
+    requireRegular(path, entry, "Name a regular file, or use - or <(…) for a stream")
     if (entry.stats.size > bytesMax) throw tooLarge
     const file = await open(entry.access, constants.O_RDONLY | constants.O_NONBLOCK)
     try {
@@ -174,7 +174,7 @@ const prepare = async (path: string, { agents = [], mode = 0o666 }: ReserveOptio
     if (parent === undefined || path.endsWith("/")) throw fromErrno(path, { code: "EISDIR" })
     const inside = above.some((directory) => agents.some((agent) => HostPath.isSame(agent, directory)))
     if (inside) throw insideWorkspace(path)
-    if (entry !== undefined) requireRegular(path, entry)
+    if (entry !== undefined) requireRegular(path, entry, "Name a regular file")
     const temporary = `${parent.access}/.cogni-${randomBytes(8).toString("hex")}`
     const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants
     const file = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
@@ -270,7 +270,7 @@ const insideWorkspace = (path: string) =>
     "Name a file outside of the workspace"
   )
 
-const requireRegular = (path: string, { stats }: HostPath.Place) => {
+const requireRegular = (path: string, { stats }: HostPath.Place, remedy: string) => {
   if (stats.isFile()) return
   const kind = stats.isSymbolicLink()
     ? "a symbolic link"
@@ -285,6 +285,6 @@ const requireRegular = (path: string, { stats }: HostPath.Place) => {
     path,
     stats.isSymbolicLink() ? "link_refused" : "not_a_file",
     `is ${kind}`,
-    stats.isSymbolicLink() ? "Name the file itself" : "Name a regular file, or use - or <(…) for a stream"
+    stats.isSymbolicLink() ? "Name the file itself" : remedy
   )
 }

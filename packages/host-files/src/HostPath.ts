@@ -203,8 +203,9 @@ class Walk {
     const here = this.#here
     const path = `${here.path === "/" ? "" : here.path}/${name}`
     const place = await this.#look(path, `${here.access}/${name}`).catch((thrown: unknown) => {
-      if (isErrno(thrown, "ENOENT") && this.#pending.length === 0) return undefined
-      throw thrown
+      if (!isErrno(thrown, "ENOENT")) throw thrown
+      if (this.#pending.length === 0) return undefined
+      throw this.#missing(path)
     })
     const isLast = this.#pending.length === 0
     if (place?.stats.isSymbolicLink() === true && !(isLast && this.#options.last === "keep")) {
@@ -282,6 +283,16 @@ class Walk {
       problem: "permission_denied",
       detail: `lies below ${path}, which ${open}, and this system cannot open it safely`,
       remedy: "Name a path in directories that only this user can write"
+    })
+  }
+
+  #missing(path: string) {
+    return new HostPathRefused({
+      path: this.#given,
+      component: path,
+      problem: "not_found",
+      detail: `lies below ${path}, which does not exist`,
+      remedy: "Make that directory first, or check its spelling"
     })
   }
 

@@ -309,6 +309,25 @@ describe("HostFile.reserve", () => {
     )
   }
 
+  it.effect("names the directory that is missing, and offers a stream for reading alone", () =>
+    Effect.gen(function* () {
+      const { home } = yield* world
+      HostileTree.plant(home, { waits: "fifo", directory: null })
+      const path = join(home, "missing/inner/fix.patch")
+      const both = [HostFile.write(path, "patch"), read(path)] as const
+      for (const refused of [yield* Effect.flip(both[0]), yield* Effect.flip(both[1])]) {
+        const directory = join(home, "missing")
+        assert.strictEqual(refused.component, directory)
+        assert.include(refused.message, `lies below ${directory}, which does not exist. Make that directory`)
+      }
+      for (const special of ["/dev/null", join(home, "waits"), join(home, "directory")]) {
+        assert.include((yield* Effect.flip(read(special))).message, "or use - or <(…) for a stream")
+        const { message } = yield* Effect.flip(HostFile.write(special, "patch"))
+        assert.match(message, /is a (?:device|FIFO|directory)\. Name a regular file$/u)
+      }
+    })
+  )
+
   it.effect("refuses every file in the workspace, however its directory is spelled", () =>
     Effect.gen(function* () {
       const { agents, home, workspace } = yield* world
