@@ -1,11 +1,14 @@
 /**
  * A process of its own that opens the runs of a file, begins some, and ends: as a command that is called many times.
+ *
+ * Its spool is its own as well, as on another host, so that the database alone says who has an id.
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { NodeRuntime } from "@effect/platform-node"
 import { Context, Effect, Layer } from "effect"
 import { spawn } from "node:child_process"
+import { join } from "node:path"
 import * as Stores from "../../packages/sql/test/Stores.ts"
 
 const secondsMax = 300
@@ -27,7 +30,8 @@ export const begin = (directory: string, runIds: ReadonlyArray<string>): Effect.
 
 const main = Effect.gen(function* () {
   const [directory = "", ...runIds] = process.argv.slice(2)
-  const store = Context.get(yield* Layer.build(Stores.sqlite(directory)), RunStore)
+  const { spool } = Stores.options(join(directory, `spool-${process.pid}`))
+  const store = Context.get(yield* Layer.build(Stores.sqlite(directory, { spool })), RunStore)
   const had: Array<string> = []
   for (const runId of runIds.map((text) => RunId.RunId.make(text))) {
     const spec = yield* Stores.spec

@@ -147,6 +147,33 @@ describe("requests without a known grant", () => {
     })
   )
 
+  it.effect("that show a token which opens nothing any more are limited as unknown ones are", () =>
+    Effect.gen(function* () {
+      const forgotten = new Set<string>()
+      const forgetful = Layer.effect(
+        GrantStore,
+        Effect.map(GrantStore, (store) =>
+          GrantStore.of({
+            ...store,
+            authenticate: (token) =>
+              Effect.map(store.authenticate(token), (grant) =>
+                grant !== undefined && forgotten.has(grant.id) ? undefined : grant
+              )
+          })
+        )
+      ).pipe(Layer.provide(grantsMemory))
+      for (const end of ["revoked", "removed"] as const) {
+        const server = yield* serve({ grants: forgetful, limits: { unknownRequestsPerMinuteMax: 2 } })
+        const known = yield* server.caller()
+        const status = Effect.map(known.get("/api/v1/runs"), (answer) => answer.status)
+        assert.deepStrictEqual([yield* status, yield* status, yield* status], [200, 200, 200], end)
+        if (end === "revoked") yield* server.grants.revoke(known.grantId)
+        else forgotten.add(known.grantId)
+        assert.deepStrictEqual([yield* status, yield* status, yield* status], [403, 403, 429], end)
+      }
+    })
+  )
+
   it.effect("with what could be no token never reach the store", () =>
     Effect.gen(function* () {
       const { url } = yield* serve({

@@ -90,9 +90,11 @@ describe("SqliteDatabase", () => {
       yield* Deferred.await(locked)
       const waiting = yield* sql.withTransaction(sql`INSERT INTO t (a) VALUES ('x')`).pipe(Effect.forkChild)
       let beats = 0
+      // Longer than SQLite waits by itself.
+      const until = performance.now() + 20 * SqliteDatabase.lockWaitMillisMax
       yield* Effect.sync(() => beats++).pipe(
         Effect.andThen(Effect.promise(() => new Promise(setImmediate))),
-        Effect.repeat({ times: 50 })
+        Effect.repeat({ while: () => beats <= 50 || performance.now() < until })
       )
       assert.isUndefined(waiting.pollUnsafe())
       yield* Deferred.succeed(release, undefined)
