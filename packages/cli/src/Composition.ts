@@ -72,17 +72,55 @@ export const reaper = (
 export const neverHeld = Effect.fnUntraced(function* (
   settings: Pick<Settings["Service"], "dockerHost" | "keyFile" | "stateDirectory"> &
     Partial<Pick<Settings["Service"], "database" | "databaseFile">>
-): Effect.fn.Return<ReadonlyArray<string>, never, FileSystem.FileSystem> {
+): Effect.fn.Return<ReadonlyArray<HostWorkspace.Forbidden>, never, FileSystem.FileSystem> {
   const address = DockerSocket.parse(settings.dockerHost ?? DockerSocket.defaultPath)
-  const named = [
-    settings.stateDirectory,
-    ...(address?.type === "unix" ? [address.path] : []),
-    ...(settings.keyFile === undefined ? [] : [settings.keyFile]),
-    ...(settings.databaseFile === undefined ? [] : [settings.databaseFile]),
-    ...(settings.database === undefined ? [] : fileOf(settings.database))
-  ].map((path) => resolve(path))
-  return [...new Set([...named, ...(yield* Effect.forEach(named, real))])]
+  const named: ReadonlyArray<HostWorkspace.Forbidden> = [
+    ...(settings.keyFile === undefined
+      ? []
+      : [
+          {
+            path: settings.keyFile,
+            name: "the key file",
+            remedy: "Move the key file (COGNI_LLM_KEY_FILE) out of it"
+          }
+        ]),
+    ...[
+      ...(settings.databaseFile === undefined ? [] : [settings.databaseFile]),
+      ...(settings.database === undefined ? [] : fileOf(settings.database))
+    ].map((path) => ({
+      path,
+      name: "the records of runs",
+      remedy: "Move the database (COGNI_DATABASE_URL, COGNI_DATABASE_URL_FILE) out of it"
+    })),
+    ...(address?.type === "unix"
+      ? [
+          {
+            path: address.path,
+            name: "the engine's socket",
+            remedy: "Name a directory without it: who reaches that socket is root on this host"
+          }
+        ]
+      : []),
+    {
+      path: settings.stateDirectory,
+      name: "the state directory",
+      remedy: "Name another directory, or keep the state outside of it (COGNI_STATE_DIR)"
+    }
+  ].map((one) => ({ ...one, path: resolve(one.path) }))
+  const really = yield* Effect.forEach(named, (one) =>
+    Effect.map(real(one.path), (path) => ({ ...one, path }))
+  )
+  return [...named, ...really.filter(({ path }, at) => path !== named[at]!.path)]
 })
+
+/** Which directories runs may have as workspaces. @category constructors */
+export const workspaces = (
+  settings: Parameters<typeof neverHeld>[0]
+): Effect.Effect<HostWorkspace.Options, never, FileSystem.FileSystem> =>
+  Effect.map(neverHeld(settings), (forbidden) => ({
+    forbidden,
+    claims: join(settings.stateDirectory, "workspaces")
+  }))
 
 /** @category layers */
 export const runner = (
@@ -95,10 +133,9 @@ export const runner = (
       Layer.mergeAll(
         DockerContainerRuntime.layerApi(),
         Layer.unwrap(
-          Effect.map(neverHeld(settings), (forbidden) =>
+          Effect.map(workspaces(settings), (rules) =>
             HostWorkspace.layer({
-              forbidden,
-              claims: join(settings.stateDirectory, "workspaces"),
+              ...rules,
               allowed:
                 typeof plan.allowedWorkspace === "string" ? [plan.allowedWorkspace] : plan.allowedWorkspace
             })

@@ -1,6 +1,7 @@
 /**
  * The page that `demo` prints, in 80 columns. Pure.
  */
+import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import type { Posture } from "@cogni/sandbox-core/Posture"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import { formatBytes, formatMillis } from "./Quantity.ts"
@@ -71,9 +72,6 @@ const timings = (result: RunResult): ReadonlyArray<string> => {
   )
 }
 
-const quote = (text: string): string =>
-  /^[A-Za-z0-9_./:=-]+$/u.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
-
 /** @category converting */
 export const render = (facts: DemoFacts): ReadonlyArray<string> => {
   const { demo, result } = facts
@@ -119,7 +117,7 @@ export const render = (facts: DemoFacts): ReadonlyArray<string> => {
         ["run", ...(demo ? ["--demo"] : []), "What can you see?"],
         ["inspect", runId],
         ["doctor"]
-      ].map((argv) => `${indent}cogni-sandbox ${argv.map(quote).join(" ")}`)
+      ].map((argv) => `${indent}cogni-sandbox ${argv.map(ShellWord.quoted).join(" ")}`)
     )
   ]
 }

@@ -68,7 +68,8 @@ export const doctor = Effect.fnUntraced(function* (input: {
       }
     ],
     stateDirectory: settings.stateDirectory,
-    workspace: input.workspace
+    workspace: input.workspace,
+    workspaces: yield* Composition.workspaces(settings)
   }).pipe(
     Effect.provide(Composition.engine(settings)),
     Effect.catchTag("RuntimeUnavailable", ({ message, remedy }) =>

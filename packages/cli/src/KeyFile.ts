@@ -5,6 +5,7 @@
  * that only its owner reads does not show there. Nothing of the content is in what is refused.
  */
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
+import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Effect, Redacted } from "effect"
 import { Refusal } from "./Failure.ts"
 import { formatBytes } from "./Quantity.ts"
@@ -39,7 +40,7 @@ export const readText = Effect.fnUntraced(function* (
   )
   if ((mode & othersMask) !== 0) {
     const octal = mode.toString(8).padStart(4, "0")
-    return yield* refuse(`is open to others (mode ${octal})`, `Close it: chmod 600 ${path}`)
+    return yield* refuse(`is open to others (mode ${octal})`, `Close it: chmod 600 ${ShellWord.quoted(path)}`)
   }
   const key = new TextDecoder().decode(bytes).replace(/\r?\n$/u, "")
   return key === "" ? yield* refuse("is empty", "Write the key into it, alone and on one line") : key

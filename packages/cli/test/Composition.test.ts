@@ -38,7 +38,9 @@ const refusal = Effect.fnUntraced(
       })
     ).pipe(
       Effect.as(undefined),
-      Effect.catch(({ message }) => Effect.succeed(message)),
+      Effect.catch(({ message, remedy }) =>
+        Effect.succeed(message.includes(remedy) ? message : `${message} ${remedy}`)
+      ),
       Effect.provide(HostWorkspace.layer({ forbidden }))
     )
   },
@@ -79,7 +81,9 @@ describe("a workspace", () => {
   it.effect("that holds the records, or lies among them, is refused", () =>
     Effect.gen(function* () {
       const path = yield* directory
-      assert.include(yield* refusal(path, { stateDirectory: join(path, "not", "yet") }), "not/yet")
+      const why = yield* refusal(path, { stateDirectory: join(path, "not", "yet") })
+      assert.include(why, `would hand the state directory (${path}/not/yet) to the agent`)
+      assert.include(why, "COGNI_STATE_DIR")
       assert.include(yield* refusal(path, { stateDirectory: join(path, "..") }), "would hand")
     })
   )
@@ -87,7 +91,9 @@ describe("a workspace", () => {
   it.effect("that holds the file of the key is refused", () =>
     Effect.gen(function* () {
       const path = yield* directory
-      assert.include(yield* refusal(path, { keyFile: join(path, ".key") }), ".key")
+      const why = yield* refusal(path, { keyFile: join(path, ".key") })
+      assert.include(why, `would hand the key file (${path}/.key) to the agent`)
+      assert.include(why, "Move the key file (COGNI_LLM_KEY_FILE) out of it")
     })
   )
 })

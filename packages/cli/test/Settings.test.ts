@@ -163,6 +163,16 @@ describe("the file of the key", () => {
     )
   }
 
+  it.effect("that lies open is named so that a shell takes the command as it stands", () =>
+    Effect.gen(function* () {
+      const path = `${yield* keyFile(key)} of $x`
+      writeFileSync(path, key, { mode: 0o644 })
+      const settings = yield* read({ COGNI_LLM_URL: url, COGNI_LLM_KEY_FILE: path })
+      if (settings.upstream._tag !== "Refused") return assert.fail(settings.upstream._tag)
+      assert.include(settings.upstream.refusal.message, `chmod 600 '${path}'`)
+    })
+  )
+
   for (const [ends, content] of [
     ["nothing", key],
     ["one line end", `${key}\n`],

@@ -5,6 +5,7 @@
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { specialFilesWarning } from "@cogni/sandbox-core/Workspace"
+import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Effect, Exit } from "effect"
 import { constants } from "node:fs"
 import { access, mkdir, stat, statfs } from "node:fs/promises"
@@ -12,7 +13,7 @@ import * as DockerApi from "./DockerApi.ts"
 import * as KnownWeaknesses from "./internal/KnownWeaknesses.ts"
 import * as HostOwner from "./HostOwner.ts"
 import { type DockerAddress, format } from "./DockerSocket.ts"
-import { hold } from "./internal/WorkspaceRefusal.ts"
+import * as HostWorkspace from "./HostWorkspace.ts"
 import * as SpecialFiles from "./SpecialFiles.ts"
 
 /** The oldest Engine API that has everything a run needs (Engine 20.10). @category constants */
@@ -43,6 +44,8 @@ export interface DoctorOptions {
   readonly stateDirectory: string
   /** A directory that is to be a workspace, if it is to be looked at too. */
   readonly workspace?: string | undefined
+  /** As runs have them. */
+  readonly workspaces?: HostWorkspace.Options | undefined
 }
 
 const ok = (check: string, detail: string): Finding => ({ check, status: "ok", detail })
@@ -166,7 +169,11 @@ const stateFinding = (directory: string): Effect.Effect<Finding> =>
       const { mode } = await stat(directory)
       return (mode & 0o022) === 0
         ? ok("records", directory)
-        : warn("records", `${directory} can be written by others`, `chmod go-w ${directory}`)
+        : warn(
+            "records",
+            `${directory} can be written by others`,
+            `chmod go-w ${ShellWord.quoted(directory)}`
+          )
     } catch (thrown) {
       return fail(
         "records",
@@ -190,9 +197,9 @@ const imageFinding = (
         )
   )
 
-/** Whether a directory can be reached safely, and what of the host an agent could reach in it. @category constructors */
-export const workspaceFinding = (path: string): Effect.Effect<Finding> =>
-  Effect.flatMap(hold(path), SpecialFiles.find).pipe(
+/** Whether a run would take a directory, and what of the host an agent could reach in it. @category constructors */
+export const workspaceFinding = (path: string, options?: HostWorkspace.Options): Effect.Effect<Finding> =>
+  Effect.flatMap(HostWorkspace.held(path, options), SpecialFiles.find).pipe(
     Effect.scoped,
     Effect.match({
       onFailure: ({ detail, remedy }) => fail("workspace", `${path} ${detail}`, remedy),
@@ -215,7 +222,7 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
     userFinding,
     stateFinding(options.stateDirectory),
     diskFinding("disk for records", options.stateDirectory),
-    ...(options.workspace === undefined ? [] : [workspaceFinding(options.workspace)])
+    ...(options.workspace === undefined ? [] : [workspaceFinding(options.workspace, options.workspaces)])
   ])
   const engine = yield* Effect.result(Effect.all([api.ping, api.info], { concurrency: 2 }))
   if (engine._tag === "Failure") {

@@ -20,6 +20,7 @@ import {
 import { Effect, Layer } from "effect"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
+import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { constants } from "node:fs"
 import { access, chmod, chown, lstat, mkdir } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
@@ -36,8 +37,26 @@ export const defaultUser: User = { userId: 1000, groupId: 1000 }
 /** A workspace with more files than this cannot be watched, and ends its run. @category constants */
 export const measuredEntriesMax = WorkspaceMeasure.entriesMax
 
-/** Directories whose mount would hand over the host. A workspace may neither be nor hold one. */
-const forbidden = [
+/** A path that no workspace may be, hold or lie in. @category models */
+export interface Forbidden {
+  readonly path: string
+  /** What it is, for the message: `the key file`. */
+  readonly name?: string | undefined
+  readonly remedy: string
+}
+
+/** @category models */
+export interface Options {
+  /** Besides those of the system: the directory of the records, for one. */
+  readonly forbidden?: ReadonlyArray<Forbidden> | undefined
+  /** Workspaces that the host has made itself, although they lie where none may: each its whole path. */
+  readonly allowed?: ReadonlyArray<string> | ((path: string) => boolean) | undefined
+  /** Where claims of directories lie: one place for all processes of a user; in `/tmp` when left out. */
+  readonly claims?: string | undefined
+}
+
+/** Directories whose mount would hand over the host. */
+const forbidden: ReadonlyArray<Forbidden> = [
   "/proc",
   "/sys",
   "/dev",
@@ -47,27 +66,15 @@ const forbidden = [
   "/var/lib/docker",
   "/etc/passwd",
   "/usr/bin"
-]
+].map((path) => ({ path, remedy: "Name a directory of a project, not one of the system" }))
 
 // -----------------------------------------------------------------------------
 // constructors
 // -----------------------------------------------------------------------------
 
 /** @category constructors */
-export const make = (options?: {
-  /** Further paths that no workspace may be or hold, such as the directory of the records. */
-  readonly forbidden?: ReadonlyArray<string> | undefined
-  /** Workspaces that the host has made itself, although they lie where none may: each its whole path. */
-  readonly allowed?: ReadonlyArray<string> | ((path: string) => boolean) | undefined
-  /** Where it is kept which directories runs work in: one place for all processes of a user; in `/tmp` when left out. */
-  readonly claims?: string | undefined
-}) => {
-  const claims = WorkspaceClaims.make({
-    directory: options?.claims ?? join(tmpdir(), `cogni-workspaces-${process.geteuid?.() ?? 0}`)
-  })
-  const neverHeld = [...forbidden, ...(options?.forbidden ?? [])]
-  const { allowed = [] } = options ?? {}
-  const isAllowed = typeof allowed === "function" ? allowed : (path: string) => allowed.includes(path)
+export const make = (options: Options = {}) => {
+  const { claims, isAllowed, look } = rulesOf(options)
 
   const fresh = Effect.fnUntraced(function* (base: string, memory: boolean) {
     const user = ownUser() ?? defaultUser
@@ -84,8 +91,7 @@ export const make = (options?: {
   })
 
   const given = Effect.fnUntraced(function* (runId: RunId, asked: string, memory: boolean) {
-    const directory = yield* hold(resolve(asked), { agents: yield* claims.inUse })
-    const user = yield* attempt(asked, () => examine(directory, isAllowed(asked) ? [] : neverHeld))
+    const { directory, user } = yield* look(asked)
     yield* claims.hold(runId, directory)
     // It stays: removing it would take it from under another run of the same workspace, inputs and all.
     if (!memory) yield* attempt(asked, () => controlDirectory(directory))
@@ -125,13 +131,34 @@ export const make = (options?: {
   return Workspace.of({ acquire })
 }
 
+/** Hold a directory if a run would take it now: the same checks, and nothing is claimed. @category constructors */
+export const held = Effect.fn("HostWorkspace.held")(function* (path: string, options: Options = {}) {
+  const { claims, look } = rulesOf(options)
+  const { directory } = yield* look(path)
+  yield* claims.check(directory)
+  return directory
+})
+
 /** @category layers */
-export const layer = (options?: Parameters<typeof make>[0]): Layer.Layer<Workspace> =>
-  Layer.sync(Workspace, () => make(options))
+export const layer = (options?: Options): Layer.Layer<Workspace> => Layer.sync(Workspace, () => make(options))
 
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+const rulesOf = ({ allowed = [], claims: place, forbidden: others = [] }: Options) => {
+  const claims = WorkspaceClaims.make({
+    directory: place ?? join(tmpdir(), `cogni-workspaces-${process.geteuid?.() ?? 0}`)
+  })
+  const isAllowed = typeof allowed === "function" ? allowed : (path: string) => allowed.includes(path)
+  const neverHeld = [...others, ...forbidden]
+  const look = Effect.fnUntraced(function* (asked: string) {
+    const directory = yield* hold(resolve(asked), { agents: yield* claims.inUse })
+    const user = yield* attempt(asked, () => examine(directory, isAllowed(asked) ? [] : neverHeld))
+    return { directory, user }
+  })
+  return { claims, isAllowed, look }
+}
 
 /** Root makes containers for others; anyone else is who the container runs as. */
 const ownUser = (): User | undefined => {
@@ -164,16 +191,16 @@ const writeFiles = (path: string, files: ReadonlyArray<Input>) =>
     () => removeTree(path)
   )
 
-const examine = (directory: HeldDirectory, neverHeld: ReadonlyArray<string>): Promise<User> => {
+const examine = (directory: HeldDirectory, neverHeld: ReadonlyArray<Forbidden>): Promise<User> => {
   const { path } = directory
-  const held = neverHeld.find(
-    (other) => path === "/" || other === path || other.startsWith(`${path}/`) || path.startsWith(`${other}/`)
+  const found = neverHeld.find(
+    ({ path: other }) =>
+      path === "/" || other === path || other.startsWith(`${path}/`) || path.startsWith(`${other}/`)
   )
-  if (held !== undefined)
-    throw new Refused(
-      `would hand ${held} to the agent`,
-      "Name a directory of a project, not one of the system"
-    )
+  if (found !== undefined) {
+    const what = found.name === undefined ? found.path : `${found.name} (${found.path})`
+    throw new Refused(`would hand ${what} to the agent`, found.remedy)
+  }
   return userFor(directory)
 }
 
@@ -203,7 +230,7 @@ const userFor = async (directory: HeldDirectory): Promise<User> => {
 const remedyOf = (path: string, { groupId, userId }: User): string =>
   path === homedir() || dirname(path) === "/"
     ? "Name a directory of a project in it, one that belongs to that user"
-    : `Give it to that user: chown -R ${userId}:${groupId} ${path}`
+    : `Give it to that user: chown -R ${userId}:${groupId} ${ShellWord.quoted(path)}`
 
 /** A real directory for the mount of the inputs. `mkdir` never follows a link at the end of its path. */
 const controlDirectory = async ({ access, path }: HeldDirectory): Promise<void> => {

@@ -39,6 +39,9 @@ export const Claim = Schema.Struct({
 /** @category models */
 export type Claim = typeof Claim.Type
 
+/** Where a directory lies. @category models */
+export type Place = Pick<Claim, "directory" | "above">
+
 const ClaimText = Schema.fromJsonString(Claim)
 const decode = Schema.decodeUnknownOption(ClaimText)
 const encode = Schema.encodeSync(ClaimText)
@@ -67,29 +70,10 @@ export const make = (options: { readonly directory: string }) => {
     return found.flatMap(({ claim, name }) => (claim === undefined ? [] : [{ name, claim }]))
   })
 
-  const hold = Effect.fnUntraced(function* (
-    runId: RunId,
-    held: HeldDirectory
-  ): Effect.fn.Return<void, WorkspaceFailed, Scope.Scope> {
-    const name = `${runId}.${crypto.randomUUID()}${suffix}`
-    const mine: Claim = {
-      version: 1,
-      runId,
-      owner,
-      path: held.path,
-      directory: written(held.identity),
-      above: held.above.map(written)
-    }
-    yield* Effect.acquireRelease(
-      attempt(directory, async () => {
-        const draft = join(await own(directory), `${name}.new`)
-        await OwnFiles.create(draft, encode(mine))
-        await OwnFiles.move(draft, join(directory, name))
-      }),
-      () => Effect.promise(() => rm(join(directory, name), { force: true }).catch(() => undefined))
-    )
+  /** Fails within or around a claimed directory; a claim of this name is one's own. */
+  const check = Effect.fnUntraced(function* (held: HeldDirectory, own?: string) {
     const refusals = (yield* live).flatMap((other) =>
-      other.name === name ? [] : (conflict(mine, other.claim) ?? [])
+      other.name === own ? [] : (conflict(placeOf(held), other.claim) ?? [])
     )
     if (refusals[0] !== undefined) {
       return yield* new WorkspaceFailed({
@@ -100,7 +84,32 @@ export const make = (options: { readonly directory: string }) => {
     }
   })
 
+  const hold = Effect.fnUntraced(function* (
+    runId: RunId,
+    held: HeldDirectory
+  ): Effect.fn.Return<void, WorkspaceFailed, Scope.Scope> {
+    const name = `${runId}.${crypto.randomUUID()}${suffix}`
+    const mine: Claim = {
+      version: 1,
+      runId,
+      owner,
+      path: held.path,
+      ...placeOf(held)
+    }
+    yield* Effect.acquireRelease(
+      attempt(directory, async () => {
+        const draft = join(await own(directory), `${name}.new`)
+        await OwnFiles.create(draft, encode(mine))
+        await OwnFiles.move(draft, join(directory, name))
+      }),
+      () => Effect.promise(() => rm(join(directory, name), { force: true }).catch(() => undefined))
+    )
+    yield* check(held, name)
+  })
+
   return {
+    /** Refuse what `hold` would refuse, and claim nothing. */
+    check: (held: HeldDirectory) => check(held),
     /** Claim a directory for a run until the scope closes; refused within or around one that a living run has claimed. */
     hold,
     /** Directories that an agent may be writing right now. */
@@ -114,7 +123,7 @@ export const make = (options: { readonly directory: string }) => {
 }
 
 /** Why one claim excludes another; `undefined` where it does not. Pure. @category predicates */
-export const conflict = (asked: Claim, other: Claim): string | undefined => {
+export const conflict = (asked: Place, other: Claim): string | undefined => {
   if (isSame(asked.directory, other.directory)) return undefined
   if (asked.above.some((one) => isSame(one, other.directory)))
     return `lies in ${other.path}, in which run ${other.runId} works and could exchange it`
@@ -133,6 +142,11 @@ const isSame = (one: FileIdentity, other: FileIdentity): boolean =>
 const written = ({ device, inode }: Identity): FileIdentity => ({
   device: String(device),
   inode: String(inode)
+})
+
+const placeOf = (held: HeldDirectory): Place => ({
+  directory: written(held.identity),
+  above: held.above.map(written)
 })
 
 const absent = (thrown: NodeJS.ErrnoException): undefined => {

@@ -1,9 +1,13 @@
 import { assert, describe, it } from "@effect/vitest"
+import * as RunId from "@cogni/sandbox-core/RunId"
 import type { Info } from "@cogni/sandbox-docker/DockerApi"
 import { engineFindings, workspaceFinding } from "@cogni/sandbox-docker/DockerDoctor"
+import type * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
+import * as WorkspaceClaims from "@cogni/sandbox-docker/WorkspaceClaims"
+import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
-import { mkdtempSync, rmSync, symlinkSync } from "node:fs"
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
@@ -22,6 +26,15 @@ const info: Info = {
   SecurityOptions: ["name=seccomp,profile=default"],
   Warnings: null
 }
+
+const directory = Effect.acquireRelease(
+  Effect.sync(() => {
+    const path = mkdtempSync(join(tmpdir(), "cogni-test-"))
+    chmodSync(path, 0o777)
+    return path
+  }),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true }))
+)
 
 const bad = (changed: Partial<Info>, apiVersion = "1.41") =>
   engineFindings({ ...info, ...changed }, apiVersion).filter(({ status }) => status !== "ok")
@@ -77,8 +90,7 @@ describe("DockerDoctor", () => {
 
   it.effect("names what an agent could reach in a workspace, and a link that is not followed", () =>
     Effect.gen(function* () {
-      const path = mkdtempSync(join(tmpdir(), "cogni-test-"))
-      yield* Effect.addFinalizer(() => Effect.sync(() => rmSync(path, { recursive: true })))
+      const path = yield* directory
       assert.deepStrictEqual(yield* workspaceFinding(path), {
         check: "workspace",
         status: "ok",
@@ -93,5 +105,33 @@ describe("DockerDoctor", () => {
       assert.strictEqual(refused.status, "fail")
       assert.include(refused.detail, "is a symbolic link")
     })
+  )
+
+  it.effect(
+    "finds a directory that a run would not take: nobody's to write, around another run's, kept from all",
+    () =>
+      Effect.gen(function* () {
+        const path = yield* directory
+        const claims = join(yield* directory, "claims")
+        const found = (forbidden: HostWorkspace.Options["forbidden"] = []) =>
+          workspaceFinding(path, { claims, forbidden })
+        assert.strictEqual((yield* found()).status, "ok")
+        const kept = yield* found([{ path: join(path, "key"), name: "the key file", remedy: "Move it" }])
+        assert.deepInclude(kept, { status: "fail", fix: "Move it" })
+        assert.include(kept.detail, `would hand the key file (${join(path, "key")}) to the agent`)
+        mkdirSync(join(path, "inner"))
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const inner = yield* HeldDirectory.hold(join(path, "inner"))
+            yield* WorkspaceClaims.make({ directory: claims }).hold(yield* RunId.generate, inner)
+            const around = yield* found()
+            assert.strictEqual(around.status, "fail")
+            assert.include(around.detail, "in which run")
+          })
+        )
+        assert.strictEqual((yield* found()).status, "ok")
+        chmodSync(path, 0o500)
+        assert.include((yield* found()).fix, "chown -R")
+      })
   )
 })

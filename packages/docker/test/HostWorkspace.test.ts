@@ -166,4 +166,15 @@ describe("a directory that the agent cannot work in", () => {
       assert.notInclude(told[1]?.message, "chown")
     })
   )
+
+  it.effect("is named so that a shell takes the command as it stands", () =>
+    Effect.gen(function* () {
+      const path = join(yield* directory, "root's dir $x")
+      mkdirSync(path)
+      chmodSync(path, 0o500)
+      const { message } = yield* Effect.flip(acquire({ type: "directory", path }))
+      const command = message.slice(message.indexOf("chown -R")).replace("chown -R 1000:1000", "ls -d").trim()
+      assert.strictEqual(execFileSync("sh", ["-c", command], { encoding: "utf8" }).trim(), path)
+    })
+  )
 })
