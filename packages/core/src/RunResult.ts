@@ -56,6 +56,8 @@ export const LlmUsage = Schema.Struct({
   outputTokens: Schema.optionalKey(Count),
   cacheReadTokens: Schema.optionalKey(Count),
   cacheWriteTokens: Schema.optionalKey(Count),
+  /** The part of `cacheWriteTokens` that is cached for an hour, not for five minutes. */
+  cacheWrite1hTokens: Schema.optionalKey(Count),
   costUsd: Schema.optionalKey(Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))),
   /** The call ended before the upstream told all tokens: those it did not tell are what was reserved for the call. */
   estimated: Schema.optionalKey(Schema.Literal(true))

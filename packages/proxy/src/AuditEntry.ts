@@ -75,6 +75,8 @@ export const CallStarted = Schema.Struct({
   droppedTotal: Count,
   /** The most that its input can be billed, which is reserved until the call ends. */
   inputTokensMax: Schema.optionalKey(Count),
+  /** The provider was asked to cache some of it for an hour, at a price of its own. */
+  cachesForHour: Schema.optionalKey(Schema.Literal(true)),
   /** What the answer was capped to, which is reserved until the call ends. */
   outputTokensMax: Schema.optionalKey(Count),
   /** What went upstream, without secrets; only where bodies are kept. */

@@ -44,6 +44,8 @@ export interface Call {
   readonly requestBytes: number
   /** The most that its input can be billed: see `internal/InputBound.ts`. */
   readonly inputTokensMax: number
+  /** It asks the provider to cache its input for an hour, which costs more. */
+  readonly cachesForHour?: boolean | undefined
   /** The cap of its answer, as it is sent. A call that is sent without one reserves `outputTokensDefault`. */
   readonly outputTokensMax?: number | undefined
   /** Runs no model, as counting tokens does: reserves nothing and costs nothing. */
@@ -142,7 +144,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
       inputTokens: Math.max(1, call.inputTokensMax),
       outputTokens: Math.max(1, call.outputTokensMax ?? outputTokensDefault)
     }
-    const costUsd = Prices.costMaxOf(prices, call.model, tokens)
+    const costUsd = Prices.costMaxOf(prices, call, tokens)
     if (costUsd !== undefined || budget?.costUsdMax === undefined) return { ...tokens, costUsd: costUsd ?? 0 }
     return { ...tokens, costUsd: Math.max(0, budget.costUsdMax - charged.costUsd) }
   }
@@ -173,7 +175,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
     const { inputTokens, outputTokens } = reserved
     // A cap from before other calls began is too high now; asked again, the call gets one that fits.
     const answerCost =
-      outputTokens > 1 ? (Prices.costMaxOf(prices, call.model, { inputTokens: 0, outputTokens }) ?? 0) : 0
+      outputTokens > 1 ? (Prices.costMaxOf(prices, call, { inputTokens: 0, outputTokens }) ?? 0) : 0
     // What is spent for good is said before what will pass.
     const found = [
       over("input_tokens", "inputTokens", inputTokensMax, { wanted: inputTokens, alone: 0 }),
@@ -194,7 +196,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
     const row = rowOf(ticket, usage, prices)
     charged.inputTokens += row.inputTokens
     charged.outputTokens += row.outputTokens
-    const cost = row.costUsd ?? Prices.costOf(prices, ticket.model, row)
+    const cost = row.costUsd ?? Prices.costOf(prices, ticket, row)
     charged.costUsd += cost ?? 0
     if (cost === undefined) costsUnknown += 1
     totals.add(usage, row, cost)
@@ -231,7 +233,7 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
         return { max: undefined, absent: undefined }
       const bounds = outputTokensMax === undefined ? [] : [left("outputTokens", outputTokensMax)]
       for (const model of costUsdMax === undefined ? [] : models) {
-        const costOfOne = Prices.costMaxOf(prices, model, { inputTokens: 0, outputTokens: 1 }) ?? 0
+        const costOfOne = Prices.costMaxOf(prices, { model }, { inputTokens: 0, outputTokens: 1 }) ?? 0
         if (costOfOne > 0) bounds.push(Math.floor(left("costUsd", costUsdMax!) / costOfOne))
       }
       const max = bounds.length === 0 ? undefined : Math.max(1, Math.min(...bounds))
@@ -251,8 +253,8 @@ const rowOf = (ticket: Ticket, told: LlmUsage | undefined, prices: Prices.Prices
   const costUsd =
     told?.costUsd ??
     (told?.inputTokens === undefined
-      ? Prices.costMaxOf(prices, ticket.model, { inputTokens, outputTokens })
-      : Prices.costOf(prices, ticket.model, { ...told, outputTokens }))
+      ? Prices.costMaxOf(prices, ticket, { inputTokens, outputTokens })
+      : Prices.costOf(prices, ticket, { ...told, outputTokens }))
   return {
     ...told,
     inputTokens,

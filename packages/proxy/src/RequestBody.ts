@@ -55,6 +55,8 @@ export interface Rebuilt {
   readonly outputTokensMax?: number | undefined
   /** The most input tokens that it can be billed. */
   readonly inputTokensMax: number
+  /** The provider is asked to cache some of it for an hour. */
+  readonly cachesForHour: boolean
 }
 
 /** Why a body does not pass. Plain data. @category errors */
@@ -113,7 +115,9 @@ export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Re
       dropped: dropped.kept(),
       droppedTotal: dropped.total(),
       outputTokensMax: capped.outputTokensMax,
-      inputTokensMax: InputBound.of(capped.body, rule, sentBytes)
+      inputTokensMax: InputBound.of(capped.body, rule, sentBytes),
+      // In a text, its quotes would be escaped.
+      cachesForHour: body.includes('"ttl":"1h"')
     }
   })
 

@@ -233,10 +233,13 @@ const withoutBeginning = (body: Fields, usage: LlmUsage): LlmUsage => {
 const merge = (earlier: LlmUsage, later: LlmUsage): LlmUsage => {
   const { costUsd: cost = -1, outputTokens: output = -1, ...input } = earlier
   const { costUsd = -1, outputTokens = -1, ...laterInput } = later
+  const hour = laterInput.cacheWrite1hTokens ?? input.cacheWrite1hTokens
   const before = input.inputTokens ?? -1
   const after = laterInput.inputTokens ?? -1
   return {
     ...(after < before ? input : after > before ? laterInput : { ...input, ...laterInput }),
+    // Said when the message begins, and not again.
+    ...(hour === undefined ? {} : { cacheWrite1hTokens: hour }),
     ...(Math.max(output, outputTokens) < 0 ? {} : { outputTokens: Math.max(output, outputTokens) }),
     ...(Math.max(cost, costUsd) < 0 ? {} : { costUsd: Math.max(cost, costUsd) })
   }
@@ -291,10 +294,15 @@ const firstOf = <Field extends keyof LlmUsage>(
   return value === undefined ? {} : ({ [field]: value } as { readonly [K in Field]: number })
 }
 
+/** What was written to a cache, by how long it is kept there. */
+const cachedForHour = (lifetimes: unknown) =>
+  firstOf("cacheWrite1hTokens", isTokens, isRecord(lifetimes) ? [lifetimes["ephemeral_1h_input_tokens"]] : [])
+
 /** `prompt_tokens` and `input_tokens` hold what was read from or written to a cache as well. */
 const ofOpenAi = (figures: Fields): LlmUsage => {
   const details = figures["prompt_tokens_details"] ?? figures["input_tokens_details"]
   const detail = isRecord(details) ? details : {}
+  const lifetimes = detail["cache_creation_token_details"] ?? figures["cache_creation"]
   return {
     ...firstOf("inputTokens", isTokens, [figures["prompt_tokens"], figures["input_tokens"]]),
     ...firstOf("outputTokens", isTokens, [figures["completion_tokens"], figures["output_tokens"]]),
@@ -303,6 +311,7 @@ const ofOpenAi = (figures: Fields): LlmUsage => {
       detail["cache_creation_tokens"],
       figures["cache_creation_input_tokens"]
     ]),
+    ...cachedForHour(lifetimes),
     ...firstOf("costUsd", isCost, [figures["cost"]])
   }
 }
@@ -316,6 +325,7 @@ const ofMessages = (figures: Fields): LlmUsage => {
     ...firstOf("outputTokens", isTokens, [figures["output_tokens"]]),
     ...firstOf("cacheReadTokens", isTokens, [read]),
     ...firstOf("cacheWriteTokens", isTokens, [write]),
+    ...cachedForHour(figures["cache_creation"]),
     ...firstOf("costUsd", isCost, [figures["cost"]])
   }
 }

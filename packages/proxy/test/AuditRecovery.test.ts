@@ -44,6 +44,7 @@ const started = (callId: string): AuditEntry => ({
   dropped: [],
   droppedTotal: 0,
   inputTokensMax: 60_000,
+  cachesForHour: true,
   outputTokensMax: 500
 })
 
@@ -85,6 +86,7 @@ describe("AuditRecovery", () => {
             model: "m",
             requestBytes: 3000,
             inputTokensMax: 60_000,
+            cachesForHour: true,
             outputTokensMax: 500
           }) as Budget.Ticket
         }

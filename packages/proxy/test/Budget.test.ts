@@ -550,17 +550,21 @@ describe("Budget in any order of things", () => {
 
 describe("Prices", () => {
   it("a model without a price, or tokens that were not told, cost what is not known", () => {
-    assert.isUndefined(Prices.costOf(prices, "other", { inputTokens: 1, outputTokens: 1 }))
-    assert.isUndefined(Prices.costOf(prices, "toString", { inputTokens: 1, outputTokens: 1 }))
-    assert.isUndefined(Prices.costOf(undefined, "m", { inputTokens: 1, outputTokens: 1 }))
-    assert.isUndefined(Prices.costOf(prices, "m", { inputTokens: 1 }))
-    assert.isUndefined(Prices.costOf(prices, "m", { outputTokens: 1 }))
+    assert.isUndefined(Prices.costOf(prices, { model: "other" }, { inputTokens: 1, outputTokens: 1 }))
+    assert.isUndefined(Prices.costOf(prices, { model: "toString" }, { inputTokens: 1, outputTokens: 1 }))
+    assert.isUndefined(Prices.costOf(undefined, { model: "m" }, { inputTokens: 1, outputTokens: 1 }))
+    assert.isUndefined(Prices.costOf(prices, { model: "m" }, { inputTokens: 1 }))
+    assert.isUndefined(Prices.costOf(prices, { model: "m" }, { outputTokens: 1 }))
   })
 
   it("what is said of a cache never makes more input than there was", () => {
     const cached = { m: { input: 1_000_000, output: 0, cacheRead: 500_000, cacheWrite: 2_000_000 } }
     const cost = (cacheReadTokens: number, cacheWriteTokens: number) =>
-      Prices.costOf(cached, "m", { inputTokens: 10, outputTokens: 0, cacheReadTokens, cacheWriteTokens })
+      Prices.costOf(
+        cached,
+        { model: "m" },
+        { inputTokens: 10, outputTokens: 0, cacheReadTokens, cacheWriteTokens }
+      )
     assert.deepStrictEqual(
       [cost(0, 0), cost(10, 0), cost(0, 10), cost(99, 99), cost(4, 99)],
       [10, 5, 20, 5, 14]

@@ -11,6 +11,7 @@ import * as ChargeRule from "../src/internal/ChargeRule.ts"
 import * as RecordingServer from "../src/internal/RecordingServer.ts"
 import type { Api } from "../src/RoutePolicy.ts"
 import * as Usage from "../src/Usage.ts"
+import { passed, policyOf } from "./Bodies.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
 const events = (...bodies: ReadonlyArray<object | string>) =>
@@ -155,6 +156,106 @@ describe("a call that ends early", () => {
   ]
   it.each(rows)("sent %s, %s, status %s: may have run is %s", (sent, outcome, upstreamStatus, expected) => {
     assert.strictEqual(ChargeRule.mayHaveRun({ sent, outcome, upstreamStatus }), expected)
+  })
+})
+
+describe("a prompt that is cached for an hour", () => {
+  const price = { input: 3, output: 15, cacheRead: 0.3, cacheWrite: 3.75 }
+  const split = { ephemeral_5m_input_tokens: 10_000, ephemeral_1h_input_tokens: 90_000 }
+  const ofAnthropic = {
+    input_tokens: 5,
+    cache_creation_input_tokens: 100_000,
+    cache_read_input_tokens: 0,
+    output_tokens: 1
+  }
+  const ofLiteLlm = { prompt_tokens: 100_005, completion_tokens: 1 }
+  const details = { cache_creation_tokens: 100_000 }
+
+  /** The cost of an answer to a call that asked for such a cache, or did not. */
+  const costOf = (
+    api: Api,
+    contentType: string,
+    text: string,
+    cachesForHour: boolean,
+    prices: object = price
+  ) => {
+    const ledger = Budget.make(undefined, {
+      prices: { m: { ...price, ...prices } },
+      defaults: { concurrentCallsMax: 1, requestsPerSecondMax: 1 }
+    })
+    const ticket = ledger.begin({
+      model: "m",
+      requestBytes: 400_000,
+      inputTokensMax: 400_000,
+      outputTokensMax: 1,
+      cachesForHour
+    }) as Budget.Ticket
+    const reader = Usage.makeReader({ api, contentType, withholdUsage: false })
+    reader.push(Buffer.from(text))
+    const usage = ledger.end(ticket, { responseBytes: 1, mayHaveRun: true, usage: reader.end().usage })
+    return { reserved: ticket.reserved.costUsd, costUsd: ledger.total().costUsd!, usage: usage! }
+  }
+  const costs = (five: number, hour: number, hourPrice = 6) =>
+    (5 * 3 + five * 3.75 + hour * hourPrice + 15) / 1e6
+
+  const told: ReadonlyArray<readonly [string, Api, string, string]> = [
+    [
+      "messages, whole",
+      "messages",
+      "application/json",
+      JSON.stringify({ content: [], usage: { ...ofAnthropic, cache_creation: split } })
+    ],
+    [
+      "messages, streamed",
+      "messages",
+      "text/event-stream",
+      events(
+        { type: "message_start", message: { usage: { ...ofAnthropic, cache_creation: split } } },
+        { type: "message_delta", usage: ofAnthropic },
+        { type: "message_stop" }
+      )
+    ],
+    [
+      "chat_completions of LiteLLM",
+      "chat_completions",
+      "application/json",
+      JSON.stringify({
+        choices: [],
+        usage: { ...ofLiteLlm, prompt_tokens_details: { ...details, cache_creation_token_details: split } }
+      })
+    ]
+  ]
+  it.each(told)("%s: costs what an hour costs, by default twice the input", (_, api, contentType, text) => {
+    for (const asked of [true, false]) {
+      const { costUsd, reserved, usage } = costOf(api, contentType, text, asked)
+      assert.closeTo(costUsd, costs(10_000, 90_000), 1e-9)
+      assert.deepInclude(usage, { cacheWriteTokens: 100_000, cacheWrite1hTokens: 90_000 })
+      assert.closeTo(reserved, (400_000 * (asked ? 6 : 3.75) + 15) / 1e6, 1e-9)
+    }
+    const { costUsd } = costOf(api, contentType, text, true, { cacheWrite1h: 7 })
+    assert.closeTo(costUsd, costs(10_000, 90_000, 7), 1e-9)
+  })
+
+  it("costs that for all of it where the upstream does not say for how long", () => {
+    const text = JSON.stringify({ choices: [], usage: { ...ofLiteLlm, prompt_tokens_details: details } })
+    const cost = (asked: boolean) => costOf("chat_completions", "application/json", text, asked).costUsd
+    assert.closeTo(cost(true), costs(0, 100_000), 1e-9)
+    assert.closeTo(cost(false), costs(100_000, 0), 1e-9)
+  })
+
+  it("is known by the body that is sent", () => {
+    const cached = (ttl: string) => ({
+      messages: [
+        {
+          role: "user",
+          content: [{ type: "text", text: '"ttl":"1h"', cache_control: { type: "ephemeral", ttl } }]
+        }
+      ]
+    })
+    for (const api of ["messages", "chat_completions"] as const) {
+      assert.isTrue(passed(cached("1h"), policyOf(api)).cachesForHour)
+      assert.isFalse(passed(cached("5m"), policyOf(api)).cachesForHour)
+    }
   })
 })
 

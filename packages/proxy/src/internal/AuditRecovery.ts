@@ -107,6 +107,7 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
           model: line.model,
           requestBytes: line.sentBytes,
           inputTokensMax: line.inputTokensMax ?? line.sentBytes,
+          ...(line.cachesForHour === undefined ? {} : { cachesForHour: true }),
           ...(line.outputTokensMax === undefined ? {} : { outputTokensMax: line.outputTokensMax }),
           ...(line.api === "count_tokens" ? { free: true } : {})
         })

@@ -89,6 +89,7 @@ const pass = async (run: GatewayRun, exchange: Exchange, inspected: Inspected): 
     model: sent.model,
     requestBytes: sent.body.byteLength,
     inputTokensMax: sent.inputTokensMax,
+    cachesForHour: sent.cachesForHour,
     ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
     ...(api === "count_tokens" ? { free: true } : {})
   })
@@ -169,6 +170,7 @@ const started = (
   dropped: sent.dropped,
   droppedTotal: sent.droppedTotal,
   inputTokensMax: sent.inputTokensMax,
+  ...(sent.cachesForHour ? { cachesForHour: true as const } : {}),
   ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
   ...CallAnswer.bodyIfAsked(run, sent.body)
 })
