@@ -213,15 +213,16 @@ const grantsCommand = Command.make("grants").pipe(
   Command.withSubcommands([grantsCreateCommand, grantsListCommand, grantsShowCommand, grantsRevokeCommand])
 )
 
-const configFile = Argument.String("file").pipe(Argument.withDescription("Its YAML"))
-
-const configCheckCommand = Command.make("check", { file: configFile, output: Flags.output }, (flags) =>
-  Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ check }) => check(flags)))
+const configCheckCommand = Command.make(
+  "check",
+  { file: Flags.configuration, output: Flags.output },
+  (flags) =>
+    Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ check }) => check(flags)))
 ).pipe(Command.withDescription("Whether a file is a configuration; every problem of it, if not"))
 
 const configResolveCommand = Command.make(
   "resolve",
-  { file: configFile, ...Flags.sender, output: Flags.output },
+  { file: Flags.configuration, ...Flags.sender, output: Flags.output },
   (flags) =>
     Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ resolve }) => resolve(flags)))
 ).pipe(Command.withDescription("Which agent answers a sender, and the rule that says so"))
@@ -235,7 +236,7 @@ const configCommand = Command.make("config").pipe(
   Command.withSubcommands([configCheckCommand, configResolveCommand, configSchemaCommand])
 )
 
-const chatCommand = Command.make("chat", { file: configFile, ...Flags.chat }, (flags) =>
+const chatCommand = Command.make("chat", { file: Flags.configuration, ...Flags.chat }, (flags) =>
   Effect.promise(() => import("./ChatCommand.ts")).pipe(Effect.flatMap(({ chat }) => chat(flags)))
 ).pipe(
   Command.withDescription(

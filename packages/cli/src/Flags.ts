@@ -1,8 +1,8 @@
 /**
  * The flags, and how their values are read: strictly, each with what was expected when it is not that.
  */
-import { Option, Result, Schema } from "effect"
-import { Flag } from "effect/cli"
+import { Effect, Option, Result, Schema } from "effect"
+import { Argument, CliError, Flag } from "effect/cli"
 import { resolve } from "node:path"
 import * as Quantity from "./Quantity.ts"
 
@@ -24,6 +24,32 @@ const orUndefined = <A>(flag: Flag.Flag<A>): Flag.Flag<A | undefined> =>
 
 const text = (name: string, metavar: string, description: string) =>
   Flag.String(name).pipe(Flag.withMetavar(metavar), Flag.withDescription(description))
+
+/** Refuses the empty text that an unset variable of a script becomes: as a path, it would be the current directory. */
+const filled = (name: string, remedy: string) => (typed: string) =>
+  typed === ""
+    ? Effect.fail(new CliError.ValidationError({ message: `${name} is empty. ${remedy}` }))
+    : Effect.succeed(typed)
+
+const directoryRemedy = "Name a directory (. for this one), or leave it out"
+const fileRemedy = "Name a file, or leave it out"
+
+/** A directory by its absolute path. */
+const directory = (name: string, description: string) =>
+  text(name, "DIR", description).pipe(
+    Flag.mapEffect(filled(`--${name}`, directoryRemedy)),
+    Flag.map((path) => resolve(path))
+  )
+
+/** A file, as it was typed. */
+const file = (name: string, description: string) =>
+  text(name, "FILE", description).pipe(Flag.mapEffect(filled(`--${name}`, fileRemedy)))
+
+/** The file of a configuration. @category arguments */
+export const configuration = Argument.String("file").pipe(
+  Argument.withDescription("Its YAML"),
+  Argument.mapEffect(filled("FILE", "Name the configuration, such as cogni.yaml"))
+)
 
 const quantity = <A>(
   name: string,
@@ -60,10 +86,12 @@ export const model = orUndefined(
 
 /** An output file, absolute. Elsewhere - is a stream, so here it is no file. @category constructors */
 export const patch = (description: string) =>
-  quantity("patch", "FILE", description, (path) =>
-    path === "-"
-      ? Result.fail("a file (/dev/stdout for standard output, ./- for a file of that name)")
-      : Result.succeed(resolve(path))
+  orUndefined(
+    parsed((path) =>
+      path === "-"
+        ? Result.fail("a file (/dev/stdout for standard output, ./- for a file of that name)")
+        : Result.succeed(resolve(path))
+    )(file("patch", description))
   )
 
 const patchFile = patch("Write the commits into a file instead of pushing them")
@@ -75,7 +103,11 @@ const branch = orUndefined(
 /** About a repository. @category flags */
 const repo = {
   repo: orUndefined(
-    text("repo", "URL|PATH", "Work in a clone of this repository, and push what is committed to a branch")
+    text(
+      "repo",
+      "URL|PATH",
+      "Work in a clone of this repository, and push what is committed to a branch"
+    ).pipe(Flag.mapEffect(filled("--repo", "Name a repository (. for the one here), or leave it out")))
   ),
   base: orUndefined(text("base", "BRANCH", "Branch to start from (the repository's HEAD)")),
   branch,
@@ -97,14 +129,13 @@ export const run = {
   agent: text("agent", "ID", "Who works on the prompt").pipe(Flag.withDefault("agent")),
   personality: orUndefined(text("personality", "NAME", "One of the agent's characters, where it has some")),
   workspace: orUndefined(
-    text("workspace", "DIR", "Directory it may change, at /workspace; a fresh one when left out").pipe(
-      Flag.withAlias("w"),
-      Flag.map((path) => resolve(path))
+    directory("workspace", "Directory it may change, at /workspace; a fresh one when left out").pipe(
+      Flag.withAlias("w")
     )
   ),
   ...repo,
   model,
-  promptFile: orUndefined(text("prompt-file", "FILE", "Read the prompt from a file")),
+  promptFile: orUndefined(file("prompt-file", "Read the prompt from a file")),
   timeoutSeconds: duration("timeout", "Wall clock, such as 90s or 2m (10m)"),
   memoryBytes: quantity("memory", "SIZE", "Memory, such as 512m or 1g (1g)", Quantity.parseBytes),
   cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("Processors (2)"))),
@@ -174,24 +205,16 @@ export const chat = {
     )
   ),
   hostDirectory: orUndefined(
-    text(
-      "host-directory",
-      "DIR",
-      "Where agents without a sandbox work, on this host; none do without it"
-    ).pipe(Flag.map((path) => resolve(path)))
+    directory("host-directory", "Where agents without a sandbox work, on this host; none do without it")
   )
 }
 
 /** @category flags */
 export const doctorWorkspace = orUndefined(
-  text(
+  directory(
     "workspace",
-    "DIR",
     "Directory to look at too: sockets, FIFOs and devices that an agent could reach"
-  ).pipe(
-    Flag.withAlias("w"),
-    Flag.map((path) => resolve(path))
-  )
+  ).pipe(Flag.withAlias("w"))
 )
 
 /** Of `mcp` alone; the rest it has of `run`. @category flags */

@@ -109,6 +109,66 @@ describe("a mistake", () => {
   )
 })
 
+/** Each flag that takes a path, and a command line that is whole without it. */
+const paths: ReadonlyArray<readonly [flag: string, words: ReadonlyArray<string>]> = [
+  ["--workspace", ["run", "--demo", "hello"]],
+  ["--repo", ["run", "--demo", "hello"]],
+  ["--patch", ["run", "--demo", "hello", "--repo", "/nowhere/at/all"]],
+  ["--prompt-file", ["run", "--demo"]],
+  ["--workspace", ["task", "--demo", "hello"]],
+  ["--patch", ["task", "--demo", "hello"]],
+  ["--prompt-file", ["task", "--demo"]],
+  ["--patch", ["relay", "retry", "run-000000000001"]],
+  ["--host-directory", ["chat", "/nowhere/at/all.yaml"]],
+  ["--workspace", ["doctor"]],
+  ["--workspace", ["mcp"]]
+]
+
+describe("an empty path", () => {
+  for (const [flag, words] of paths) {
+    for (const typed of [[flag, ""], [`${flag}=`]]) {
+      it.effect(`is refused, and never the current directory: ${words[0]} ${typed.join(" ")}`, () =>
+        Effect.gen(function* () {
+          const said = yield* cli([...words, ...typed])
+          assert.strictEqual(said.code, 64, said.stderr)
+          assert.match(said.stderr, /^cogni-sandbox: [^\n]+\n$/u)
+          assert.include(said.stderr, `${flag} is empty. Name a `)
+          assert.include(said.stderr, ", or leave it out")
+        })
+      )
+    }
+  }
+
+  it.effect("is refused as a configuration's file, and by -w", () =>
+    Effect.gen(function* () {
+      assert.include((yield* cli(["run", "-w", "", "--demo", "hello"])).stderr, "--workspace is empty")
+      for (const words of [
+        ["config", "check", ""],
+        ["config", "resolve", "--channel", "c", "--sender", "s", ""],
+        ["chat", ""]
+      ]) {
+        const said = yield* cli(words)
+        assert.strictEqual(said.code, 64, said.stderr)
+        assert.include(said.stderr, "FILE is empty. Name the configuration")
+      }
+    })
+  )
+
+  for (const command of [["run"], ["task"], ["doctor"], ["mcp"], ["chat"], ["serve"], ["relay", "retry"]]) {
+    it.effect(`is tried for every flag whose help shows a path: ${command.join(" ")}`, () =>
+      Effect.gen(function* () {
+        const help = (yield* cli([...command, "--help"])).stdout
+        const shown = [...help.matchAll(/(--[a-z-]+)(?:, -\w)?[ =](?:DIR|FILE|URL\|PATH)\b/gu)]
+        const tried = paths.filter(([, words]) => command.every((word, at) => words[at] === word))
+        assert.deepStrictEqual(
+          shown.map(([, flag]) => flag).toSorted(),
+          tried.map(([flag]) => flag).toSorted()
+        )
+      })
+    )
+  }
+})
+
 describe("what needs no engine", () => {
   it.effect("no words at all, --help and COMMAND --help say what there is", () =>
     Effect.gen(function* () {
