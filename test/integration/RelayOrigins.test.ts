@@ -190,6 +190,11 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true, timeout: "3 minutes"
         yield* GitOrigin.git(path, "branch", "sandbox")
         const conflict = yield* Effect.flip(delivered(yield* asked(path)))
         assert.include(conflict.message, "refs/heads/sandbox is in the way")
+        // Every name lies below sandbox/.
+        assert.notInclude(conflict.message, "--branch")
+        yield* GitOrigin.git(path, "branch", "-m", "sandbox", "sandbox/taken/work")
+        const below = yield* asked(path, { branch: BranchName.make("sandbox/taken") })
+        assert.include((yield* Effect.flip(delivered(below))).message, "relay retry --branch")
         assert.isUndefined(yield* GitOrigin.branchAt(path, branch))
       })
     )

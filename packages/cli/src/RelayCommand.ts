@@ -94,7 +94,10 @@ export const drop = Effect.fnUntraced(function* (input: {
   const runId = yield* runIdOf(input.run)
   yield* Effect.gen(function* () {
     yield* Effect.flatMap(DockerReaper, (reaper) => reaper.reap)
-    yield* Effect.flatMap(GitRelay, (relay) => relay.discard(runId))
+    const relay = yield* GitRelay
+    const kept = yield* relay.kept
+    if (!kept.some((one) => one.runId === runId)) return yield* notKept(runId)
+    yield* relay.discard(runId)
   }).pipe(Effect.provide(Composition.relayAlone(settings)))
   if (input.output === "json") return yield* Output.json({ ok: true, runId })
   yield* Output.lines([`dropped ${runId}`])
@@ -103,6 +106,15 @@ export const drop = Effect.fnUntraced(function* (input: {
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+const notKept = (runId: RunId.RunId) =>
+  new Refusal({
+    exit: "notFound",
+    reason: "NotKept",
+    detail: `of ${runId} nothing is kept`,
+    remedy: "It was pushed or dropped, or never had a repository. See: cogni-sandbox relay list",
+    runId
+  })
 
 const unasked = (runId: RunId.RunId) =>
   new Refusal({

@@ -200,7 +200,10 @@ const meaning = ({ rest, word }: Answer, tip: CommitId): Delivered => {
       return refused(
         "rejected",
         `the reference ${oneLine(rest)} is in the way of its name`,
-        "Rename that branch, or push under another name (relay retry --branch)"
+        rest === "refs/heads/sandbox"
+          ? // Every name that could be given lies below it.
+            "Rename that branch, then try again, or take the work as a patch (relay retry --patch FILE)"
+          : "Rename that branch, or push under another name (relay retry --branch)"
       )
     case "vanished":
       return refused(
