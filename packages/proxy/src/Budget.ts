@@ -21,6 +21,7 @@
 import type { BudgetName, Exhaustion, LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
 import { budgetUnits } from "@cogni/sandbox-core/SandboxError"
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
+import * as Allowance from "./internal/Allowance.ts"
 import * as Prices from "./Prices.ts"
 
 // -----------------------------------------------------------------------------
@@ -121,7 +122,8 @@ export const outputTokensDefault = 16_384
 /** @category constructors */
 export const make = (budget: LlmBudget | undefined, { defaults, prices }: LedgerOptions): Ledger => {
   const concurrentMax = budget?.concurrentCallsMax ?? defaults.concurrentCallsMax
-  const rate = makeRate(budget?.requestsPerSecondMax ?? defaults.requestsPerSecondMax)
+  const perSecondMax = budget?.requestsPerSecondMax ?? defaults.requestsPerSecondMax
+  const rate = Allowance.make(perSecondMax)
   const open = new Set<Ticket>()
   const ended = new WeakMap<Ticket, LlmUsage>()
   const totals = makeTotals()
@@ -211,7 +213,10 @@ export const make = (budget: LlmBudget | undefined, { defaults, prices }: Ledger
   }
 
   return {
-    request: rate,
+    request: (nowMillis) =>
+      rate.take(nowMillis)
+        ? undefined
+        : waiting("requests_per_second", perSecondMax, perSecondMax, rate.waitMillis(nowMillis, 1) / 1000),
     begin: (call) => {
       const reserved = reserve(call)
       const refusal = overspent(call, reserved)
@@ -324,21 +329,6 @@ const makeTotals = () => {
       callsWithoutUsage,
       callsWithoutCost
     })
-  }
-}
-
-/** A bucket that fills in a second. */
-const makeRate = (perSecondMax: number) => {
-  let allowance = perSecondMax
-  let filledMillis: number | undefined
-  return (nowMillis: number): Refusal | undefined => {
-    const passedMillis = Math.max(0, nowMillis - (filledMillis ?? nowMillis))
-    allowance = Math.min(perSecondMax, allowance + (passedMillis * perSecondMax) / 1000)
-    filledMillis = Math.max(filledMillis ?? nowMillis, nowMillis)
-    if (allowance < 1)
-      return waiting("requests_per_second", perSecondMax, perSecondMax, (1 - allowance) / perSecondMax)
-    allowance -= 1
-    return undefined
   }
 }
 

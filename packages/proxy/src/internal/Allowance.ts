@@ -7,8 +7,8 @@ export interface Allowance {
   readonly take: (nowMillis: number, amount?: number) => boolean
   /** Take this much in any case; what is missing is a debt that has to be refilled first. */
   readonly charge: (nowMillis: number, amount: number) => void
-  /** How long until there is no debt. */
-  readonly waitMillis: (nowMillis: number) => number
+  /** How long until this much can be taken; left out, until there is no debt. */
+  readonly waitMillis: (nowMillis: number, amount?: number) => number
 }
 
 export const make = (perSecond: number, burst = perSecond): Allowance => {
@@ -30,9 +30,9 @@ export const make = (perSecond: number, burst = perSecond): Allowance => {
       fill(nowMillis)
       left -= amount
     },
-    waitMillis: (nowMillis) => {
+    waitMillis: (nowMillis, amount = 0) => {
       fill(nowMillis)
-      return left >= 0 ? 0 : (-left / perSecond) * 1000
+      return left >= amount ? 0 : ((amount - left) / perSecond) * 1000
     }
   }
 }
