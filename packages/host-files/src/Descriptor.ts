@@ -37,7 +37,7 @@ export const isErrno = (thrown: unknown, ...codes: ReadonlyArray<string>): boole
   codes.includes(String((thrown as NodeJS.ErrnoException | undefined)?.code))
 
 /** Holds what a path names, without following a link at its end and without opening it. @category constructors */
-export const peek = async (path: string, flags = 0): Promise<Entry> => {
+export const peek = async (path: string | Buffer, flags = 0): Promise<Entry> => {
   const handle = await open(path, O_PATH | constants.O_NOFOLLOW | flags)
   try {
     return { handle, stats: await handle.stat() }

@@ -2,13 +2,21 @@
  * How much a workspace holds, and how certain that is while somebody works in it.
  */
 import type { WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
+import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect, Fiber } from "effect"
-import { lstat, opendir, stat, statfs } from "node:fs/promises"
+import type { Stats } from "node:fs"
+import { lstat, opendir, statfs } from "node:fs/promises"
 import { attempt, Refused } from "./WorkspaceRefusal.ts"
 
 /** A workspace with more files than this cannot be watched, and ends its run. */
 export const entriesMax = 1_000_000
+
+/** Directories nested more deeply than this cannot be watched either: one descriptor is held for each level. */
+export const levelsMax = 512
+
+/** Looks at files that wait for the disk at once. */
+const looksMax = 32
 
 /**
  * The cost of the inode of a file, directory or link, besides its blocks: 256 bytes on ext4 and 512 on XFS. Empty files
@@ -60,36 +68,82 @@ export const make = Effect.fnUntraced(function* (
 })
 
 /**
- * Bytes on disk of a directory and of all below it, never following a link. The directory itself grows with its names,
- * and each entry takes an inode. What cannot be measured cannot be held to a limit.
+ * Bytes on disk of a directory and of all below it. The directory itself grows with its names, and each entry takes an
+ * inode. What cannot be measured cannot be held to a limit.
+ *
+ * Each directory is held while it and those below it are listed, and names are looked up in what is held: an agent that
+ * exchanges a directory for a link to one of the host has the link counted, and nothing behind it looked at.
  *
  * A name is bytes, which need not be text: as Latin-1 each of them is kept. What cannot be found by its name again
  * would look like something that has gone meanwhile.
  */
 const measure = async (path: string, signal: AbortSignal): Promise<number> => {
-  let bytes = (await stat(path)).blocks * 512
+  let bytes = 0
   let entries = 0
-  const pending = [Buffer.from(path).toString("latin1")]
-  for (let directory = pending.pop(); directory !== undefined; directory = pending.pop()) {
-    const listing = await opendir(Buffer.from(directory, "latin1"), { encoding: "latin1" }).catch(vanished)
-    if (listing === undefined) continue
-    // The descriptor in the path may be another's once nobody waits for this.
-    signal.throwIfAborted()
-    for await (const entry of listing) {
-      if (++entries > entriesMax) {
+  const count = ({ blocks }: Stats) => {
+    bytes += blocks * 512 + inodeBytes
+  }
+
+  const list = async (access: string, levels: number): Promise<void> => {
+    if (levels > levelsMax)
+      throw new Refused(
+        `holds directories that are nested more than ${levelsMax} deep, so that its size cannot be watched`,
+        "Give the run a part of it that is not, or have the agent nest directories less deeply"
+      )
+    const directories: Array<string> = []
+    const look = async (inner: string) => {
+      const found = await lstat(toPath(inner)).catch(vanished)
+      if (found?.isDirectory() === true) directories.push(inner)
+      else if (found !== undefined) count(found)
+    }
+    const waiting: Array<string> = []
+    const lookAll = () => Promise.all(waiting.splice(0).map(look))
+    const listing = await opendir(toPath(access), { bufferSize: looksMax, encoding: "latin1" }).catch(
+      vanished
+    )
+    for await (const entry of listing ?? []) {
+      if (++entries > entriesMax)
         throw new Refused(
           `holds more than ${entriesMax} files, so that its size cannot be watched`,
           "Give the run a smaller part of it, or have the agent make fewer files"
         )
-      }
-      const inner = `${directory}/${entry.name}`
-      const found = await lstat(Buffer.from(inner, "latin1")).catch(vanished)
-      if (found !== undefined) bytes += found.blocks * 512 + inodeBytes
-      if (found?.isDirectory() === true) pending.push(inner)
+      const inner = `${access}/${entry.name}`
+      if (entry.isDirectory()) directories.push(inner)
+      else if (waiting.push(inner) === looksMax) await lookAll()
+    }
+    await lookAll()
+    for (const inner of directories) {
+      // The descriptor in the path may be another's once nobody waits for this.
+      signal.throwIfAborted()
+      await enter(inner, levels + 1)
     }
   }
-  return bytes
+
+  const enter = async (path: string, levels: number): Promise<void> => {
+    const held = await hold(path).catch(vanished)
+    if (held === undefined) return
+    try {
+      count(held.stats)
+      if (held.stats.isDirectory()) await list(held.access, levels)
+    } finally {
+      await held.close()
+    }
+  }
+
+  // What the descriptor leads to, not the link that it is in /proc.
+  await enter(`${Buffer.from(path).toString("latin1")}/.`, 0)
+  return bytes - inodeBytes
 }
+
+/** What a path names, itself and not what a link there leads to. By path where the system cannot hold it (macOS). */
+const hold = async (path: string) => {
+  if (!Descriptor.isSupported())
+    return { access: path, stats: await lstat(toPath(path)), close: () => Promise.resolve() }
+  const { handle, stats } = await Descriptor.peek(toPath(path))
+  return { access: Descriptor.self(handle), stats, close: () => handle.close() }
+}
+
+const toPath = (latin1: string): Buffer => Buffer.from(latin1, "latin1")
 
 /** What is used of the disk that it lies on, whoever has written it. A file system without a fixed number of inodes says 0. */
 const usedBytes = async (path: string): Promise<number> => {

@@ -1,0 +1,96 @@
+/** Links that an agent exchanges for directories while the host measures its workspace. */
+import { assert, describe, it } from "@effect/vitest"
+import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
+import { Effect } from "effect"
+import { mkdirSync, mkdtempSync, readlinkSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import type * as NodeFiles from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { vi } from "vitest"
+import * as WorkspaceMeasure from "../src/internal/WorkspaceMeasure.ts"
+
+/** What the agent does before each call that looks at or opens a path, and which directories are listed. */
+const strike: { before: (() => void) | undefined; listed: Array<string> } = { before: undefined, listed: [] }
+
+vi.mock("node:fs/promises", async (original: () => Promise<typeof NodeFiles>) => {
+  const real = await original()
+  const wrap =
+    <A extends ReadonlyArray<never>, B>(call: (...args: A) => B, note?: (path: string) => void) =>
+    (...args: A): B => {
+      strike.before?.()
+      note?.(String(args[0]))
+      return call(...args)
+    }
+  return {
+    ...real,
+    lstat: wrap(real.lstat as never),
+    open: wrap(real.open as never),
+    opendir: wrap(real.opendir as never, (path) => strike.listed.push(whereIs(path)))
+  }
+})
+
+const whereIs = (path: string): string => {
+  try {
+    return readlinkSync(path)
+  } catch {
+    return path
+  }
+}
+
+const bytesMax = 1024 * 1024
+
+const directory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-test-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+const measured = Effect.fnUntraced(function* (path: string) {
+  const held = yield* HeldDirectory.hold(path)
+  const source = { type: "directory", path, counts: "all" } as const
+  const { countedBytes } = yield* WorkspaceMeasure.make(held, { source, workspaceBytesMax: bytesMax })
+  return (yield* countedBytes).bytes
+}, Effect.scoped)
+
+describe("WorkspaceMeasure", () => {
+  it.effect(
+    "lists and counts nothing outside, before whichever call a directory is exchanged for a link",
+    () =>
+      Effect.gen(function* () {
+        const root = yield* directory
+        let isLeft = false
+        for (let step = 0; !isLeft; step++) {
+          const round = join(root, String(step))
+          mkdirSync(join(round, "workspace/one/two"), { recursive: true })
+          writeFileSync(join(round, "workspace/one/two/mine"), "x")
+          mkdirSync(join(round, "private/two"), { recursive: true })
+          for (const name of ["private/secret", "private/two/secret"])
+            writeFileSync(join(round, name), Buffer.alloc(bytesMax / 2, 1))
+          let calls = 0
+          isLeft = true
+          strike.listed = []
+          strike.before = () => {
+            if (calls++ !== step) return
+            isLeft = false
+            renameSync(join(round, "workspace/one"), join(round, "workspace/before"))
+            symlinkSync(join(round, "private"), join(round, "workspace/one"))
+          }
+          const bytes = yield* measured(join(round, "workspace"))
+          strike.before = undefined
+          assert.isBelow(bytes, bytesMax / 2, `struck before call ${step}`)
+          const outside = strike.listed.filter((path) => path.includes("private"))
+          assert.deepStrictEqual(outside, [], `struck before call ${step}`)
+        }
+      })
+  )
+
+  it.effect("refuses directories that are nested more deeply than it holds", () =>
+    Effect.gen(function* () {
+      const root = yield* directory
+      mkdirSync(join(root, "d/".repeat(WorkspaceMeasure.levelsMax)), { recursive: true })
+      assert.isAbove(yield* measured(root), 0)
+      mkdirSync(join(root, "d/".repeat(WorkspaceMeasure.levelsMax + 1)), { recursive: true })
+      const refused = yield* Effect.flip(measured(root))
+      assert.include(refused.message, "nested")
+    })
+  )
+})
