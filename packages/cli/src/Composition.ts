@@ -84,6 +84,11 @@ export const neverHeld = Effect.fnUntraced(function* (
             remedy: "Move the key file (COGNI_LLM_KEY_FILE) out of it"
           }
         ]),
+    {
+      path: settings.stateDirectory,
+      name: "the state directory",
+      remedy: "Name another directory, or keep the state outside of it (COGNI_STATE_DIR)"
+    },
     ...[
       ...(settings.databaseFile === undefined ? [] : [settings.databaseFile]),
       ...(settings.database === undefined ? [] : fileOf(settings.database))
@@ -100,12 +105,7 @@ export const neverHeld = Effect.fnUntraced(function* (
             remedy: "Name a directory without it: who reaches that socket is root on this host"
           }
         ]
-      : []),
-    {
-      path: settings.stateDirectory,
-      name: "the state directory",
-      remedy: "Name another directory, or keep the state outside of it (COGNI_STATE_DIR)"
-    }
+      : [])
   ].map((one) => ({ ...one, path: resolve(one.path) }))
   const really = yield* Effect.forEach(named, (one) =>
     Effect.map(real(one.path), (path) => ({ ...one, path }))

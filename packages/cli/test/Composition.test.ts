@@ -81,7 +81,8 @@ describe("a workspace", () => {
   it.effect("that holds the records, or lies among them, is refused", () =>
     Effect.gen(function* () {
       const path = yield* directory
-      const why = yield* refusal(path, { stateDirectory: join(path, "not", "yet") })
+      const stateDirectory = join(path, "not", "yet")
+      const why = yield* refusal(path, { stateDirectory, databaseFile: join(stateDirectory, "runs.db") })
       assert.include(why, `would hand the state directory (${path}/not/yet) to the agent`)
       assert.include(why, "COGNI_STATE_DIR")
       assert.include(yield* refusal(path, { stateDirectory: join(path, "..") }), "would hand")

@@ -4,13 +4,15 @@
  * Looks and never changes anything. Every finding stands for itself: one that fails does not hide the next.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
+import { Limits } from "@cogni/sandbox-core/SandboxSpec"
 import { specialFilesWarning } from "@cogni/sandbox-core/Workspace"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
-import { Effect, Exit } from "effect"
+import { Effect, Exit, Schema } from "effect"
 import { constants } from "node:fs"
-import { access, mkdir, stat, statfs } from "node:fs/promises"
+import { access, mkdir, readFile, stat, statfs } from "node:fs/promises"
 import * as DockerApi from "./DockerApi.ts"
 import * as KnownWeaknesses from "./internal/KnownWeaknesses.ts"
+import * as SharedStocks from "./internal/SharedStocks.ts"
 import * as HostOwner from "./HostOwner.ts"
 import { type DockerAddress, format } from "./DockerSocket.ts"
 import * as HostWorkspace from "./HostWorkspace.ts"
@@ -183,6 +185,19 @@ const stateFinding = (directory: string): Effect.Effect<Finding> =>
     }
   })
 
+const { memoryBytesMax } = Schema.decodeSync(Limits)({})
+
+/** Of the engine's host, where that is this one. */
+const sharedFindings = (info: DockerApi.Info): Effect.Effect<ReadonlyArray<Finding>> =>
+  Effect.promise(async () => {
+    const values = await Promise.all(
+      SharedStocks.stocks.map((stock) =>
+        readFile(`/proc/sys/${SharedStocks.fileOf(stock)}`, "utf8").then(Number, () => undefined)
+      )
+    )
+    return SharedStocks.findings(values, Math.max(1, Math.floor(info.MemTotal / memoryBytesMax)))
+  })
+
 const imageFinding = (
   api: DockerApi.DockerApi["Service"],
   { image, name, onlyFor }: DoctorOptions["images"][number]
@@ -230,10 +245,12 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
     return [fail("engine", error.message, "remedy" in error ? error.remedy : "Look at its log"), ...around]
   }
   const [{ apiVersion }, info] = engine.success
+  const isShared = HostOwner.isSharedWith(api.address, info)
   return [
     ok("engine", `${format(api.address)}, ${info.OperatingSystem}`),
     ...engineFindings(info, apiVersion),
-    HostOwner.isSharedWith(api.address, info)
+    ...(isShared ? yield* sharedFindings(info) : []),
+    isShared
       ? ok("files", "shared with this host: sockets of runs are mounted")
       : warn(
           "files",

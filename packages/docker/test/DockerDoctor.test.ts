@@ -4,6 +4,7 @@ import type { Info } from "@cogni/sandbox-docker/DockerApi"
 import { engineFindings, workspaceFinding } from "@cogni/sandbox-docker/DockerDoctor"
 import type * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as WorkspaceClaims from "@cogni/sandbox-docker/WorkspaceClaims"
+import * as SharedStocks from "../src/internal/SharedStocks.ts"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
@@ -86,6 +87,22 @@ describe("DockerDoctor", () => {
       [check]
     )
     assert.isAbove((findings[0]!.fix ?? "").length, 10)
+  })
+
+  it("names each stock of the kernel that is low for the runs that fit this machine, and what is enough", () => {
+    const found = SharedStocks.findings([128, 4096, 16_384], 100)
+    assert.deepStrictEqual(
+      found.map(({ fix, status }) => [status, fix?.split(",")[0]]),
+      [
+        ["warn", "sysctl -w fs.inotify.max_user_instances=1600"],
+        ["warn", "sysctl -w kernel.pty.max=7424"],
+        ["warn", "sysctl -w fs.pipe-user-pages-soft=102400"]
+      ]
+    )
+    assert.include(found[0]!.detail, "is 128")
+    assert.deepStrictEqual(SharedStocks.findings([1600, 7424, 0], 100), [])
+    assert.deepStrictEqual(SharedStocks.findings([undefined, undefined, undefined], 100), [])
+    assert.deepStrictEqual(SharedStocks.findings([128, 4096, 16_384], 8), [])
   })
 
   it.effect("names what an agent could reach in a workspace, and a link that is not followed", () =>
