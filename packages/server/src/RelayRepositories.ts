@@ -2,8 +2,9 @@
  * Repositories of runs over the git relay: a clone before, the commits sent on after.
  *
  * A caller over HTTP is not on this host, and must not learn what its network holds: repositories are those of the
- * forges that the operator allows, and every way of not reaching one is the same answer. A path, and a server on this
- * host's loopback, are refused unless they are switched on.
+ * forges that the operator allows, and every way of not reaching one is the same answer, in the same place: a caller
+ * cannot tell which forges are allowed. A path, and a server on this host's loopback, are refused unless they are
+ * switched on.
  */
 import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
@@ -48,10 +49,6 @@ export const requestOf = (
       "the repository's url is no https URL of a plain kind. Write https://HOST/OWNER/NAME, without a user, a query or a fragment"
     )
   }
-  const isHosts = isLocal(url) || url.startsWith("http://")
-  if (isHosts ? !hostOrigins : OriginAddress.forgeOf(url, forges) === undefined) {
-    return refuse("OriginUnavailable", unreachable)
-  }
   if (pullRequest === true && isLocal(url)) {
     return refuse("OriginRefused", "a directory of this host has no pull requests. Leave pullRequest out")
   }
@@ -64,6 +61,11 @@ export const requestOf = (
       "BranchRefused",
       "branch is none that a run may have. Use letters, digits, dots, underscores and hyphens; it lies below sandbox/"
     )
+  }
+  // Last, so that what is wrong with its words is said of a forge that is not allowed as well.
+  const isHosts = isLocal(url) || url.startsWith("http://")
+  if (isHosts ? !hostOrigins : OriginAddress.forgeOf(url, forges) === undefined) {
+    return refuse(notReached, unreachable)
   }
   return Result.succeed({
     url,
@@ -101,9 +103,19 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
     Repositories,
     Effect.map(GitRelay, (relay) =>
       Repositories.of({
-        check: (request) => Effect.asVoid(Effect.fromResult(requestOf(request, options))),
+        // A server that is not allowed is answered where one is that cannot be reached: in the run.
+        check: (request) =>
+          Effect.fromResult(requestOf(request, options)).pipe(
+            Effect.asVoid,
+            Effect.catchIf(
+              ({ reason }) => reason === notReached,
+              () => Effect.void
+            )
+          ),
         around: Effect.fnUntraced(function* ({ canaries, runId, ...request }, use) {
-          const asked = yield* Effect.fromResult(requestOf(request, options))
+          const asked = yield* Effect.fromResult(requestOf(request, options)).pipe(
+            Effect.tapError(() => Effect.logWarning("a repository", "callers may not name its server"))
+          )
           const { delivery, value } = yield* RelayRun.around(
             { ...asked, runId, canaries, deliver: "push", commitLeftovers: RelayRun.leftoversMessage },
             (clone, began) =>
@@ -132,6 +144,8 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
 // -----------------------------------------------------------------------------
 
 const refuse = (reason: string, detail: string) => Result.fail(new RepositoryUnavailable({ reason, detail }))
+
+const notReached: GitRelayError["reason"]["_tag"] = "OriginUnavailable"
 
 /** Closed, filtered, refused, unresolvable, not trusted, not allowed: all the same to a caller. */
 const unreachable =

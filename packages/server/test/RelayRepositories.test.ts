@@ -4,10 +4,13 @@
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"
+import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
+import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { Repositories, type RepositoryRequest } from "@cogni/sandbox-graph-provider/Repositories"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Result } from "effect"
+import { Context, Effect, Layer, Result } from "effect"
+import { question, serve } from "./ServerWorld.ts"
 
 const url = "https://github.com/acme/app"
 
@@ -70,6 +73,61 @@ describe("RelayRepositories.requestOf", () => {
     )
   })
 })
+
+describe("a server with a relay", () => {
+  const worker: Agent = {
+    ...minimal,
+    id: AgentId.make("worker"),
+    capabilities: { ...minimal.capabilities, tools: true }
+  }
+
+  it.effect("answers in the same place of a forge that is not allowed and of one that is not reached", () =>
+    Effect.gen(function* () {
+      const context = yield* Layer.build(
+        RelayRepositories.layer({ forges: [{ host: "memory.example" }] }).pipe(
+          Layer.provideMerge(MemoryGitRelay.layer())
+        )
+      )
+      const git = Context.get(context, MemoryGitRelay.MemoryGit)
+      const reachable = yield* git.origin("acme/app", { "a.txt": "a\n" })
+      yield* git.trouble(reachable, { clone: "unknown_host" })
+      const server = yield* serve({
+        agents: [worker],
+        repositories: Layer.succeed(Repositories, Context.get(context, Repositories))
+      })
+      const caller = yield* server.caller()
+      const answer = Effect.fnUntraced(function* (repository: RepositoryRequest) {
+        const { headers, messages, runId, status } = yield* caller.chat({
+          ...question,
+          graphId: "sandbox:worker",
+          repository
+        })
+        const said = messages.map(({ data, event }) => `${event} ${data}`).join("\n")
+        return [status, headers.get("content-type"), said.replaceAll(runId, "RUN").replaceAll(times, "TIME")]
+      })
+      const unreached = yield* answer({ url: reachable })
+      assert.include(String(unreached[2]), "OriginUnavailable")
+      for (const url of [
+        "https://git.example/a/b",
+        "https://172.17.0.1/a/b",
+        "/srv/app",
+        "http://localhost/a/b"
+      ])
+        assert.deepStrictEqual(yield* answer({ url }), unreached, url)
+      // What is wrong with the words of a request is said of both before.
+      const wrong = (url: string) =>
+        Effect.map(
+          caller.post({ ...question, graphId: "sandbox:worker", repository: { url, branch: "../main" } }),
+          ({ body, status }) => [status, body.error]
+        )
+      const [status, error] = yield* wrong(reachable)
+      assert.deepStrictEqual([status, error.reason], [400, "BranchRefused"])
+      assert.deepStrictEqual(yield* wrong("https://git.example/a/b"), [status, error])
+    })
+  )
+})
+
+const times = /\d{4}-\d\d-\d\dT[\d:.]+Z/gu
 
 describe("RelayRepositories", () => {
   const layer = RelayRepositories.layer({ forges: [{ host: "memory.example" }], hostOrigins: true }).pipe(
@@ -146,8 +204,7 @@ describe("RelayRepositories", () => {
   it.effect("a request that is refused asks no origin", () =>
     Effect.gen(function* () {
       const repositories = yield* Repositories
-      const problem = yield* Effect.flip(repositories.check({ url: "/srv/app" }))
-      assert.strictEqual(problem.reason, "OriginUnavailable")
+      yield* repositories.check({ url: "/srv/app" })
       const runId = yield* RunId.generate
       const again = yield* Effect.flip(
         repositories.around({ url: "/srv/app", runId, canaries: [] }, () => Effect.die("it was used"))

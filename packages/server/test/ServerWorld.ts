@@ -69,6 +69,8 @@ export interface WorldOptions {
   readonly grants?: Layer.Layer<GrantStore>
   readonly hostNames?: ReadonlyArray<string>
   readonly probes?: ReadonlyArray<Probe>
+  /** Besides the two that are always there. */
+  readonly agents?: ReadonlyArray<Agent>
   readonly repositories?: Layer.Layer<Repositories.Repositories>
   /** Leave connections alone when it is closed, as a server does. Node waits for those that have said nothing yet. */
   readonly patient?: boolean
@@ -90,7 +92,7 @@ const needs = (options: WorldOptions) =>
     Layer.provideMerge(AgentCatalog.layer()),
     Layer.provideMerge(
       Layer.mergeAll(
-        AgentRegistry.layer([minimal, talker]),
+        AgentRegistry.layer([minimal, talker, ...(options.agents ?? [])]),
         options.grants ?? grantsMemory,
         IdempotencyKeys.layerMemory,
         SandboxRunner.layerMemory({ program: options.program })
