@@ -29,6 +29,9 @@ export const Digest = AuditHead.fields.hash
 /** An HTTP status as it was sent to the agent. */
 const Status = Schema.Int.check(Schema.isBetween({ minimum: 100, maximum: 999 }))
 
+/** Of a request that the run's list of calls has, though no call went upstream: what is in that list besides. */
+const Listed = Schema.Struct({ requestBytes: Count, responseBytes: Count, durationMs: Millis })
+
 // -----------------------------------------------------------------------------
 // entries
 // -----------------------------------------------------------------------------
@@ -115,8 +118,12 @@ export const RequestRefused = Schema.Struct({
   status: Status,
   code: Schema.String,
   detail: Schema.String,
+  /** There where the refusal is one of the run's calls, and not where its client was only turned away. */
+  call: Schema.optionalKey(Listed),
   /** How many refusals were counted and not written down since the one before. */
-  suppressed: Schema.optionalKey(Count)
+  suppressed: Schema.optionalKey(Count),
+  /** How many of those are among the run's calls. */
+  suppressedCalls: Schema.optionalKey(Count)
 })
 
 /** Something the gateway answered by itself, such as the list of models. @category models */
@@ -125,7 +132,8 @@ export const RequestAnswered = Schema.Struct({
   requestId: Schema.String,
   method: Schema.String,
   path: Schema.String,
-  status: Status
+  status: Status,
+  call: Schema.optionalKey(Listed)
 })
 
 /** A tool of the host that the agent called, and what came of it. @category models */

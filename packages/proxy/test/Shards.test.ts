@@ -98,6 +98,53 @@ describe("a shard", () => {
     )
   }
 
+  it.live(
+    "that is lost leaves its run's totals as they were, and its calls but for those not written down",
+    () =>
+      Effect.gen(function* () {
+        const gateway = yield* Gateway.make({ shardsMax: 4 })
+        const shards = yield* ShardFaults.acquire
+        const run = yield* Gateway.openRun(gateway.proxy)
+        const refused = Gateway.http("", { method: "GET", path: "/v1/nothing" })
+        yield* run.send(models)
+        yield* run.send(refused)
+        yield* run.send(Gateway.http("no JSON"))
+        yield* run.send(Gateway.http(Gateway.chat()))
+        yield* run.send(Buffer.from("\0\r\n\r\n"))
+        const listed = (yield* run.endpoint.traffic).calls
+        assert.deepStrictEqual(
+          listed.map(({ outcome }) => outcome),
+          ["answered", "refused", "refused", "completed"]
+        )
+        // Too many to write down, until one that is written counts them.
+        let sent = 0
+        yield* Effect.sync(() => (sent += 30)).pipe(
+          Effect.andThen(Effect.replicateEffect(run.send(refused), 30, { concurrency: 30 })),
+          Effect.andThen(Effect.filterOrFail(run.audit, (log) => /"suppressed":.*\n/u.test(log))),
+          Effect.eventually,
+          Effect.timeout("20 seconds")
+        )
+        yield* Effect.sync(() => (sent += 1)).pipe(
+          Effect.andThen(run.send(refused)),
+          Effect.andThen(run.audit),
+          Effect.filterOrFail((log) => log.match(/"suppressed":/gu)?.length === 2),
+          Effect.eventually,
+          Effect.timeout("20 seconds")
+        )
+        const before = yield* run.endpoint.traffic
+        assert.strictEqual(before.callsTotal, 4 + sent)
+        yield* shards.evaluate("process.exit(7)")
+        yield* Effect.flip(run.endpoint.failure)
+        const after = yield* run.endpoint.finish
+        const last = JSON.parse((yield* run.audit).trimEnd().split("\n").at(-1)!)
+        const { callsTotal, refusedTotal } = last
+        assert.deepStrictEqual({ callsTotal, refusedTotal }, { callsTotal: 4 + sent, refusedTotal: 3 + sent })
+        assert.strictEqual(after.callsTotal, before.callsTotal)
+        const without = (call: (typeof listed)[number]) => ({ ...call, at: undefined })
+        assert.deepStrictEqual(after.calls.slice(0, listed.length).map(without), listed.map(without))
+      })
+  )
+
   it.live("a run that is placed beside others keeps its own bounds, and ends without them", () =>
     Effect.gen(function* () {
       const gateway = yield* Gateway.make({ shardsMax: 1 })

@@ -4,17 +4,16 @@
  */
 import { createReadStream } from "node:fs"
 import * as path from "node:path"
-import type { AuditHead, Exhaustion, LlmCall } from "@cogni/sandbox-core/RunResult"
+import type { AuditHead, Exhaustion, LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import type { AuditLine } from "../AuditEntry.ts"
-import type * as Budget from "../Budget.ts"
+import * as Budget from "../Budget.ts"
 import * as AuditChain from "./AuditChain.ts"
 import * as AuditFile from "./AuditFile.ts"
+import * as CallAnswer from "./CallAnswer.ts"
+import * as GatewayRun from "./GatewayRun.ts"
 import type { FromRecovery, RunLost, RunTraffic, ShardConfig } from "./ShardMessage.ts"
 
 type Line<Type extends AuditLine["type"]> = Extract<AuditLine, { readonly type: Type }>
-
-/** Calls that are kept in the result; the audit has all. */
-const callsKeptMax = 1000
 
 /** Never rejects. */
 export const recover = async (config: ShardConfig, lost: RunLost): Promise<FromRecovery> => {
@@ -85,8 +84,7 @@ interface Open {
 
 /** Everything that was written, held against a ledger without limits: it has passed already. */
 const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
-  const { make, toldOf } = await import("../Budget.ts")
-  const ledger = make(undefined, {
+  const ledger = Budget.make(undefined, {
     ...(config.prices === undefined ? {} : { prices: config.prices }),
     defaults: { concurrentCallsMax: Number.POSITIVE_INFINITY, requestsPerSecondMax: 1 }
   })
@@ -98,7 +96,12 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
   let closed: Line<"run.closed"> | undefined
   const add = (call: LlmCall) => {
     counts.callsTotal += 1
-    if (calls.length < callsKeptMax) calls.push(call)
+    if (calls.length < GatewayRun.callsKeptMax) calls.push(call)
+  }
+  const addListed = (line: Line<"request.refused" | "request.answered">, outcome: LlmOutcome) => {
+    const { at, call, method = "", path: target = "", requestId = "", status } = line
+    if (call === undefined) return
+    add({ at, requestId, method, path: target, status, ...call, completed: true, outcome })
   }
   const take = (line: AuditLine) => {
     switch (line.type) {
@@ -120,7 +123,9 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
         open.delete(line.callId)
         ledger.end(began.ticket, {
           // What was estimated then is estimated again; what was told stays.
-          ...(line.usage === undefined ? {} : { usage: toldOf(began.ticket, line.usage, config.prices) }),
+          ...(line.usage === undefined
+            ? {}
+            : { usage: Budget.toldOf(began.ticket, line.usage, config.prices) }),
           responseBytes: line.responseBytes,
           // A call that was charged for its model has both figures; a cost alone is what a refusal came to.
           mayHaveRun: line.usage?.outputTokens !== undefined
@@ -129,7 +134,10 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
       }
       case "request.refused":
         counts.refusedTotal += 1 + (line.suppressed ?? 0)
-        return
+        counts.callsTotal += line.suppressedCalls ?? 0
+        return addListed(line, CallAnswer.outcomeOfRefusal(line.code))
+      case "request.answered":
+        return addListed(line, "answered")
       case "tool.called":
         counts.toolCallsTotal += 1
         return
@@ -170,14 +178,11 @@ const readLines = async (file: string, runId: string, take: (line: AuditLine) =>
   return { head, bytes }
 }
 
-/** Said of a client whose answer never came. */
-const statusGone = 499
-
 const endOf = ({ api, at, callId, requestId }: Line<"call.started">) =>
   ({
     requestId,
     callId,
-    status: statusGone,
+    status: CallAnswer.statusGone,
     outcome: "run_ended",
     responseBytes: 0,
     responseDigest: AuditChain.sha256(""),

@@ -6,7 +6,7 @@
 import { createHash, type Hash } from "node:crypto"
 import type { IncomingMessage } from "node:http"
 import * as Canary from "@cogni/sandbox-core/Canary"
-import type { LlmOutcome, LlmUsage } from "@cogni/sandbox-core/RunResult"
+import type { LlmCall, LlmOutcome, LlmUsage } from "@cogni/sandbox-core/RunResult"
 import type * as Budget from "../Budget.ts"
 import * as GatewayAnswers from "../GatewayAnswers.ts"
 import * as KeyInjection from "../KeyInjection.ts"
@@ -48,7 +48,7 @@ const bodyKeptBytesMax = 1024 * 1024
 const detailLengthMax = 500
 
 /** Said by nginx of a client that hung up before its answer; no client hears it. */
-const statusGone = 499
+export const statusGone = 499
 
 // -----------------------------------------------------------------------------
 // constructors
@@ -281,6 +281,21 @@ const write = (
 // -----------------------------------------------------------------------------
 // converting
 // -----------------------------------------------------------------------------
+
+/** Of a request that went nowhere: what the list of calls and the audit have of it. */
+export const listed = (
+  { startedMs }: Exchange,
+  { body }: GatewayAnswers.Answer,
+  requestBytes: number
+): Pick<LlmCall, "requestBytes" | "responseBytes" | "durationMs"> => ({
+  requestBytes,
+  responseBytes: Buffer.byteLength(body),
+  durationMs: millisSince(startedMs)
+})
+
+/** Of a request that was not let through. */
+export const outcomeOfRefusal = (code: string): LlmOutcome =>
+  code === "client_aborted" ? "client_aborted" : "refused"
 
 /** To a microsecond. */
 export const millisSince = (startedMs: number): number =>

@@ -74,6 +74,7 @@ export const make = (options: Options): GatewayRun => {
   let second = 0
   let written = 0
   let suppressed = 0
+  let suppressedCalls = 0
   let told = false
   const suspected = new Set<string>()
 
@@ -115,6 +116,7 @@ export const make = (options: Options): GatewayRun => {
       }
       if (written === refusalsPerSecondMax) {
         suppressed += 1
+        if (refusal.call !== undefined) suppressedCalls += 1
         return
       }
       written += 1
@@ -125,9 +127,11 @@ export const make = (options: Options): GatewayRun => {
         ...refusal,
         detail: clean(detail),
         ...(path === undefined ? {} : { path: clean(path) }),
-        ...(suppressed === 0 ? {} : { suppressed })
+        ...(suppressed === 0 ? {} : { suppressed }),
+        ...(suppressedCalls === 0 ? {} : { suppressedCalls })
       })
       suppressed = 0
+      suppressedCalls = 0
     },
     suspect: (sighting) => {
       // A conversation is sent again with every call, and what was in it once is in it for ever.

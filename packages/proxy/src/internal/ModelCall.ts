@@ -206,17 +206,16 @@ export const refuseWith = (
   const { dialect, path, request, requestId } = exchange
   const answer = GatewayAnswers.render(error, dialect)
   exchange.answer(answer)
+  const call = CallAnswer.listed(exchange, answer, requestBytes)
   run.addCall({
     at: exchange.at.toISOString(),
     requestId,
     method: request.method ?? "",
     path,
     status: answer.status,
-    requestBytes,
-    responseBytes: Buffer.byteLength(answer.body),
-    durationMs: CallAnswer.millisSince(exchange.startedMs),
+    ...call,
     completed: true,
-    outcome: error.code === "client_aborted" ? "client_aborted" : "refused"
+    outcome: CallAnswer.outcomeOfRefusal(error.code)
   })
   run.refuse({
     requestId,
@@ -224,7 +223,8 @@ export const refuseWith = (
     path,
     status: answer.status,
     code: error.code,
-    detail: error.param === undefined ? error.message : `${error.param}: ${error.message}`
+    detail: error.param === undefined ? error.message : `${error.param}: ${error.message}`,
+    call
   })
 }
 

@@ -88,15 +88,7 @@ const handle = async (
 const serveModels = (run: GatewayRun.GatewayRun, exchange: ModelCall.Exchange): void => {
   const answer = GatewayAnswers.models(run.modelNames)
   exchange.answer(answer)
-  note(run, exchange, answer, 0)
-}
-
-const note = (
-  run: GatewayRun.GatewayRun,
-  exchange: ModelCall.Exchange,
-  answer: GatewayAnswers.Answer,
-  requestBytes: number
-): void => {
+  const call = CallAnswer.listed(exchange, answer, 0)
   const method = methodOf(exchange.request)
   run.addCall({
     at: exchange.at.toISOString(),
@@ -104,9 +96,7 @@ const note = (
     method,
     path: exchange.path,
     status: answer.status,
-    requestBytes,
-    responseBytes: Buffer.byteLength(answer.body),
-    durationMs: CallAnswer.millisSince(exchange.startedMs),
+    ...call,
     completed: true,
     outcome: "answered"
   })
@@ -115,7 +105,8 @@ const note = (
     requestId: exchange.requestId,
     method,
     path: exchange.path,
-    status: answer.status
+    status: answer.status,
+    call
   })
 }
 

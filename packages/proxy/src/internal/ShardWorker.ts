@@ -6,7 +6,6 @@
  */
 import { enableCompileCache } from "node:module"
 import { parentPort, workerData } from "node:worker_threads"
-import * as AuditRecovery from "./AuditRecovery.ts"
 import * as ProcessorMeter from "./ProcessorMeter.ts"
 import * as ShardCounters from "./ShardCounters.ts"
 import type { ShardConfig, ShardStart, ToShard } from "./ShardMessage.ts"
@@ -35,10 +34,12 @@ parentPort?.on("message", (message: ToShard) => {
       runs = message.runs
       return
     case "recover":
-      return void AuditRecovery.recover(config!, message.run).then((told) => {
-        message.port.postMessage(told, [])
-        return message.port.close()
-      })
+      return void import("./AuditRecovery.ts")
+        .then(({ recover }) => recover(config!, message.run))
+        .then((told) => {
+          message.port.postMessage(told, [])
+          return message.port.close()
+        })
     case "open":
       own += 1
       return void ShardRun.serve(
