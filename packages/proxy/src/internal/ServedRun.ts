@@ -121,7 +121,8 @@ export const make = Effect.fnUntraced(function* (
   return {
     listening: Deferred.await(listening),
     failure: Deferred.await(failed),
-    traffic: orRecovered(asked.traffic),
+    // The shard answers no question any more once it has said its last word.
+    traffic: orRecovered(Effect.raceFirst(Deferred.await(finished), asked.traffic)),
     finish
   }
 })
@@ -154,20 +155,19 @@ const makeObserver = Effect.fnUntraced(function* (request: LlmRequest) {
 
 /** Questions about the traffic so far, and their answers. */
 const makeAsked = (say: (message: ToRun) => void) => {
-  const waiting = new Map<number, Deferred.Deferred<RunTraffic>>()
-  let serial = 0
+  const waiting = new Map<number, (traffic: RunTraffic) => void>()
+  let last = 0
   return {
-    traffic: Effect.suspend(() => {
-      const answer = Deferred.makeUnsafe<RunTraffic>()
-      serial += 1
-      waiting.set(serial, answer)
+    traffic: Effect.callback<RunTraffic>((resume) => {
+      last += 1
+      const serial = last
+      waiting.set(serial, (traffic) => resume(Effect.succeed(traffic)))
       say({ type: "traffic", serial })
-      return Deferred.await(answer)
+      return Effect.sync(() => waiting.delete(serial))
     }),
     answered: (of: number, traffic: RunTraffic) => {
-      const answer = waiting.get(of)
+      waiting.get(of)?.(traffic)
       waiting.delete(of)
-      if (answer !== undefined) Deferred.doneUnsafe(answer, Effect.succeed(traffic))
     }
   }
 }
