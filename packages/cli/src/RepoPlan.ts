@@ -146,7 +146,8 @@ const urlOf = (repo: string): Result.Result<string, Refusal> => {
     if (Schema.is(OriginUrl)(repo)) return Result.succeed(repo)
     return refuse(
       "--repo is no https URL of a plain kind",
-      "Write https://HOST/OWNER/NAME, without a user, a query or a fragment; a token goes into GITHUB_TOKEN"
+      "Write https://HOST/OWNER/NAME, without a user, a query or a fragment (a token goes into GITHUB_TOKEN), " +
+        "or name the path of a repository of this host"
     )
   }
   // As in git@github.com:owner/name, which git would take for ssh.

@@ -63,6 +63,7 @@ describe("RepoPlan", () => {
     [{ repo: "git@github.com:acme/app" }, "ssh"],
     [{ repo: "ssh://git@github.com/acme/app" }, "no https URL"],
     [{ repo: "https://token@github.com/acme/app" }, "no https URL"],
+    [{ repo: "file:///srv/app.git" }, "or name the path of a repository of this host"],
     [{ repo: "ext::sh -c id" }, "ssh"],
     [{ repo: "/srv/app", pr: true }, "no pull requests"],
     [{ repo: url, base: "-x" }, "no plain branch name"],

@@ -5,6 +5,7 @@ import * as HostPath from "@cogni/sandbox-host-files/HostPath"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -91,6 +92,16 @@ describe.skipIf(process.getuid?.() !== 0)("a branch for a repository of root's",
       assert.deepStrictEqual(readdirSync(join(ref, "..")), [])
       assert.strictEqual((yield* write(repository, packed))._tag, "Taken")
       assert.deepStrictEqual(readdirSync(join(ref, "..")), ["work"])
+    })
+  )
+
+  it.effect("names what others may write, in a command to type", () =>
+    Effect.gen(function* () {
+      const { packed, repository } = yield* world
+      chmodSync(join(repository, "refs"), 0o775)
+      const { message } = yield* Effect.flip(write(repository, packed))
+      assert.include(message, `others may write to ${repository}/refs`)
+      assert.include(message, `chmod -R go-w ${repository})`)
     })
   )
 

@@ -103,14 +103,16 @@ const directoryAt = async (path: string): Promise<HostPath.Place> => {
   await parent?.close()
   if (entry?.stats.isDirectory() === true) return entry
   await entry?.close()
-  throw new Unfit(absent)
+  throw new Unfit(absent(path, entry === undefined ? "does not exist" : "is not a directory"))
 }
 
 /** As git does: the directory with `.git` in it, a bare one, or the name with `.git` after it. */
 const find = async (path: string): Promise<Found> => {
   const named = await directoryAt(path).catch((thrown: unknown) => {
     if (!(thrown instanceof Unfit) || path.endsWith("/")) throw thrown
-    return directoryAt(`${path}.git`)
+    return directoryAt(`${path}.git`).catch((other: unknown) => {
+      throw other instanceof Unfit ? thrown : other
+    })
   })
   let keep = named
   try {
@@ -126,7 +128,18 @@ const find = async (path: string): Promise<Found> => {
       keep = inside
       await named.close()
     }
-    if (!(await isGitDirectory(keep))) throw new Unfit(absent)
+    const missing = await missingIn(keep)
+    if (missing !== undefined)
+      throw new Unfit(
+        absent(
+          path,
+          `is not a git repository: ${
+            inside === undefined
+              ? "there is no .git in it, and it is not a bare one"
+              : `there is no ${missing} in its .git`
+          }`
+        )
+      )
     return { directory: keep, worktree: "" }
   } catch (thrown) {
     await keep.close()
@@ -134,13 +147,14 @@ const find = async (path: string): Promise<Found> => {
   }
 }
 
-const isGitDirectory = async (directory: HostPath.Place): Promise<boolean> => {
+/** What a git directory has, and this one has not. */
+const missingIn = async (directory: HostPath.Place): Promise<string | undefined> => {
   for (const name of ["HEAD", "objects", "refs"]) {
     const there = await HeldDirectory.peek(directory, name)
     await there?.close()
-    if (there === undefined) return false
+    if (there === undefined) return name
   }
-  return true
+  return undefined
 }
 
 /** The repository that a linked worktree belongs to, which has to say so too. */
@@ -191,12 +205,12 @@ class Unfit extends Error {
   }
 }
 
-const absent: Fault = {
+const absent = (path: string, why: string): Fault => ({
   fault: "not_found",
-  detail: "is not there, or is not a git repository",
+  detail: `at ${oneLine(path)} ${why}`,
   remedy: "Check the path: it is the directory that has .git in it, or a bare repository",
   isRetryable: false
-}
+})
 
 const unsupported = (detail: string, remedy: string): Fault => ({
   fault: "unsupported",
@@ -225,7 +239,8 @@ const faultOf = (path: string, thrown: unknown): OriginUnavailable => {
   if (thrown instanceof Unfit) return new OriginUnavailable(thrown.fault)
   if (thrown instanceof HostPathRefused) {
     const { detail, problem, remedy } = thrown
-    if (problem === "not_found" || problem === "not_a_directory") return new OriginUnavailable(absent)
+    if (problem === "not_found" || problem === "not_a_directory")
+      return new OriginUnavailable(absent(path, oneLine(detail)))
     const fault = problem === "permission_denied" ? "forbidden" : "unsupported"
     return new OriginUnavailable({
       fault,
@@ -234,7 +249,10 @@ const faultOf = (path: string, thrown: unknown): OriginUnavailable => {
       isRetryable: false
     })
   }
-  if (Descriptor.isErrno(thrown, "ENOENT", "ENOTDIR")) return new OriginUnavailable(absent)
+  if (Descriptor.isErrno(thrown, "ENOENT", "ENOTDIR"))
+    return new OriginUnavailable(
+      absent(path, `is not a whole git repository: ${oneLine((thrown as Error).message)}`)
+    )
   if (Descriptor.isErrno(thrown, "EACCES"))
     return new OriginUnavailable({
       fault: "forbidden",

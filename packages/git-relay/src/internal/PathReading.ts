@@ -3,6 +3,7 @@
  *
  *     repository ─► container, read-only ─► preface: what stands where ─► bundle ─► index-pack --strict
  */
+import type { User } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Effect, Result, type Scope, Stream } from "effect"
 import { OriginUnavailable, type RelayFailed } from "../GitRelayError.ts"
@@ -14,6 +15,7 @@ import * as Collecting from "./Collecting.ts"
 import * as OriginPreface from "./OriginPreface.ts"
 import * as PathOrigin from "./PathOrigin.ts"
 import * as Repository from "./Repository.ts"
+import { command, oneLine } from "./Text.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -93,13 +95,17 @@ export const faultOf = (
 ): OriginUnavailable => {
   const { exitCodes } = OriginContainer
   if (exitCode === exitCodes.denied || /permission denied/iu.test(said)) {
+    // Where the directory itself is closed, its container can say no more than which name it tried first in it.
+    const why = isOpenTo(user, directory.stats)
+      ? ` (${said})`
+      : `, which has mode ${(directory.stats.mode & 0o777n).toString(8)}`
     return new OriginUnavailable({
       fault: "forbidden",
-      detail: `may not be opened by the user ${user.userId} (${said})`,
+      detail: `may not be opened by the user ${user.userId}: ${oneLine(directory.path)}${why}`,
       remedy:
         directory.stats.uid === 0n && user.userId === PathOrigin.nobodyId
-          ? "No container runs as root: let others read the git directory (chmod -R go+rX), or give the " +
-            "repository to an ordinary user (chown -R)"
+          ? `No container runs as root: let others read it (${command("chmod -R go+rX", directory.path)}), or ` +
+            "give the repository to an ordinary user (chown -R)"
           : "Run as the user that owns the repository",
       isRetryable: false
     })
@@ -134,6 +140,15 @@ export const faultOf = (
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** Whether a directory lets a user look for names in it, and list them. */
+const isOpenTo = (
+  { groupId, userId }: User,
+  { gid, mode, uid }: PathOrigin.PathOrigin["directory"]["stats"]
+) => {
+  const shift = uid === BigInt(userId) ? 6n : gid === BigInt(groupId) ? 3n : 0n
+  return ((mode >> shift) & 0o5n) === 0o5n
+}
 
 const refused = (detail: string) =>
   new OriginUnavailable({

@@ -16,7 +16,7 @@ import { join } from "node:path"
 import { OriginUnavailable, RelayFailed } from "../GitRelayError.ts"
 import type { BranchName, CommitId } from "../Refs.ts"
 import * as HeldDirectory from "./HeldDirectory.ts"
-import { oneLine } from "./Text.ts"
+import { command, oneLine } from "./Text.ts"
 
 // -----------------------------------------------------------------------------
 // models
@@ -76,17 +76,18 @@ const written = async (
   repository: Place,
   { branch, expected, packed, tip }: RootDelivery
 ): Promise<Written> => {
-  requireRoots(repository)
-  await below(repository, ["objects", "pack"], (directory) => addPack(directory, packed))
+  requireRoots(repository, repository)
+  const into = { repository, from: repository }
+  await below(into, ["objects", "pack"], (directory) => addPack(directory, packed))
   const parts = ["refs", "heads", ...branch.split("/")]
-  return below(repository, parts.slice(0, -1), (directory) =>
+  return below(into, parts.slice(0, -1), (directory) =>
     setRef(repository, directory, { name: parts.at(-1)!, ref: parts.join("/"), tip, expected })
   )
 }
 
 /** Each made where it is missing, opened without following a link, and closed after `use`. */
 const below = async <A>(
-  from: Place,
+  { from, repository }: { readonly from: Place; readonly repository: Place },
   [name, ...rest]: ReadonlyArray<string>,
   use: (directory: Place) => Promise<A>
 ): Promise<A> => {
@@ -97,18 +98,25 @@ const below = async <A>(
   )
   const next = await HeldDirectory.child(from, name)
   try {
-    requireRoots(next)
+    requireRoots(next, repository)
     if (isNew) await chmod(next.access, modes.directory)
-    return await below(next, rest, use)
+    return await below({ from: next, repository }, rest, use)
   } finally {
     await next.close()
   }
 }
 
-class NotRootsAlone extends Error {}
+class NotRootsAlone extends Error {
+  /** Every directory on the way has to be closed, so it is told at once. */
+  readonly repository: string
+  constructor(path: string, repository: string) {
+    super(path)
+    this.repository = repository
+  }
+}
 
-const requireRoots = ({ path, stats }: Place): void => {
-  if (stats.uid !== 0n || (stats.mode & 0o022n) !== 0n) throw new NotRootsAlone(path)
+const requireRoots = ({ path, stats }: Place, repository: Place): void => {
+  if (stats.uid !== 0n || (stats.mode & 0o022n) !== 0n) throw new NotRootsAlone(path, repository.path)
 }
 
 /** Under its name once it is whole, the index last: git looks for that first. */
@@ -224,7 +232,8 @@ const faultOf = (thrown: unknown): OriginUnavailable | RelayFailed => {
       fault: "forbidden",
       detail: `belongs to root, but others may write to ${oneLine(thrown.message)}`,
       remedy:
-        "Let only root write there (chmod -R go-w), or give the whole repository to an ordinary user (chown -R)",
+        `Let only root write there (${command("chmod -R go-w", thrown.repository)}), or give the whole ` +
+        "repository to an ordinary user (chown -R)",
       isRetryable: false
     })
   if (Descriptor.isErrno(thrown, "ENOTDIR"))

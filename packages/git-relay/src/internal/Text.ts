@@ -1,6 +1,7 @@
 /**
  * What an agent or a server said, fit to be shown: one line of bounded length without control characters.
  */
+import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 
 /** Longer text is cut, and says so. */
 export const lineCharactersMax = 400
@@ -14,6 +15,10 @@ export const oneLine = (text: string, charactersMax: number = lineCharactersMax)
 
 /** Spaces in the place of whatever does not show, or changes how others do. */
 export const printable = (text: string): string => text.toWellFormed().replace(unprintable, " ")
+
+/** A command about a path, to type; without the path where a terminal could not show it as it is. */
+export const command = (words: string, path: string): string =>
+  printable(path) === path ? `${words} ${ShellWord.quoted(path)}` : words
 
 /** Never in the middle of a character; that there was more is seen. */
 export const clip = (text: string, charactersMax: number): string => {

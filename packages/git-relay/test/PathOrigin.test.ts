@@ -1,0 +1,98 @@
+/**
+ * What is said of a repository of this host that cannot be opened: which path, what about it, and what to type.
+ */
+import * as HostPath from "@cogni/sandbox-host-files/HostPath"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { homedir } from "node:os"
+import { join } from "node:path"
+import * as PathOrigin from "../src/internal/PathOrigin.ts"
+import * as PathReading from "../src/internal/PathReading.ts"
+import * as OriginContainer from "../src/OriginContainer.ts"
+
+/** Below the home of this user, where no other user may write. */
+const place = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(homedir(), ".cogni-path-origin-test-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true }))
+)
+
+const refused = (path: string) => Effect.scoped(Effect.flip(PathOrigin.open(path)))
+
+describe("a path that is no repository", () => {
+  it.effect("is named, with what is the matter with it", () =>
+    Effect.gen(function* () {
+      const root = yield* place
+      mkdirSync(join(root, "plain"))
+      writeFileSync(join(root, "file"), "")
+      mkdirSync(join(root, "half/.git/objects"), { recursive: true })
+      for (const [name, says] of [
+        ["missing", "at PATH does not exist"],
+        ["missing/", "at PATH does not exist"],
+        ["missing/app", `at PATH lies below ${join(root, "missing")}, which does not exist`],
+        ["file", "at PATH is not a directory"],
+        ["file/app", "at PATH is, or lies below, something that is not a directory"],
+        ["plain", "at PATH is not a git repository: there is no .git in it, and it is not a bare one"],
+        ["half", "at PATH is not a git repository: there is no HEAD in its .git"]
+      ] as const) {
+        const { fault, message } = yield* refused(join(root, name))
+        assert.strictEqual(fault, "not_found", name)
+        assert.isTrue(
+          message.startsWith(`the origin ${says.replace("PATH", join(root, name))}. `),
+          `${name}: ${message}`
+        )
+      }
+    })
+  )
+
+  it.effect("is the name that was given, also where NAME.git is looked for", () =>
+    Effect.gen(function* () {
+      const root = yield* place
+      mkdirSync(join(root, "app.git"))
+      assert.include(
+        (yield* refused(join(root, "app"))).message,
+        `${join(root, "app")} is not a git repository`
+      )
+    })
+  )
+})
+
+describe("a repository that its container may not read", () => {
+  const told = (directory: HostPath.Place, said: string) =>
+    PathReading.faultOf(OriginContainer.exitCodes.denied, said, {
+      directory,
+      user: { userId: PathOrigin.nobodyId, groupId: 0 }
+    }).message
+
+  const held = Effect.gen(function* () {
+    const root = yield* place
+    const path = join(root, "it's mine")
+    mkdirSync(path)
+    return yield* Effect.acquireRelease(
+      Effect.promise(() => HostPath.find(path, { last: "refuse" })),
+      (found) => Effect.promise(() => HostPath.close(found))
+    )
+  })
+
+  it.effect("is named itself where nothing in it can be reached, else what is closed in it", () =>
+    Effect.gen(function* () {
+      const { entry, path } = yield* held
+      const stats = entry!.stats
+      for (const [mode, says] of [
+        [0o700n, `${path}, which has mode 700`],
+        [0o705n, `${path}, which has mode 705`],
+        [0o750n, `${path} (objects may not be read by this user)`]
+      ] as const) {
+        const withMode = Object.assign(Object.create(Object.getPrototypeOf(stats)), stats, {
+          mode: (stats.mode & ~0o777n) | mode,
+          uid: 0n,
+          gid: 0n
+        })
+        const message = told({ ...entry!, stats: withMode }, "objects may not be read by this user")
+        assert.include(message, `may not be opened by the user 65534: ${says}`)
+        const word = `'${path.replace("'", `'\\''`)}'`
+        assert.include(message, `chmod -R go+rX ${word}`)
+      }
+    })
+  )
+})
