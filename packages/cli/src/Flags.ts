@@ -1,7 +1,8 @@
 /**
  * The flags, and how their values are read: strictly, each with what was expected when it is not that.
  */
-import { Effect, Option, Result, Schema } from "effect"
+import { depthMax } from "@cogni/sandbox-git-relay/GitRelay"
+import { Effect, Option, Result } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { resolve } from "node:path"
 import * as Quantity from "./Quantity.ts"
@@ -31,6 +32,8 @@ const filled = (name: string, remedy: string) => (typed: string) =>
     ? Effect.fail(new CliError.ValidationError({ message: `${name} is empty. ${remedy}` }))
     : Effect.succeed(typed)
 
+const portMax = 65_535
+
 const directoryRemedy = "Name a directory (. for this one), or leave it out"
 const fileRemedy = "Name a file, or leave it out"
 
@@ -57,6 +60,19 @@ const quantity = <A>(
   description: string,
   parse: (text: string) => Result.Result<A, string>
 ) => orUndefined(parsed(parse)(text(name, metavar, description)))
+
+/** A whole number within bounds. @category constructors */
+export const whole = (name: string, minimum: number, maximum: number, description: string) =>
+  Flag.Int(name).pipe(
+    Flag.withDescription(description),
+    Flag.mapTryCatch(
+      (typed) => {
+        if (typed < minimum || typed > maximum) throw new RangeError()
+        return typed
+      },
+      () => `a whole number from ${minimum} to ${maximum}`
+    )
+  )
 
 /** @category constructors */
 export const duration = (name: string, description: string) =>
@@ -111,7 +127,7 @@ const repo = {
   ),
   base: orUndefined(text("base", "BRANCH", "Branch to start from (the repository's HEAD)")),
   branch,
-  depth: orUndefined(Flag.Int("depth").pipe(Flag.withDescription("Commits of history the agent sees (1)"))),
+  depth: orUndefined(whole("depth", 1, depthMax, "Commits of history the agent sees (1)")),
   push: toggle("push", "Push the branch; so it is done unless --patch is there"),
   pr: pullRequest,
   patch: patchFile,
@@ -243,11 +259,7 @@ export const mcp = {
 /** Of `serve` alone. @category flags */
 export const serve = {
   host: text("host", "ADDRESS", "Address to listen on").pipe(Flag.withDefault("127.0.0.1")),
-  port: Flag.Int("port").pipe(
-    Flag.withDescription("Port to listen on; 0 for any that is free"),
-    Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 65_535 }))),
-    Flag.withDefault(8787)
-  ),
+  port: whole("port", 0, portMax, "Port to listen on; 0 for any that is free").pipe(Flag.withDefault(8787)),
   allowRemote: toggle("allow-remote", "Listen where other machines can connect; put TLS before it"),
   hostNames: text(
     "host-name",
@@ -255,9 +267,11 @@ export const serve = {
     "Name in the Host header to answer to, besides localhost and the address of --host; may be repeated"
   ).pipe(Flag.atLeast(0)),
   operatorPort: orUndefined(
-    Flag.Int("operator-port").pipe(
-      Flag.withDescription("Port for readiness, metrics and the API's description; 0 for any (none of them)"),
-      Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 65_535 })))
+    whole(
+      "operator-port",
+      0,
+      portMax,
+      "Port for readiness, metrics and the API's description; 0 for any (none of them)"
     )
   ),
   operatorHost: text("operator-host", "ADDRESS", "Address of the operator's port").pipe(

@@ -124,8 +124,9 @@ export const runIdOf = Effect.fnUntraced(function* ({ runId }: { readonly runId?
     ? runId
     : yield* new Refusal({
         exit: "input",
-        detail: `--run-id ${runId} is none`,
-        remedy: "Use lower-case letters, digits and hyphens, or leave it out"
+        detail: `--run-id ${JSON.stringify(runId)} is not a run ID`,
+        remedy:
+          "Write 8 to 48 lower-case letters, digits and inner hyphens, such as run-4f7k2m9q0x1z, or leave it out"
       })
 })
 

@@ -122,7 +122,8 @@ export const upstream = (
   if (setting._tag === "Refused") return Result.fail(setting.refusal)
   if (setting._tag === "Incomplete") {
     const { missing, present } = setting
-    return refuse("configuration", `${present} is set and ${missing} is not`, `Set both, or unset ${present}`)
+    const absent = missing === "COGNI_LLM_KEY" ? "COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY)" : missing
+    return refuse("configuration", `${present} is set and ${absent} is not`, `Set both, or unset ${present}`)
   }
   const address = Upstream.address({ type: "host", url: setting.url })
   if (Result.isFailure(address)) {

@@ -71,7 +71,7 @@ export const serve = Effect.fnUntraced(function* (input: ServeInput) {
   const operator = yield* operatorOf(input, limits)
   const context = yield* Layer.build(
     ServeComposition.server(settings, input, operator?.platform).pipe(
-      Layer.provideMerge(platform(input, limits))
+      Layer.provideMerge(platform(input, "--port", limits))
     )
   )
   const { address } = Context.get(context, HttpServer.HttpServer)
@@ -140,7 +140,7 @@ const operatorOf = (input: ServeInput, limits: ServerLimits.ServerLimits) =>
     const { operatorHost: host, operatorPort: port } = input
     if (port === undefined) return undefined
     let url: string | undefined
-    const platformOf = platform({ host, port }, limits).pipe(
+    const platformOf = platform({ host, port }, "--operator-port", limits).pipe(
       Layer.tap((context) =>
         Effect.sync(() => {
           url = HttpServer.formatAddress(Context.get(context, HttpServer.HttpServer).address)
@@ -151,7 +151,11 @@ const operatorOf = (input: ServeInput, limits: ServerLimits.ServerLimits) =>
   })
 
 /** Node's own server, with its own bounds; it waits for no connection that says nothing. */
-const platform = ({ host, port }: Pick<ServeInput, "host" | "port">, limits: ServerLimits.ServerLimits) =>
+const platform = (
+  { host, port }: Pick<ServeInput, "host" | "port">,
+  flag: "--port" | "--operator-port",
+  limits: ServerLimits.ServerLimits
+) =>
   Layer.unwrap(
     Effect.sync(() => {
       const node = createServer({
@@ -174,8 +178,8 @@ const platform = ({ host, port }: Pick<ServeInput, "host" | "port">, limits: Ser
             Effect.fail(
               new Refusal({
                 exit: "unavailable",
-                detail: `nobody can listen on ${oneLine(host)}:${port}: ${oneLine(String((cause as Error).message))}`,
-                remedy: "Choose another: --port 0 takes any that is free"
+                detail: `cannot listen on ${oneLine(host)}:${port}: ${oneLine(String((cause as Error).message))}`,
+                remedy: `Choose another: ${flag} 0 takes any that is free`
               })
             )
           )

@@ -1,7 +1,7 @@
 /**
  * The flags of `task`: those of `run` that mean the same, and its own.
  */
-import { Option, Schema } from "effect"
+import { Option } from "effect"
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
 
@@ -33,12 +33,7 @@ export const task = {
   workspace,
   model,
   promptFile,
-  stepsMax: orUndefined(
-    Flag.Int("steps-max").pipe(
-      Flag.withDescription("Answers of the model (50)"),
-      Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 10_000 })))
-    )
-  ),
+  stepsMax: orUndefined(Flags.whole("steps-max", 1, 10_000, "Answers of the model (50)")),
   patch: Flags.patch(
     "Write what changed into a file outside of the workspace, instead of to standard output"
   ),

@@ -61,6 +61,13 @@ const mistakes: ReadonlyArray<readonly [words: string, code: number, says: strin
   ["run --cpus two x", 64, "--cpus"],
   ["run --processes 1.5 x", 64, "--processes"],
   ["run --env A x", 64, "NAME=VALUE"],
+  ["run --depth 0 --repo /nowhere/at/all --demo x", 64, '--depth: "0". Expected: a whole number from 1'],
+  ["run --depth -1 --repo /nowhere/at/all --demo x", 64, '--depth: "-1". Expected: a whole number from 1'],
+  ["run --depth=-1 --repo /nowhere/at/all --demo x", 64, '--depth: "-1". Expected: a whole number from 1'],
+  ["task --steps-max 0 x", 64, '--steps-max: "0". Expected: a whole number from 1 to 10000. See'],
+  ["serve --port 65536", 64, '--port: "65536". Expected: a whole number from 0 to 65535. See'],
+  ["serve --operator-port -1", 64, '--operator-port: "-1". Expected: a whole number from 0 to 65535. See'],
+  ["run --run-id A --demo x", 65, '--run-id "A" is not a run ID. Write 8 to 48 lower-case letters'],
   ["run --output yaml x", 64, "--output"],
   ["run --no-model x", 64, "an agent needs a model"],
   ["run --agent nobody --demo x", 66, "there is no agent nobody"],
@@ -105,6 +112,13 @@ describe("a mistake", () => {
       assert.include(said.stderr, "COGNI_LLM_KEY is set and COGNI_LLM_URL is not")
       assert.notInclude(said.stderr, "sk-planted")
       assert.strictEqual((yield* cli(["ps"], half)).code, 0)
+    })
+  )
+
+  it.effect("a URL without a key names the variable of its file first", () =>
+    Effect.gen(function* () {
+      const said = yield* cli(["run", "hello"], { COGNI_LLM_URL: "http://127.0.0.1:1" })
+      assert.include(said.stderr, "COGNI_LLM_URL is set and COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY) is not")
     })
   )
 })

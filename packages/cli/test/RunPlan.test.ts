@@ -110,7 +110,8 @@ describe("the way out of an agent", () => {
     const upstream = { _tag: "Incomplete", missing, present } as const
     const { exit, message } = refused(prompt, {}, { ...absent, upstream })
     assert.strictEqual(exit, "configuration")
-    assert.include(message, `${present} is set and ${missing} is not`)
+    const absentNames = missing === "COGNI_LLM_KEY" ? "COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY)" : missing
+    assert.include(message, `${present} is set and ${absentNames} is not`)
   })
 
   it("a key that cannot be had is refused as it was, where a model is needed", () => {

@@ -8,7 +8,7 @@ import * as Output from "@cogni/sandbox-cli/Output"
 import * as ServeComposition from "@cogni/sandbox-cli/ServeComposition"
 import { answerUntilServed, isLoopback } from "@cogni/sandbox-cli/ServeCommand"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Effect, Layer } from "effect"
+import { Effect, FileSystem, Layer } from "effect"
 import { createServer, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 
@@ -69,6 +69,28 @@ describe("serve", () => {
       assert.deepStrictEqual([ended, stderr.includes(says)], [code, true], stderr)
       assert.lengthOf(stderr.trim().split("\n"), 1)
     })
+  )
+
+  it.live("a port that is taken is named by its own flag", () =>
+    Effect.gen(function* () {
+      const taken = yield* Effect.acquireRelease(
+        Effect.callback<Server>((resume) => {
+          const made = createServer().listen(0, "127.0.0.1", () => resume(Effect.succeed(made)))
+        }),
+        (server) => Effect.sync(() => void server.close())
+      )
+      const port = String((taken.address() as AddressInfo).port)
+      const state = yield* FileSystem.FileSystem.use((fs) => fs.makeTempDirectoryScoped())
+      for (const [flag, ...argv] of [
+        ["--port", "--port", port],
+        ["--operator-port", "--port", "0", "--operator-port", port]
+      ] as const) {
+        const said = yield* cli(["serve", "--demo", ...argv], { COGNI_STATE_DIR: state })
+        assert.strictEqual(said.code, 69, said.stderr)
+        assert.include(said.stderr, `cannot listen on 127.0.0.1:${port}`)
+        assert.include(said.stderr, `Choose another: ${flag} 0 takes any that is free`)
+      }
+    }).pipe(Effect.scoped, Effect.provide(NodeServices.layer))
   )
 })
 
