@@ -84,6 +84,36 @@ describe("The bound of a request's input", () => {
     assert.isAtMost(bound, least + images * uri("image/jpeg").length)
   })
 
+  it("counts every image and file of every shape that may pass", () => {
+    /** All data in base64, wherever it stands. */
+    const dataIn = (value: unknown): ReadonlyArray<string> => {
+      if (typeof value === "string") return value.startsWith("data:") ? [value] : []
+      if (typeof value !== "object" || value === null) return []
+      const { data, format, media_type, type } = value as Record<string, unknown>
+      if (type === "base64" || format !== undefined)
+        if (typeof data === "string") return [`data:${String(media_type ?? "audio/x")};base64,${data}`]
+      return Object.values(value).flatMap(dataIn)
+    }
+    const shapes = fixtures.filter(({ name }) => name.startsWith("every-shape"))
+    let images = 0
+    for (const one of shapes) {
+      const conversation = one.api === "responses" ? "input" : "messages"
+      for (const message of one.body[conversation])
+        for (const field of ["content", "output"])
+          for (const part of [message[field]].flat()) {
+            const found = dataIn(part)
+            if (found.length === 0) continue
+            const pictures = found.filter((uri) => uri.startsWith("data:image/")).length
+            images += pictures
+            const body = { model: one.body["model"], [conversation]: [{ ...message, [field]: [part] }] }
+            const { bound } = boundOf(one.api, body, policyFor(one))
+            const least = pictures * imageTokens + (found.length > pictures ? windowTokens : 0)
+            assert.isAtLeast(bound, least, JSON.stringify(part))
+          }
+    }
+    assert.isAtLeast(images, 3)
+  })
+
   it("counts a tool's definition once more for each reference to it", () => {
     const tool = { name: "big", description: "x".repeat(10_000), input_schema: {} }
     const reference = { type: "tool_reference", tool_name: "big" }
