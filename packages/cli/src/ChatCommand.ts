@@ -13,6 +13,7 @@ import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
 import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
+import type { Configuration } from "@cogni/sandbox-sessions/Configuration"
 import type * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
 import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
 import * as HostExecutor from "@cogni/sandbox-sessions/HostExecutor"
@@ -22,7 +23,7 @@ import * as ModelOrchestrators from "@cogni/sandbox-sessions/ModelOrchestrators"
 import * as Sessions from "@cogni/sandbox-sessions/Sessions"
 import * as SessionWorkspaces from "@cogni/sandbox-sessions/SessionWorkspaces"
 import { toolNames } from "@cogni/sandbox-sessions/ToolProfile"
-import { Effect, FileSystem, Layer, Stdio } from "effect"
+import { Context, Effect, FileSystem, Layer, Result, Stdio } from "effect"
 import { join, resolve } from "node:path"
 import * as Composition from "./Composition.ts"
 import * as ConfigCommand from "./ConfigCommand.ts"
@@ -55,15 +56,20 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio
-  const wayOut = yield* Effect.fromResult(RunPlan.upstream(settings, input.model, false))
+  const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
+  const store = yield* Layer.build(
+    ConfigurationStore.layerFile(input.file, { file: input.file, toolNames, reloadSecondsMax }).pipe(
+      Layer.catch((error) => Layer.effectContext(Effect.fail(refusalOf(error))))
+    )
+  )
+  const configuration = yield* Context.get(store, ConfigurationStore.ConfigurationStore).current
+  const fallback = input.model ?? settings.model
+  const model = yield* Effect.fromResult(modelOf(configuration, fallback))
+  const wayOut: RunPlan.UpstreamWayOut = { _tag: "Upstream", model, ...address }
   const directory = resolve(settings.stateDirectory, "sessions")
   const host = yield* input.hostDirectory === undefined
     ? Effect.succeed(undefined)
-    : HostExecutor.make({ workspace: input.hostDirectory, limits: hostLimits }).pipe(
-        Effect.mapError(
-          ({ message }) => new Refusal({ exit: "input", detail: message, remedy: "See --host-directory" })
-        )
-      )
+    : hostExecutor(input.hostDirectory)
   const runner = Composition.runner(settings, {
     wayOut,
     proxy: "gateway",
@@ -71,7 +77,6 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     allowedWorkspace: (path) => path.startsWith(`${directory}/`)
   })
   const identity = { billingAccountId: settings.billingAccountId, attempt: 0 }
-  const model = wayOut.model
   const orchestrators = Layer.unwrap(
     Effect.gen(function* () {
       const proxy = yield* LlmProxy
@@ -81,7 +86,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
           Effect.provideService(LlmProxy, proxy),
           Effect.provideService(FileSystem.FileSystem, fs)
         )
-      return ModelOrchestrators.layer({ model, identity, endpointOnHost, readsMemory: true })
+      return ModelOrchestrators.layer({ model: fallback, identity, endpointOnHost, readsMemory: true })
     })
   )
   const sessions = Sessions.layer({
@@ -91,11 +96,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     Layer.provide(orchestrators.pipe(Layer.provide(AiSdkChatModel.layer()))),
     Layer.provide(workspaces(directory)),
     Layer.provideMerge(runner),
-    Layer.provideMerge(
-      ConfigurationStore.layerFile(input.file, { file: input.file, toolNames, reloadSecondsMax }).pipe(
-        Layer.catch((error) => Layer.effectContext(Effect.fail(refusalOf(error))))
-      )
-    )
+    Layer.provideMerge(Layer.succeedContext(store))
   )
   yield* Effect.gen(function* () {
     // What dead owners have left goes before anything is asked.
@@ -114,6 +115,44 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
 // -----------------------------------------------------------------------------
 // internal
 // -----------------------------------------------------------------------------
+
+/** For sandboxes, whose every tier is allowed besides: the fallback, else the one of the first agent; none may lack one. */
+const modelOf = (
+  { agents, models }: Configuration,
+  fallback: string | undefined
+): Result.Result<string, Refusal> => {
+  if (fallback !== undefined) return Result.succeed(fallback)
+  const without = agents.list.find(({ modelTier }) => models[modelTier] === undefined)
+  const [first] = agents.list.flatMap(({ modelTier }) => models[modelTier] ?? [])
+  return without === undefined && first !== undefined
+    ? Result.succeed(first)
+    : Result.fail(
+        new Refusal({
+          exit: "configuration",
+          detail: `no model is named for the agent ${without?.name}, whose tier is ${without?.modelTier}`,
+          remedy: "Name one: models of the file, --model NAME, or COGNI_LLM_MODEL"
+        })
+      )
+}
+
+const hostExecutor = Effect.fnUntraced(function* (directory: string) {
+  const problem = yield* FileSystem.FileSystem.use((fs) => fs.stat(directory)).pipe(
+    Effect.map(({ type }) => (type === "Directory" ? undefined : "is not a directory")),
+    Effect.catch(({ reason }) => Effect.succeed(reason._tag === "NotFound" ? "does not exist" : undefined))
+  )
+  if (problem !== undefined) {
+    return yield* new Refusal({
+      exit: "notFound",
+      detail: `--host-directory ${JSON.stringify(directory)} ${problem}`,
+      remedy: "Create it, or name a directory that exists"
+    })
+  }
+  return yield* HostExecutor.make({ workspace: directory, limits: hostLimits }).pipe(
+    Effect.mapError(
+      ({ message }) => new Refusal({ exit: "input", detail: message, remedy: "See --host-directory" })
+    )
+  )
+})
 
 /** As the configuration has it when this begins: what is kept cannot become what is not, nor the other way round. */
 const workspaces = (

@@ -109,13 +109,11 @@ const refuse = (exit: Refusal["exit"], detail: string, remedy: string) =>
 const configure = "Set COGNI_LLM_URL and COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY)"
 const orDemo = `${configure}, try it with --demo (no model is asked), or see: cogni-sandbox demo`
 
-/** The configured upstream with a model of it; `hasDemo` where the command has `--demo`. @category constructors */
-export const upstream = (
-  settings: Pick<Settings["Service"], "upstream" | "model">,
-  model: string | undefined,
+/** The configured upstream, whatever is asked there; `hasDemo` where the command has `--demo`. @category constructors */
+export const upstreamAddress = (
+  { upstream: setting }: Pick<Settings["Service"], "upstream">,
   hasDemo = true
-): Result.Result<UpstreamWayOut, Refusal> => {
-  const { upstream: setting } = settings
+): Result.Result<Pick<UpstreamWayOut, "url" | "key">, Refusal> => {
   if (setting._tag === "Absent") {
     return refuse("configuration", "no model is configured", hasDemo ? orDemo : configure)
   }
@@ -126,14 +124,23 @@ export const upstream = (
     return refuse("configuration", `${present} is set and ${absent} is not`, `Set both, or unset ${present}`)
   }
   const address = Upstream.address({ type: "host", url: setting.url })
-  if (Result.isFailure(address)) {
-    return refuse("configuration", `COGNI_LLM_URL ${address.failure.problem}`, address.failure.remedy)
-  }
-  const name = model ?? settings.model
-  return name === undefined
-    ? refuse("configuration", "no model is named", "Name one: --model NAME, or COGNI_LLM_MODEL")
-    : Result.succeed({ _tag: "Upstream", model: name, url: setting.url, key: setting.key })
+  return Result.isFailure(address)
+    ? refuse("configuration", `COGNI_LLM_URL ${address.failure.problem}`, address.failure.remedy)
+    : Result.succeed({ url: setting.url, key: setting.key })
 }
+
+/** The same with a model of it. @category constructors */
+export const upstream = (
+  settings: Pick<Settings["Service"], "upstream" | "model">,
+  model: string | undefined,
+  hasDemo = true
+): Result.Result<UpstreamWayOut, Refusal> =>
+  Result.flatMap(upstreamAddress(settings, hasDemo), ({ key, url }) => {
+    const name = model ?? settings.model
+    return name === undefined
+      ? refuse("configuration", "no model is named", "Name one: --model NAME, or COGNI_LLM_MODEL")
+      : Result.succeed({ _tag: "Upstream", model: name, url, key })
+  })
 
 const wayOutOf = (
   subject: RunSubject,

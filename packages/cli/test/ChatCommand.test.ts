@@ -7,11 +7,11 @@ import * as Output from "@cogni/sandbox-cli/Output"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, FileSystem, Layer } from "effect"
 
-const chat = (file: string, model: Readonly<Record<string, string>>) =>
+const chat = (file: string, model: Readonly<Record<string, string>>, flags: ReadonlyArray<string> = []) =>
   Effect.gen(function* () {
     const memory = Output.makeMemory()
     const code = yield* Cli.main({
-      argv: ["chat", file],
+      argv: ["chat", file, ...flags],
       environment: { COGNI_STATE_DIR: "/nowhere/at/all", ...model }
     }).pipe(Effect.provide(memory.layer))
     const { stderr, stdout } = memory.said
@@ -50,6 +50,60 @@ describe("chat", () => {
       assert.strictEqual(stderr.split("\n").length, 2)
       assert.include(stderr, ":1:1 x: There is no such key")
       assert.include(stderr, `See all that is wrong: cogni-sandbox config check ${file}`)
+    }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
+  )
+
+  const unnamed = { COGNI_LLM_URL: model.COGNI_LLM_URL, COGNI_LLM_KEY: model.COGNI_LLM_KEY }
+
+  it.effect("a missing file is said before a model that nobody named", () =>
+    Effect.gen(function* () {
+      const { code, stderr } = yield* chat("/nowhere/at/all.yaml", unnamed)
+      assert.strictEqual(code, 66)
+      assert.include(stderr, "the configuration /nowhere/at/all.yaml cannot be read")
+    }).pipe(Effect.provide(NodeServices.layer))
+  )
+
+  it.effect("a model is named where a tier of the file has none, and is not where all have one", () =>
+    Effect.gen(function* () {
+      const fs = yield* FileSystem.FileSystem
+      const directory = yield* fs.makeTempDirectoryScoped()
+      const file = `${directory}/cogni.yaml`
+      const agent = "agent_configs: { a: { tool_profile: minimal } }\nrouting: { default_agent: a }\n"
+      yield* fs.writeFileString(file, agent)
+      const refused = yield* chat(file, unnamed, ["--host-directory", `${directory}/none`])
+      assert.strictEqual(refused.code, 78, refused.stderr)
+      assert.include(refused.stderr, "no model is named for the agent a, whose tier is default")
+      yield* fs.writeFileString(file, `${agent}models: { default: m }\n`)
+      // Looked at after the model: nothing is wrong with that any more.
+      const passed = yield* chat(file, unnamed, ["--host-directory", `${directory}/none`])
+      assert.strictEqual(passed.code, 66, passed.stderr)
+      assert.include(passed.stderr, "--host-directory")
+    }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
+  )
+
+  it.effect("a host directory that is not there is said in plain words", () =>
+    Effect.gen(function* () {
+      const fs = yield* FileSystem.FileSystem
+      const directory = yield* fs.makeTempDirectoryScoped()
+      yield* fs.writeFileString(`${directory}/file`, "")
+      const file = `${directory}/cogni.yaml`
+      yield* fs.writeFileString(
+        file,
+        "agent_configs: { a: { tool_profile: minimal } }\nrouting: { default_agent: a }\n"
+      )
+      for (const [path, problem] of [
+        [`${directory}/none`, "does not exist"],
+        [`${directory}/file`, "is not a directory"]
+      ] as const) {
+        const { code, stderr } = yield* chat(file, model, ["--host-directory", path])
+        assert.deepStrictEqual(
+          [code, stderr],
+          [
+            66,
+            `cogni-sandbox: --host-directory "${path}" ${problem}. Create it, or name a directory that exists\n`
+          ]
+        )
+      }
     }).pipe(Effect.provide(Layer.fresh(NodeServices.layer)))
   )
 })

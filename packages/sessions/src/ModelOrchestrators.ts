@@ -32,8 +32,8 @@ export interface ModelOrchestratorsOptions {
   readonly endpointOnHost?:
     | ((model: string) => Effect.Effect<ChatModel.ChatEndpoint, { readonly message: string }, Scope.Scope>)
     | undefined
-  /** For an agent whose tier has none in the configuration. */
-  readonly model: string
+  /** For an agent whose tier has none in the configuration; without one, such an agent answers nothing. */
+  readonly model?: string | undefined
   /** For an agent that has none of its own. */
   readonly systemPrompt?: string | undefined
   /** In whose name tools are called. */
@@ -66,6 +66,7 @@ export const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOpti
         identity: { ...options.identity, sessionId: input.key.slice(0, 200) }
       })
       const model = input.model ?? options.model
+      if (model === undefined) return yield* noModel(input)
       const prompt = input.agent.systemPrompt ?? options.systemPrompt
       const onHost = yield* hostEndpointOf(options, model)
       return {
@@ -180,6 +181,13 @@ const hostEndpointOf = Effect.fnUntraced(function* (
       : Effect.succeed(found)
   )
 })
+
+const noModel = ({ agent }: OrchestratorInput) =>
+  new OrchestratorFailed({
+    detail: `the agent ${agent.name} has no model: its tier is ${agent.modelTier}`,
+    remedy: "Name the tier's model in models of the configuration",
+    isRetryable: false
+  })
 
 const noWay = new OrchestratorFailed({
   detail: "what this session executes in has no way to a model",

@@ -98,6 +98,13 @@ const said = ({ request }: { readonly request: ChatModel.ChatRequest }) =>
   request.messages.map(({ content, role }) => `${role}: ${content}`)
 
 describe("ModelOrchestrators", () => {
+  it.effect("an agent whose tier has no model is refused where there is no fallback", () =>
+    Effect.gen(function* () {
+      const { message } = yield* Effect.flip(talk(["one"], { model: { model: undefined } }))
+      assert.match(message, /has no model: its tier is \w+\. Name the tier's model in models/u)
+    })
+  )
+
   it.effect(
     "a session is one conversation, under the agent's prompt and model, at its sandbox's socket",
     () =>
