@@ -1,8 +1,8 @@
 /**
  * Settings of the kernel that bound what all runs take together, where no limit of one sandbox can. Pure.
  *
- * One run can take the whole of such a stock, and its neighbours are refused until it ends. A larger stock costs that run
- * more of its own memory, which is limited.
+ * One run can take the whole of such a stock, and its neighbours are refused until it ends. A larger stock costs that
+ * run more of its own memory, which is limited.
  */
 import type { Finding } from "../DockerDoctor.ts"
 
