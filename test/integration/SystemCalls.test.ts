@@ -352,8 +352,14 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
     it.effect(`an engine that leaves the profile out starts no container of role ${role}`, () =>
       Effect.gen(function* () {
         const api = yield* DockerApi.DockerApi
+        let starts = 0
         const careless = DockerApi.DockerApi.of({
           ...api,
+          start: (id) =>
+            Effect.suspend(() => {
+              starts += 1
+              return api.start(id)
+            }),
           create: (options) =>
             api.create({
               ...options,
@@ -386,6 +392,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
         )
         assert.strictEqual(error._tag, "PostureMismatch")
         assert.include(error.message, "SecurityOpt")
+        assert.strictEqual(starts, 0)
       })
     )
   }

@@ -4,6 +4,8 @@
  *     create ─► attach ─► wait for the exit ─► start ─► report from inside, configuration, host's view
  *            ─► go, on stdin ─► frames ─► end of output ─► exit, confirmed by inspect ─► remove
  *
+ * A container that is no agent's reports nothing: its configuration is compared before the start.
+ *
  * How a container is held is decided in `Hardening.ts`, what was really held in `PostureReport.ts`; this module only
  * asks and listens.
  */
@@ -113,6 +115,10 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     const held = spec.role === "agent"
     const id = yield* create(spec, hostConfig)
     const told = yield* events.follow(id)
+    // Complete from the creation on; asked here, so that no start waits for it.
+    const created = yield* Effect.forkScoped(held ? Effect.undefined : api.inspect(id), {
+      startImmediately: true
+    })
     const socket = yield* Effect.acquireRelease(api.attach(id), (open) => Effect.sync(() => open.destroy()))
     const exited = yield* Deferred.make<ContainerExit, ContainerError>()
     let kernel: KernelFacts.KernelWatch | undefined
@@ -154,12 +160,13 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 
     const start = Effect.gen(function* () {
       yield* attached.listen
+      if (!held) yield* heldAsAsked(yield* Fiber.join(created), hostConfig)
       // Asked before the start, so that its answer needs no further round trip.
       const waiting = yield* Effect.forkScoped(api.waitNextExit(id), { startImmediately: true })
       yield* starts.withPermits(1)(api.start(id))
       // What a gateway hears comes as long as it lives.
       if (spec.role === "proxy") yield* attached.send(spec.stdin ?? "")
-      const inspected = yield* api.inspect(id)
+      const inspected = held ? yield* api.inspect(id) : undefined
       kernel = inspected === undefined ? undefined : yield* kernelFacts.observe(inspected.State.Pid, id)
       yield* ConfirmedExit.state(api, id, { waited: Fiber.join(waiting), outputEnded: attached.ended }).pipe(
         Effect.flatMap((state) =>
@@ -170,9 +177,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
         Effect.onExit((exit) => Deferred.done(exited, exit)),
         Effect.forkScoped
       )
-      if (held) return yield* posture(inspected, spec, hostConfig, yield* attached.report)
-      yield* heldAsAsked(inspected, hostConfig)
-      return undefined
+      return held ? yield* posture(inspected, spec, hostConfig, yield* attached.report) : undefined
     }).pipe(Scope.provide(scope), Effect.withSpan("Container.start"))
 
     const stop = Effect.fn("Container.stop")(function* (grace: Duration.Duration) {
@@ -275,7 +280,7 @@ const program = (spec: ContainerSpec) => {
 const removePatiently = (remove: Effect.Effect<void, ContainerError>) =>
   remove.pipe(Effect.retry({ schedule: Schedule.spaced("500 millis"), times: 10 }), Effect.orDie)
 
-/** What is no agent reports nothing: the engine's word is all there is. It can be over before it is looked at. */
+/** What is no agent reports nothing: the engine's word is all there is, and it is heard before anything runs. */
 const heldAsAsked = (
   inspected: DockerApi.Inspected | undefined,
   hostConfig: Hardening.HostConfig
