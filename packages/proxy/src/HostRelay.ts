@@ -109,8 +109,14 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
 
   const relay = (inner: net.Socket) => {
     accepted += 1
-    if (streams.size / 2 >= connectionsMax || !pacer.connected()) {
-      lastFailure = "too many connections at once"
+    const refused =
+      streams.size / 2 >= connectionsMax
+        ? "too many connections at once"
+        : pacer.connected()
+          ? undefined
+          : "too many new connections in a second"
+    if (refused !== undefined) {
+      lastFailure = refused
       inner.destroy()
       return
     }

@@ -1,11 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Result, Scope } from "effect"
+import { Effect, Exit, Fiber, Result, Scope } from "effect"
 import { execFileSync } from "node:child_process"
 import * as fs from "node:fs"
 import * as net from "node:net"
 import * as os from "node:os"
 import * as path from "node:path"
 import * as tls from "node:tls"
+import { vi } from "vitest"
 import * as HostRelay from "../src/HostRelay.ts"
 import * as Upstream from "../src/Upstream.ts"
 
@@ -203,6 +204,41 @@ describe("HostRelay", () => {
     })
   )
 
+  it.live("carries no more bytes of an answer in a second than it may either", () =>
+    Effect.gen(function* () {
+      const upstream = yield* listen((socket) => socket.end(Buffer.alloc(3_000_000)))
+      const relay = yield* HostRelay.acquire({
+        address: address(`http://127.0.0.1:${upstream.port}`),
+        owner,
+        bytesPerSecondMax: 1_000_000
+      })
+      const began = performance.now()
+      assert.strictEqual((yield* exchange(relay.socketPath, "x")).byteLength, 3_000_000)
+      assert.isAtLeast(performance.now() - began, 1500)
+    })
+  )
+
+  it.live("cuts an upstream off that goes on for too long after the proxy has ended", () =>
+    Effect.gen(function* () {
+      const upstream = yield* listen((socket) => void socket.resume(), halfOpen)
+      const ended = Promise.withResolvers<void>()
+      upstream.server.on("connection", (socket: net.Socket) => socket.once("end", ended.resolve))
+      const relay = yield* HostRelay.acquire({ address: address(`http://127.0.0.1:${upstream.port}`), owner })
+      yield* Effect.acquireRelease(
+        Effect.sync(() => vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] })),
+        () => Effect.sync(() => vi.useRealTimers())
+      )
+      const cut = exchange(relay.socketPath, "x")
+      const fiber = yield* Effect.forkChild(cut)
+      yield* Effect.promise(() => ended.promise)
+      assert.strictEqual(relay.open(), 1)
+      vi.advanceTimersByTime(10_000)
+      vi.useRealTimers()
+      const answer = yield* Fiber.join(fiber).pipe(Effect.timeout("5 seconds"))
+      assert.strictEqual(answer.byteLength, 0)
+    })
+  )
+
   it.live("refuses more new connections in a second than it may have", () =>
     Effect.gen(function* () {
       const upstream = yield* listen((socket) => socket.end("answer"))
@@ -216,6 +252,7 @@ describe("HostRelay", () => {
       for (let index = 0; index < 8; index++)
         answers.push((yield* exchange(relay.socketPath, "x")).toString())
       assert.deepStrictEqual(answers, [...Array.from({ length: 5 }, () => "answer"), "", "", ""])
+      assert.strictEqual(relay.lastFailure(), "too many new connections in a second")
     })
   )
 

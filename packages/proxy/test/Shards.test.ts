@@ -158,6 +158,55 @@ describe("a shard", () => {
     })
   )
 
+  it.live("that ends leaves nothing taken of what its runs held", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        shardsMax: 4,
+        connectionsMax: 16,
+        connectionsTotalMax: 16,
+        connectionsPerSecondMax: 1_000_000
+      })
+      const shards = yield* ShardFaults.acquire
+      /** So many stay open: the run's part, 4 of 16, and all 8 that no run is sure of. */
+      const held = Effect.fnUntraced(function* (socketPath: string) {
+        const open = new Set<net.Socket>()
+        for (let index = 0; index < 12; index++) {
+          const socket = yield* Effect.acquireRelease(
+            Effect.sync(() => net.connect(socketPath)),
+            (made) => Effect.sync(() => made.destroy())
+          )
+          open.add(socket)
+          socket.on("error", () => undefined)
+          socket.on("close", () => open.delete(socket))
+          socket.write(models)
+          yield* Effect.callback<void>((resume) => {
+            socket.once("data", () => resume(Effect.void))
+            socket.once("close", () => resume(Effect.void))
+          })
+        }
+        return open.size
+      })
+      const lost = yield* Gateway.openRun(gateway.proxy)
+      assert.strictEqual(yield* held(lost.socketPath), 12)
+      yield* shards.evaluate("process.exit(7)")
+      yield* Effect.flip(lost.endpoint.failure)
+      yield* lost.endpoint.finish
+      const next = yield* Gateway.openRun(gateway.proxy)
+      assert.strictEqual(yield* held(next.socketPath), 12)
+    })
+  )
+
+  it.live("has no more memory than its option says", () =>
+    Effect.gen(function* () {
+      const shards = yield* ShardFaults.acquire
+      yield* Gateway.make({ shardHeapBytesMax: 64 * 1024 * 1024 })
+      assert.deepStrictEqual(
+        shards.shards.map(({ resourceLimits }) => resourceLimits?.maxOldGenerationSizeMb),
+        [64]
+      )
+    })
+  )
+
   it.live("that cannot be started fails its run with words, and the next run as well", () =>
     Effect.gen(function* () {
       // Any error of the constructor: what a system says that has no thread left cannot be had in a test.
