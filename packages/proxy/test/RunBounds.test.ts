@@ -143,6 +143,19 @@ describe("RunShare", () => {
     assert.strictEqual(taken, 5)
   })
 
+  it("gives all back when its run ends, takes nothing any more, and hears of no later end", () => {
+    const counters = ShardCounters.make(2)
+    const [ending, other] = [0, 0].map((slot) => made(counters, slot, () => 2))
+    assert.isTrue(ending!.take(200 * MiB))
+    assert.isTrue(other!.take(100 * MiB))
+    const others = 68 * 1024
+    ending!.release()
+    assert.strictEqual(counters.total("heldKiB"), others)
+    assert.isFalse(ending!.take(1))
+    ending!.give(200 * MiB)
+    assert.strictEqual(counters.total("heldKiB"), others)
+  })
+
   it("gives back what it held, and a shard that ends gives back what its runs held", () => {
     const counters = ShardCounters.make(2)
     const run = made(counters, 0, () => 1)

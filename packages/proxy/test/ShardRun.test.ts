@@ -48,7 +48,45 @@ describe("a run that cannot be opened", () => {
   )
 })
 
+/** How many of 12 connections are answered and stay open; the client never ends one by itself. */
+const keptOpen = Effect.fnUntraced(function* (socketPath: string, request: Buffer) {
+  let kept = 0
+  for (let index = 0; index < 12; index++) {
+    const socket = yield* Effect.acquireRelease(
+      Effect.sync(() => net.connect({ path: socketPath, allowHalfOpen: true })),
+      (made) => Effect.sync(() => made.destroy())
+    )
+    socket.on("error", () => undefined)
+    socket.write(request)
+    yield* Effect.callback<void>((resume) => {
+      socket.once("data", () => {
+        kept += 1
+        resume(Effect.void)
+      })
+      socket.once("close", () => resume(Effect.void))
+    })
+  }
+  return kept
+})
+
 describe("a run that ends", () => {
+  it.live("leaves nothing taken of what all runs share, though its connections last longer", () =>
+    Effect.gen(function* () {
+      const gateway = yield* Gateway.make({
+        connectionsMax: 16,
+        connectionsTotalMax: 16,
+        connectionsPerSecondMax: 1_000_000
+      })
+      const [ending, next] = [yield* Gateway.openRun(gateway.proxy), yield* Gateway.openRun(gateway.proxy)]
+      const connect = Gateway.http("", { method: "GET", path: "/" })
+        .toString()
+        .replace("GET /", "CONNECT a:1")
+      assert.strictEqual(yield* keptOpen(ending.socketPath, Buffer.from(connect)), 12)
+      yield* ending.endpoint.finish
+      assert.strictEqual(yield* keptOpen(next.socketPath, models), 12)
+    })
+  )
+
   it.live("while a tool is at work has that call in its audit, over HTTP and MCP", () =>
     Effect.gen(function* () {
       const begun = yield* Deferred.make<void>()

@@ -14,7 +14,7 @@ export interface Metered {
 export interface ProcessorMeter {
   /** The thread does something for a run: `units` weighs it against other runs' work. */
   readonly note: (run: Metered, units?: number) => void
-  /** It was told what another thread used for the run. */
+  /** Measure no more. */
   readonly close: () => void
 }
 

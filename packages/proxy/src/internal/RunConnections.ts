@@ -18,7 +18,8 @@ export interface RunConnections {
     response: http.ServerResponse,
     serve: () => void
   ) => boolean
-  readonly close: () => void
+  /** End no pause any more: the run is over, and its connections are closed elsewhere. */
+  readonly forgetPause: () => void
 }
 
 /** Requests that may be sent ahead on one connection before the first has its answer. */
@@ -110,6 +111,6 @@ export const make = (): RunConnections => {
       }
       return true
     },
-    close: () => clearTimeout(paused)
+    forgetPause: () => clearTimeout(paused)
   }
 }

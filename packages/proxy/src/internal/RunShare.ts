@@ -12,6 +12,8 @@ export interface RunShare {
   readonly take: (amount: number) => boolean
   readonly give: (amount: number) => void
   readonly held: () => number
+  /** Give all of it back, and take nothing any more: the run has ended. */
+  readonly release: () => void
 }
 
 export interface Limits {
@@ -45,6 +47,7 @@ export interface RunShareOptions {
 export const make = ({ counters, field, limits, runs, slot, unit }: RunShareOptions): RunShare => {
   let held = 0
   let claimed = 0
+  let ended = false
   const claim = (units: number) => {
     counters.add(slot, field, units - claimed)
     claimed = units
@@ -53,7 +56,7 @@ export const make = ({ counters, field, limits, runs, slot, unit }: RunShareOpti
   return {
     take: (amount) => {
       const wanted = held + amount
-      if (wanted > shareMax(limits, runs())) return false
+      if (ended || wanted > shareMax(limits, runs())) return false
       const before = claimed
       const units = beyond(wanted)
       if (units > before) {
@@ -71,6 +74,11 @@ export const make = ({ counters, field, limits, runs, slot, unit }: RunShareOpti
       held = Math.max(0, held - amount)
       claim(Math.min(claimed, beyond(held)))
     },
-    held: () => held
+    held: () => held,
+    release: () => {
+      ended = true
+      held = 0
+      claim(0)
+    }
   }
 }

@@ -94,6 +94,7 @@ interface Opened {
   readonly door: GatewayServer.GatewayServer
   readonly listener: SocketListener.SocketListener
   readonly handler: Promise<RunHandler>
+  readonly release: () => void
 }
 
 const open = async (
@@ -110,7 +111,7 @@ const open = async (
   })
   await audit.append(start.opened)
   let listener: SocketListener.SocketListener | undefined
-  const { gate, handler, share } = made(shard, start, audit, tools, tell, () => door)
+  const { gate, handler, release, share } = made(shard, start, audit, tools, tell, () => door)
   const door: GatewayServer.GatewayServer = GatewayServer.make({
     handler,
     gate,
@@ -122,7 +123,7 @@ const open = async (
   })
   try {
     listener = await SocketListener.listen(door.server, start.socketPath)
-    return { audit, door, listener, handler }
+    return { audit, door, listener, handler, release }
   } catch (thrown) {
     const problem = problemOf(thrown)
     await audit.close({ ...noTotals, failure: problem.detail })
@@ -153,7 +154,6 @@ const made = (
     connectionsMax: config.connections.wholeMax,
     processorShareMax: config.processorShareMax
   })
-  // What was held goes back in whole when the run ends, however its requests do.
   const held = share(config.heldBytes, "heldKiB", 1024)
   const handler = import("./RunHandler.ts").then((RunHandler) =>
     RunHandler.make({
@@ -174,7 +174,10 @@ const made = (
       tell
     })
   )
-  return { gate, handler, share: share(config.connections, "connections", 1) }
+  const connections = share(config.connections, "connections", 1)
+  // What was held goes back in whole when the run ends, however its requests do.
+  const release = () => [held, connections].forEach((one) => one.release())
+  return { gate, handler, share: connections, release }
 }
 
 /** Of this thread. */
@@ -187,7 +190,7 @@ const idle = async ({ run }: RunHandler, millisMax: number): Promise<void> => {
 }
 
 /** No new request, then none at all: what has its answer may end, the rest is cut off; then the last entry. */
-const finish = async ({ audit, door, handler, listener }: Opened, tools: ToolPort.ToolPort) => {
+const finish = async ({ audit, door, handler, listener, release }: Opened, tools: ToolPort.ToolPort) => {
   const loaded = await handler
   const { run } = loaded
   listener.stop()
@@ -205,7 +208,8 @@ const finish = async ({ audit, door, handler, listener }: Opened, tools: ToolPor
   const traffic = loaded.traffic()
   await listener.close()
   await audit.release()
-  door.connections.close()
+  release()
+  door.connections.forgetPause()
   return traffic
 }
 

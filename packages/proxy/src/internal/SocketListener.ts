@@ -7,7 +7,8 @@ import * as fs from "node:fs/promises"
 import * as path from "node:path"
 
 export interface SocketListener {
-  /** Accept nothing for so long: a client that connects is refused by the system, at no cost to this process. */
+  /** Accept nothing for so long: a client that connects is refused by the system, at no cost to this process. A
+   *  connection with no request under way is closed. */
   readonly pause: (millis: number) => void
   /** Close the socket; connections that are open stay open. */
   readonly stop: () => void
