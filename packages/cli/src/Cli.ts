@@ -194,7 +194,16 @@ const grantArgument = Argument.String("grant").pipe(Argument.withDescription("It
 
 const grantsCreateCommand = Command.make("create", Flags.grant, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ create }) => create(flags)))
-).pipe(Command.withDescription("A new grant; its token goes to standard output, once"))
+).pipe(
+  Command.withDescription(
+    `A new grant; its token goes to standard output, once
+
+In a PATTERN, * matches any characters except /, and ** any characters; ** alone matches everything.
+A pattern of repositories is https://HOST/PATH, with the host in lower case and without wildcards, or /PATH
+for a path of this host, without a slash at the end. Patterns of tools and models have no spaces.`
+  ),
+  Command.withShortDescription("A new grant; its token goes to standard output, once")
+)
 
 const grantsListCommand = Command.make("list", { output: Flags.output }, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))

@@ -351,7 +351,7 @@ export const grant = {
   repositories: text(
     "repository",
     "PATTERN",
-    "Repository that runs may work in, such as https://github.com/acme/*; may be repeated (none)"
+    "Repository that runs may work in, such as https://github.com/acme/* or /srv/git/**; may be repeated (none)"
   ).pipe(Flag.atLeast(0)),
   concurrentRunsMax: orUndefined(
     Flag.Int("max-runs").pipe(

@@ -5,7 +5,7 @@
  */
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"
 import * as GrantPermissions from "@cogni/sandbox-graph-provider/GrantPermissions"
-import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import { type GrantRefused, GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
 import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
 import { Clock, Effect, Layer } from "effect"
 import { Refusal } from "./Failure.ts"
@@ -51,7 +51,11 @@ export const create = Effect.fnUntraced(function* (input: CreateInput) {
       expiresAt: expiresSeconds === undefined ? null : new Date(now + expiresSeconds * 1000),
       permissions: permissionsOf(input)
     })
-    .pipe(Effect.mapError(unanswered))
+    .pipe(
+      Effect.mapError((error) =>
+        error._tag === "GrantRefused" ? refusedInput(error, input) : unanswered(error)
+      )
+    )
   const output = yield* Output.Output
   if (input.output === "json")
     return yield* Output.json({ grant: toJson(grant), token: GrantToken.tell(token) })
@@ -186,10 +190,46 @@ const toJson = ({ createdAt, expiresAt, revokedAt, ...grant }: ExecutionGrant) =
   revokedAt: revokedAt?.toISOString() ?? null
 })
 
+/** Which flag says what is a field of a grant. */
+const flags: Readonly<Record<string, readonly [flag: string, input: keyof CreateInput]>> = {
+  userId: ["--user", "user"],
+  billingAccountId: ["--account", "account"],
+  scopes: ["--graph", "graphs"],
+  expiresAt: ["--expires-in", "expiresSeconds"],
+  tools: ["--tool", "tools"],
+  models: ["--model", "models"],
+  repositories: ["--repository", "repositories"],
+  concurrentRunsMax: ["--max-runs", "concurrentRunsMax"],
+  callsMax: ["--max-calls", "callsMax"],
+  inputTokensMax: ["--max-input-tokens", "inputTokensMax"],
+  outputTokensMax: ["--max-output-tokens", "outputTokensMax"],
+  costUsdMax: ["--max-cost", "costUsdMax"]
+}
+
+/** In the words of the command line: the flag, what was given, and the rule. */
+const refusedInput = ({ _tag: reason, problems }: GrantRefused, input: CreateInput) =>
+  new Refusal({
+    exit: "input",
+    reason,
+    detail: problems.map((problem) => inFlags(problem, input)).join("; "),
+    remedy: "See cogni-sandbox grants create --help"
+  })
+
+const inFlags = (problem: string, input: CreateInput): string => {
+  const [, field = "", index, rule = ""] =
+    /^(?:permissions\.)?(?:budget\.)?(\w+)(?:\.(\d+))?: Expected (.*)$/su.exec(problem) ?? []
+  const [flag, name] = flags[field] ?? []
+  if (flag === undefined || name === undefined) return problem
+  const given = input[name]
+  const one = Array.isArray(given) ? (index === undefined ? undefined : given[Number(index)]) : given
+  const shown = one === undefined ? "" : ` ${oneLine(JSON.stringify(one).slice(0, 100))}`
+  return `${flag}${shown}: expected ${rule}`
+}
+
 const unanswered = (error: { readonly _tag: string; readonly message: string }) =>
   new Refusal({
-    exit: error._tag === "GrantRefused" ? "input" : "unavailable",
+    exit: "unavailable",
     reason: error._tag,
     detail: error.message.replace(/\.\s*[^.]*$/u, ""),
-    remedy: error._tag === "GrantRefused" ? "See cogni-sandbox grants create --help" : "Try again in a moment"
+    remedy: "Try again in a moment"
   })

@@ -100,6 +100,35 @@ describe("grants create", () => {
     })
   )
 
+  it.effect("each mistake is named by its flag, with what was given and the rule", () =>
+    Effect.gen(function* () {
+      const { grants } = yield* place
+      for (const [flags, said] of [
+        [["--tool", ""], '--tool "": expected a value with a length of at least 1'],
+        [["--max-calls", "0"], "--max-calls 0: expected a value from 1 to 1000000"],
+        [["--max-cost", "-1"], "--max-cost -1: expected a value from 0.000001 to 1000000"],
+        [["--max-runs", "0"], "--max-runs 0: expected a value between 1 and 10000"],
+        [
+          ["--repository", "github.com/acme/*"],
+          '--repository "github.com/acme/*": expected https://HOST/PATH'
+        ],
+        [
+          ["--repository", "/srv/git/**", "--repository", "*"],
+          '--repository "*": expected https://HOST/PATH'
+        ],
+        [["--graph", "Agent!"], '--graph "Agent!": expected a graph such as sandbox:agent, or *']
+      ] as const) {
+        const { code, stderr, stdout } = yield* grants("create", ...ana, ...flags)
+        assert.deepStrictEqual([code, stdout], [65, ""], said)
+        assert.include(stderr, said)
+      }
+      const both = yield* grants("create", ...ana, "--max-calls", "0", "--model", "a b")
+      assert.match(both.stderr, /--model "a b": expected a name without spaces.*--max-calls 0: /u)
+      const nobody = yield* grants("create", "--user", "", "--account", "acme")
+      assert.include(nobody.stderr, '--user "": expected a value with a length of at least 1')
+    })
+  )
+
   it.effect("a graph that is none is refused, and a time that is none", () =>
     Effect.gen(function* () {
       const { grants } = yield* place

@@ -17,7 +17,13 @@ export const ExecutionGrant = Schema.Struct({
   userId: Identifier,
   billingAccountId: Identifier,
   /** `graph:execute:<graph id>`, or `graph:execute:*`. */
-  scopes: Schema.Array(Schema.String.check(Schema.isPattern(/^graph:execute:(?:\*|[a-z0-9:-]{1,65})$/u))),
+  scopes: Schema.Array(
+    Schema.String.check(
+      Schema.isPattern(/^graph:execute:(?:\*|[a-z0-9:-]{1,65})$/u, {
+        expected: "a graph such as sandbox:agent, or *, after graph:execute:"
+      })
+    )
+  ),
   allowSandbox: Schema.Boolean,
   /** Tools, models, repositories, budget and concurrent runs. */
   permissions: GrantPermissions,

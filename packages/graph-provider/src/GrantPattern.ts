@@ -35,7 +35,8 @@ export const RepositoryPattern = Schema.String.check(
     /^(?:\*\*|(?:https:\/\/(?=[^/]*[a-z0-9](?::\d+)?\/)[a-z0-9][a-z0-9.-]*(?::(?!443\/)\d{1,5})?|http:\/\/(?:127\.0\.0\.1|localhost|\[::1\])(?::(?!80\/)\d{1,5})?)?(?:\/[\x21\x22\x24-\x2e\x30-\x3e\x40-\x5b\x5d-\x7e]+)+)$/u,
     {
       expected:
-        "https://HOST/PATH, with the host in lower case and without wildcards, no slash at the end, and * or ** in the path; or ** for every repository"
+        "https://HOST/PATH, with the host in lower case and without wildcards, or /PATH for a path of this host; " +
+        "no slash at the end; * matches any characters except /, and ** any; ** alone matches every repository"
     }
   )
 )

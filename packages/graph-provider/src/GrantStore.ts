@@ -4,6 +4,7 @@
  * Finding says nothing about whether a grant still opens anything: it answers revoked and expired ones too, and
  * `ExecutionGrant.check` decides, so that there is one place that does.
  */
+import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Context, Effect, Layer, type Redacted, Ref, Schema } from "effect"
 import { ExecutionGrant } from "./ExecutionGrant.ts"
 import { GrantPermissions, safeDefault } from "./GrantPermissions.ts"
@@ -59,11 +60,12 @@ export class GrantStoreUnavailable extends Schema.TaggedError<GrantStoreUnavaila
 
 /** What was to be granted is no grant; its values are not repeated. @category errors */
 export class GrantRefused extends Schema.TaggedError<GrantRefused>()("GrantRefused", {
-  problem: Schema.String
+  /** The path of each field that is wrong, and its rule, such as `permissions.tools.0: Expected …`. */
+  problems: Schema.Array(Schema.String)
 }) {
   readonly isRetryable = false
   override get message(): string {
-    return `no such grant can be issued: ${this.problem}. Correct it and issue it again`
+    return `no such grant can be issued: ${this.problems.join("; ")}. Correct it and issue it again`
   }
 }
 
@@ -97,18 +99,13 @@ export class GrantStore extends Context.Service<
 // -----------------------------------------------------------------------------
 
 /** A time that is none is refused with the rest: it would never be over. */
-const isInput = Schema.is(GrantInput)
+const checkInput = Schema.decodeUnknownEffect(Schema.toType(GrantInput), { errors: "all" })
 
 /** A grant of these words, as of now, with its token. For implementations. @category constructors */
 export const draft = Effect.fnUntraced(function* (
   input: GrantInput
 ): Effect.fn.Return<IssuedGrant & { readonly tokenHash: string }, GrantRefused> {
-  if (!isInput(input)) {
-    return yield* new GrantRefused({
-      problem:
-        "its user, account, scopes or patterns are not well-formed, a limit is out of bounds, or the end of its time is no time"
-    })
-  }
+  yield* Effect.mapError(checkInput(input), (error) => new GrantRefused({ problems: problemsOf(error) }))
   const token = yield* GrantToken.generate
   const grant: ExecutionGrant = {
     id: `grant-${crypto.randomUUID()}`,
