@@ -11,6 +11,9 @@ import { join } from "node:path"
 import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as RelayHarness from "../harness/RelayHarness.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
+import { run } from "../relay-corpus/Making.ts"
+
+const MiB = 1024 * 1024
 
 const layers = Layer.provideMerge(RepoPort.layer, RelayHarness.layer())
 
@@ -117,7 +120,15 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("RepoPort"
 })
 
 it.layer(
-  RelayHarness.layer({ limits: { cloneBytesMax: 100_000, bundleBytesMax: 100_000, objectsMax: 50 } }),
+  RelayHarness.layer({
+    limits: {
+      cloneBytesMax: 100_000,
+      checkoutPathsMax: 1000,
+      checkoutBytesMax: 10 * MiB,
+      bundleBytesMax: 100_000,
+      objectsMax: 50
+    }
+  }),
   { excludeTestServices: true, timeout: "2 minutes" }
 )("a relay with small limits", (it) => {
   const commits = Effect.fnUntraced(function* (name: string, script: string) {
@@ -139,6 +150,33 @@ it.layer(
         Effect.scoped(relay.clone({ runId: yield* RelayHarness.runId, url: path }))
       )
       assert.include(error.message, "more than 100000 bytes")
+      assert.deepStrictEqual(yield* relay.kept, [])
+    })
+  )
+
+  it.effect("refuses a small origin that grows beyond the limits when it is checked out", () =>
+    Effect.gen(function* () {
+      const relay = yield* GitRelay
+      /** At each level ten names for the same thing. */
+      const grown = Effect.fnUntraced(function* (name: string, content: string, levels: number) {
+        const path = yield* repository(name, { "a.txt": "one\n" })
+        const write = (argv: ReadonlyArray<string>, input: string) =>
+          Effect.promise(() => run(["git", "-C", path, ...argv], { input }))
+        let inner = `100644 blob ${yield* write(["hash-object", "-w", "--stdin"], content)}`
+        for (let level = 0; level < levels; level++) {
+          const entries = Array.from({ length: 10 }, (_, at) => `${inner}\td${at}\n`)
+          inner = `040000 tree ${yield* write(["mktree"], entries.join(""))}`
+        }
+        const commit = yield* write(["commit-tree", "-m", "grows", inner.slice(-40)], "")
+        yield* write(["update-ref", "refs/heads/main", commit], "")
+        const error = yield* Effect.flip(
+          Effect.scoped(relay.clone({ runId: yield* RelayHarness.runId, url: path }))
+        )
+        assert.strictEqual(error.reason._tag, "OriginUnavailable")
+        return error.message
+      })
+      assert.include(yield* grown("many", "", 4), "more than 1000 files and directories")
+      assert.include(yield* grown("heavy", "A".repeat(2 * MiB), 1), `more than ${10 * MiB} bytes of files`)
       assert.deepStrictEqual(yield* relay.kept, [])
     })
   )

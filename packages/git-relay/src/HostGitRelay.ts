@@ -62,12 +62,16 @@ export interface RelayLimits {
   readonly objectsMax: number
   /** To take the commits out of the workspace. */
   readonly collectSecondsMax: number
-  /** To hold them to the policy. */
+  /** To list what is checked out, and to hold what comes back to the policy. */
   readonly checkSecondsMax: number
   /** What an origin may send; counted as it comes, packed. */
   readonly cloneBytesMax: number
   /** Objects that a repository of this host may send. */
   readonly cloneObjectsMax: number
+  /** Files and directories that the base may have when it is checked out. */
+  readonly checkoutPathsMax: number
+  /** What its files may weigh together, not compressed. */
+  readonly checkoutBytesMax: number
   /** For one conversation with the origin. */
   readonly transferSecondsMax: number
   readonly patchBytesMax: number
@@ -88,6 +92,9 @@ export const limits: RelayLimits = {
   checkSecondsMax: 120,
   cloneBytesMax: 4096 * MiB,
   cloneObjectsMax: 20_000_000,
+  // With more, no workspace can be watched.
+  checkoutPathsMax: 1_000_000,
+  checkoutBytesMax: 16 * 1024 * MiB,
   transferSecondsMax: 900,
   patchBytesMax: 64 * MiB
 }

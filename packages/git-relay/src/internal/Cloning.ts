@@ -12,6 +12,7 @@ import type { PrivateServers } from "../OriginAddress.ts"
 import type { RelayLimits } from "../HostGitRelay.ts"
 import * as OriginAnswers from "../OriginAnswers.ts"
 import { type BranchName, branchOf, isLocal, type ObjectFormat } from "../Refs.ts"
+import * as CheckoutSize from "./CheckoutSize.ts"
 import * as HostGit from "./HostGit.ts"
 import type { MirrorCache } from "./MirrorCache.ts"
 import * as Origin from "./Origin.ts"
@@ -85,6 +86,7 @@ export const clone = Effect.fnUntraced(function* (held: Held, request: CloneRequ
       )
     : overNetwork(held, request, { gitDirectory: paths.repository, depth: claimed.depth }, begin)
   const baseCommit = yield* Repository.commitAt(paths.repository, Repository.refs.base)
+  yield* CheckoutSize.check(paths.repository, baseCommit, held.limits)
   const user = process.getuid?.() === 0 ? held.agentUser : undefined
   yield* Repository.workspace({
     from: paths.repository,
