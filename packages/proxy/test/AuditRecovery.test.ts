@@ -9,6 +9,7 @@ import type { AuditEntry } from "../src/AuditEntry.ts"
 import * as Budget from "../src/Budget.ts"
 import * as AuditFile from "../src/internal/AuditFile.ts"
 import * as AuditRecovery from "../src/internal/AuditRecovery.ts"
+import * as ProcessorMeter from "../src/internal/ProcessorMeter.ts"
 import type { ShardConfig } from "../src/internal/ShardMessage.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
@@ -104,11 +105,15 @@ describe("AuditRecovery", () => {
         yield* Effect.promise(() => audit.release())
 
         const outcome = yield* Effect.promise(() =>
-          AuditRecovery.recover({ auditBytesMax: 1_000_000, prices: given } as ShardConfig, {
-            runId,
-            auditParent: parent,
-            reason: "planted"
-          })
+          AuditRecovery.recover(
+            { auditBytesMax: 1_000_000, prices: given } as ShardConfig,
+            {
+              runId,
+              auditParent: parent,
+              reason: "planted"
+            },
+            ProcessorMeter.make()
+          )
         )
         assert.strictEqual(outcome.type, "recovered", JSON.stringify(outcome))
         if (outcome.type === "recovered") assert.deepStrictEqual(outcome.traffic.usage, ledger.total())

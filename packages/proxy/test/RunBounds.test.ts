@@ -5,6 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { EventEmitter } from "node:events"
 import * as Allowance from "../src/internal/Allowance.ts"
 import * as DescriptorLimit from "../src/internal/DescriptorLimit.ts"
+import * as ProcessorMeter from "../src/internal/ProcessorMeter.ts"
 import * as RunConnections from "../src/internal/RunConnections.ts"
 import * as RunGate from "../src/internal/RunGate.ts"
 import * as RunShare from "../src/internal/RunShare.ts"
@@ -76,6 +77,19 @@ describe("RunGate", () => {
     assert.strictEqual(run.pauseMillis(400), 0)
     run.worked(400, 60_000)
     assert.strictEqual(run.pauseMillis(400), RunGate.pauseMillisMax)
+  })
+})
+
+describe("ProcessorMeter", () => {
+  it("charges a run nothing for what its thread does for no run", async () => {
+    const meter = ProcessorMeter.make()
+    const { promise, resolve } = Promise.withResolvers<number>()
+    meter.note({ worked: resolve, hold: () => undefined })
+    const until = ProcessorMeter.threadMillis() + 300
+    meter.exempt(() => {
+      while (ProcessorMeter.threadMillis() < until);
+    })
+    assert.isBelow(await promise, 150)
   })
 })
 

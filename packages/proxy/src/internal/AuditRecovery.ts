@@ -11,14 +11,19 @@ import * as AuditChain from "./AuditChain.ts"
 import * as AuditFile from "./AuditFile.ts"
 import * as CallAnswer from "./CallAnswer.ts"
 import * as GatewayRun from "./GatewayRun.ts"
+import type { ProcessorMeter } from "./ProcessorMeter.ts"
 import type { FromRecovery, RunLost, RunTraffic, ShardConfig } from "./ShardMessage.ts"
 
 type Line<Type extends AuditLine["type"]> = Extract<AuditLine, { readonly type: Type }>
 
 /** Never rejects. */
-export const recover = async (config: ShardConfig, lost: RunLost): Promise<FromRecovery> => {
+export const recover = async (
+  config: ShardConfig,
+  lost: RunLost,
+  { exempt }: Pick<ProcessorMeter, "exempt">
+): Promise<FromRecovery> => {
   try {
-    return { type: "recovered", traffic: await complete(config, lost) }
+    return { type: "recovered", traffic: await complete(config, lost, exempt) }
   } catch (thrown) {
     return {
       type: "failed",
@@ -34,8 +39,12 @@ export const recover = async (config: ShardConfig, lost: RunLost): Promise<FromR
 // internal
 // -----------------------------------------------------------------------------
 
-const complete = async (config: ShardConfig, lost: RunLost): Promise<RunTraffic> => {
-  const read = await replay(config, lost)
+const complete = async (
+  config: ShardConfig,
+  lost: RunLost,
+  exempt: ProcessorMeter["exempt"]
+): Promise<RunTraffic> => {
+  const read = await replay(config, lost, exempt)
   let problem: string | undefined
   const audit = await AuditFile.open({
     parent: lost.auditParent,
@@ -83,7 +92,11 @@ interface Open {
 }
 
 /** Everything that was written, held against a ledger without limits: it has passed already. */
-const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
+const replay = async (
+  config: ShardConfig,
+  { auditParent, runId }: RunLost,
+  exempt: ProcessorMeter["exempt"]
+) => {
   const ledger = Budget.make(undefined, {
     ...(config.prices === undefined ? {} : { prices: config.prices }),
     defaults: { concurrentCallsMax: Number.POSITIVE_INFINITY, requestsPerSecondMax: 1 }
@@ -148,7 +161,12 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
         closed = line
     }
   }
-  const { bytes, head } = await readLines(path.join(auditParent, AuditChain.relativePath), runId, take)
+  const { bytes, head } = await readLines(
+    path.join(auditParent, AuditChain.relativePath),
+    runId,
+    take,
+    exempt
+  )
   const lineOf = (of: Budget.Ticket) => [...open.values()].find(({ ticket }) => ticket === of)?.line
   return { ledger, lineOf, calls, counts, add, exhausted: () => exhausted, closed, head, bytes }
 }
@@ -156,12 +174,17 @@ const replay = async (config: ShardConfig, { auditParent, runId }: RunLost) => {
 const lineFeed = 10
 
 /** Whole lines that follow from each other; what comes after the first that does not is not ours. */
-const readLines = async (file: string, runId: string, take: (line: AuditLine) => void) => {
+const readLines = async (
+  file: string,
+  runId: string,
+  take: (line: AuditLine) => void,
+  exempt: ProcessorMeter["exempt"]
+) => {
   let head: AuditHead = AuditChain.genesis(runId)
   let bytes = 0
   let rest = Buffer.alloc(0)
-  for await (const piece of createReadStream(file)) {
-    rest = Buffer.concat([rest, piece as Buffer])
+  const push = (piece: Buffer) => {
+    rest = Buffer.concat([rest, piece])
     let from = 0
     for (let at = rest.indexOf(lineFeed); at !== -1; at = rest.indexOf(lineFeed, from)) {
       const line = JSON.parse(rest.toString("utf8", from, at)) as AuditLine
@@ -175,6 +198,8 @@ const readLines = async (file: string, runId: string, take: (line: AuditLine) =>
     rest = rest.subarray(from)
     if (rest.byteLength > AuditChain.lineBytesMax) throw new TypeError("a line is too long")
   }
+  // The runs that this thread serves do not pay for another's end.
+  for await (const piece of createReadStream(file)) exempt(() => push(piece as Buffer))
   return { head, bytes }
 }
 

@@ -14,6 +14,8 @@ export interface Metered {
 export interface ProcessorMeter {
   /** The thread does something for a run: `units` weighs it against other runs' work. */
   readonly note: (run: Metered, units?: number) => void
+  /** Do something that is no run's work: what it takes is charged to none. */
+  readonly exempt: <A>(work: () => A) => A
   /** Measure no more. */
   readonly close: () => void
 }
@@ -35,11 +37,13 @@ export const make = (): ProcessorMeter => {
   const units = new Map<Metered, number>()
   let timer: NodeJS.Timeout | undefined
   let measuredMillis = 0
+  /** Of what was used since then. */
+  let exemptMillis = 0
   let turnBegan: number | undefined
 
   const sample = () => {
     timer = undefined
-    const spentMillis = threadMillis() - measuredMillis
+    const spentMillis = Math.max(0, threadMillis() - measuredMillis - exemptMillis)
     const noted = [...units]
     units.clear()
     const all = noted.reduce((sum, [, own]) => sum + own, 0)
@@ -51,6 +55,7 @@ export const make = (): ProcessorMeter => {
       units.set(run, (units.get(run) ?? 0) + own)
       if (timer === undefined) {
         measuredMillis = threadMillis()
+        exemptMillis = 0
         timer = setTimeout(sample, sampleMillis)
       }
       const now = performance.now()
@@ -60,6 +65,14 @@ export const make = (): ProcessorMeter => {
           turnBegan = undefined
         })
       } else if (now - turnBegan > sliceMillisMax) run.hold()
+    },
+    exempt: (work) => {
+      const began = threadMillis()
+      try {
+        return work()
+      } finally {
+        exemptMillis += threadMillis() - began
+      }
     },
     close: () => clearTimeout(timer)
   }

@@ -35,7 +35,7 @@ parentPort?.on("message", (message: ToShard) => {
       return
     case "recover":
       return void import("./AuditRecovery.ts")
-        .then(({ recover }) => recover(config!, message.run))
+        .then(({ recover }) => recover(config!, message.run, meter))
         .then((told) => {
           message.port.postMessage(told, [])
           return message.port.close()
