@@ -140,9 +140,9 @@ describe.concurrent("the relay", () => {
 
     // special files
 
-    for (const { name, plant, wants } of Origins.specialFiles) {
+    for (const { name, plant, wants } of [...Origins.specialFiles, ...Origins.links]) {
       it.effect(
-        `names a special file in a repository of this host, and does not wait for it: ${name}`,
+        `names a special file or link in a repository of this host, and does not wait for it: ${name}`,
         () =>
           Effect.gen(function* () {
             const relay = yield* GitRelay
@@ -191,6 +191,33 @@ describe.concurrent("the relay", () => {
       }).pipe(Effect.scoped)
     )
 
+    it.effect(
+      "delivers nothing over a link, and keeps the commits",
+      () =>
+        Effect.forEach(Origins.links.slice(0, 6), ({ name, plant, wants }) =>
+          Effect.gen(function* () {
+            const relay = yield* GitRelay
+            const { repository } = yield* prepared
+            const own = () => run(["chown", "-R", "-P", "-h", "1234:1234", repository])
+            yield* Effect.promise(own)
+            const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: repository })
+            yield* work(clone)
+            const checked = yield* relay.check(yield* relay.collect(clone))
+            yield* Effect.promise(async () => {
+              await plant(join(repository, ".git"))
+              await own()
+            })
+            const { message, reason } = yield* saidSoon(Effect.flip(relay.push(checked)))
+            assert.strictEqual(reason._tag, "PushRefused", `${name}: ${message}`)
+            assert.match(message, new RegExp(wants))
+            const kept = (yield* relay.kept).map(({ runId }) => runId)
+            assert.include(kept, clone.request.runId, name)
+            yield* relay.discard(clone.request.runId)
+          }).pipe(Effect.scoped)
+        ),
+      patience
+    )
+
     it.effect("delivers what is committed where a FIFO has taken the place of a file", () =>
       Effect.gen(function* () {
         const relay = yield* GitRelay
@@ -203,6 +230,32 @@ describe.concurrent("the relay", () => {
         assert.strictEqual((yield* relay.push(yield* relay.check(collected))).tip, tip)
       }).pipe(Effect.scoped)
     )
+
+    for (const { name, plant, wants } of Origins.waits) {
+      it.effect(
+        `waits for nothing where it was to commit what is uncommitted: ${name}`,
+        () =>
+          Effect.gen(function* () {
+            const relay = yield* GitRelay
+            const { repository } = yield* prepared
+            const clone = yield* relay.clone({ runId: yield* RelayHarness.runId, url: repository })
+            yield* Effect.promise(async () => {
+              const path = join(clone.workspacePath, "repo")
+              const { gid, uid } = statSync(path)
+              writeFileSync(join(path, "README.md"), "by the agent\n")
+              await plant(path)
+              await run(["chown", "-R", "-P", "-h", `${uid}:${gid}`, clone.workspacePath])
+            })
+            const { message, reason } = yield* saidSoon(
+              Effect.flip(relay.collect(clone, { commitLeftovers: "left" }))
+            )
+            assert.strictEqual(reason._tag, "BundleRefused", message)
+            assert.match(message, new RegExp(wants))
+            yield* relay.discard(clone.request.runId)
+          }).pipe(Effect.scoped),
+        patience
+      )
+    }
 
     for (const name of [".gitattributes", ".gitignore"]) {
       it.effect(`names a FIFO as ${name} where it was to commit what is uncommitted`, () =>

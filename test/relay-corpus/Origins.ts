@@ -49,6 +49,13 @@ export interface SpecialFile {
   readonly wants: "delivered" | RegExp
 }
 
+/** For which a git that commits what is uncommitted would wait: in an agent's repository, which is a checkout. */
+export interface Wait {
+  readonly name: string
+  readonly plant: (repository: string) => void | Promise<unknown>
+  readonly wants: RegExp
+}
+
 // -----------------------------------------------------------------------------
 // making
 // -----------------------------------------------------------------------------
@@ -428,4 +435,150 @@ export const specialFiles: ReadonlyArray<SpecialFile> = [
   directory("config", /config is a directory/u),
   directory("HEAD", /HEAD is a directory/u),
   directory("packed-refs", /packed-refs is a directory/u)
+]
+
+// -----------------------------------------------------------------------------
+// links
+// -----------------------------------------------------------------------------
+
+const link = (path: string, target: string): SpecialFile => ({
+  name: `a link as ${path}, to ${target}`,
+  plant: inPlaceOf(path, (at) => symlinkSync(target, at)),
+  wants: new RegExp(`${path} is a symbolic link`, "u")
+})
+
+/** Followed, they lead to what is the container's own and ends with it, or to what a later process has open. */
+export const links: ReadonlyArray<SpecialFile> = [
+  link("refs/heads/sandbox", "/dev/shm"),
+  link("refs/heads/sandbox", "../tags"),
+  link("objects/pack", "/dev/shm"),
+  link("objects/pack", "/tmp"),
+  link("objects/info", "/tmp"),
+  {
+    name: "references that are links to each other",
+    plant: (git) => {
+      for (const name of ["a", "b", "c"]) symlinkSync(".", join(git, "refs/heads", name))
+    },
+    wants: /refs\/heads\/[abc] is a symbolic link/u
+  },
+  link("refs/heads/main", "/proc/10/fd/1"),
+  link("HEAD", "/proc/10/fd/1"),
+  link("packed-refs", "/tmp/packed-refs"),
+  link("config", "/tmp/config"),
+  link("worktrees", "/tmp"),
+  // As git-new-workdir makes them.
+  link("refs", "../../aside/refs"),
+  link("objects", "../../aside/objects")
+]
+
+// -----------------------------------------------------------------------------
+// what a commit waits for
+// -----------------------------------------------------------------------------
+
+const pipeAt = (path: string) => {
+  mkdirSync(dirname(path), { recursive: true })
+  return run(["mkfifo", "-m", "666", path])
+}
+
+const setting = (name: string, value = (repository: string) => join(repository, "fifo")): Wait => ({
+  name: `${name} that is a FIFO`,
+  plant: async (repository) => {
+    await run([
+      "git",
+      "-C",
+      repository,
+      "config",
+      name,
+      value(repository).replace(repository, "/workspace/repo")
+    ])
+    await pipeAt(join(repository, "fifo"))
+  },
+  wants: /fifo is a FIFO/u
+})
+
+const nested = (name: string, plant: (nested: string) => void | Promise<unknown>, wants: RegExp): Wait => ({
+  name: `${name} of a repository within`,
+  plant: async (repository) => {
+    const at = join(repository, "sub")
+    await run(["git", "init", "-q", "--template=", at])
+    writeFileSync(join(at, "a.txt"), "a\n")
+    await run(["git", "-C", at, "add", "--all"])
+    await run(["git", "-C", at, "commit", "-qm", "a"])
+    await plant(at)
+  },
+  wants
+})
+
+export const waits: ReadonlyArray<Wait> = [
+  setting("include.path", () => "../fifo"),
+  setting("include.path"),
+  setting("includeIf.onbranch:nobody.path"),
+  setting("core.excludesFile"),
+  setting("core.attributesFile", () => "fifo"),
+  setting("commit.template"),
+  setting("diff.orderFile"),
+  {
+    name: "include.path in a file that is included",
+    plant: async (repository) => {
+      writeFileSync(join(repository, "more"), "[include]\n\tpath = fifo\n")
+      await run(["git", "-C", repository, "config", "include.path", "../more"])
+      await pipeAt(join(repository, "fifo"))
+    },
+    wants: /fifo is a FIFO/u
+  },
+  {
+    name: "core.excludesFile in the configuration of the worktree",
+    plant: async (repository) => {
+      await run(["git", "-C", repository, "config", "core.repositoryFormatVersion", "1"])
+      await run(["git", "-C", repository, "config", "extensions.worktreeConfig", "true"])
+      writeFileSync(join(repository, ".git/config.worktree"), "[core]\n\texcludesFile = fifo\n")
+      await pipeAt(join(repository, "fifo"))
+    },
+    wants: /fifo is a FIFO/u
+  },
+  {
+    name: "core.excludesFile that a later process has open",
+    plant: (repository) => run(["git", "-C", repository, "config", "core.excludesFile", "/proc/self/fd/1"]),
+    wants: /leads to \/proc/u
+  },
+  {
+    name: "core.worktree with a FIFO in it",
+    plant: async (repository) => {
+      await run(["git", "-C", repository, "config", "core.worktree", "/workspace/other"])
+      await pipeAt(join(repository, "../other/.gitattributes"))
+    },
+    wants: /core\.worktree/u
+  },
+  {
+    name: "a link as .gitmodules, to a FIFO",
+    plant: async (repository) => {
+      symlinkSync("fifo", join(repository, ".gitmodules"))
+      await pipeAt(join(repository, "fifo"))
+    },
+    wants: /\.gitmodules is a FIFO/u
+  },
+  {
+    name: "a link as info/exclude, to what a later process has open",
+    plant: (repository) =>
+      inPlaceOf("info/exclude", (at) => symlinkSync("/proc/10/fd/1", at))(join(repository, ".git")),
+    wants: /info\/exclude leads to \/proc/u
+  },
+  {
+    name: "borrowed objects that borrow from a FIFO",
+    plant: async (repository) => {
+      mkdirSync(join(repository, ".git/objects/info"), { recursive: true })
+      writeFileSync(join(repository, ".git/objects/info/alternates"), "/workspace/repo/more\n")
+      await pipeAt(join(repository, "more/info/alternates"))
+    },
+    wants: /more\/info\/alternates is a FIFO/u
+  },
+  nested("HEAD", (at) => inPlaceOf("HEAD", pipeAt)(join(at, ".git")), /sub\/\.git\/HEAD is a FIFO/u),
+  nested(
+    "include.path",
+    async (at) => {
+      await run(["git", "-C", at, "config", "include.path", "../../fifo"])
+      await pipeAt(join(at, "../fifo"))
+    },
+    /fifo is a FIFO/u
+  )
 ]
