@@ -68,7 +68,7 @@ export class GrantScopeMismatch extends Schema.TaggedError<GrantScopeMismatch>()
   graphId: Schema.String
 }) {
   override get message(): string {
-    return `grant ${this.grantId} does not cover ${this.graphId}; it needs the scope graph:execute:${this.graphId}`
+    return `grant ${this.grantId} does not cover ${this.graphId}; it needs that scope (grants create --graph ${this.graphId})`
   }
 }
 
@@ -78,7 +78,7 @@ export class SandboxNotAllowed extends Schema.TaggedError<SandboxNotAllowed>()("
   graphId: Schema.String
 }) {
   override get message(): string {
-    return `grant ${this.grantId} does not open sandboxes, and ${this.graphId} runs in one; it needs allowSandbox`
+    return `grant ${this.grantId} does not open sandboxes, and ${this.graphId} runs in one; it needs allowSandbox (grants create --allow-sandbox)`
   }
 }
 

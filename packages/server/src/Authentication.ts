@@ -47,7 +47,9 @@ export const layer = (
             const bucket = UnknownCallers.bucketOf(Option.getOrUndefined(remoteAddress))
             yield* unknownWithinRate(limiter, bucket, limits.unknownRequestsPerMinuteMax)
           }
-          if (headers["authorization"] === undefined) return yield* Problem.challenge(missing)
+          const { authorization } = headers
+          if (authorization === undefined) return yield* Problem.challenge(missing)
+          if (!/^bearer /iu.test(authorization)) return yield* Problem.challenge(notBearer)
           if (!GrantToken.isWellFormed(credential)) return yield* Problem.challenge(unknown)
           const grant = yield* grants
             .authenticate(credential)
@@ -112,6 +114,13 @@ const missing = Problem.make(
   "authz_denied",
   "GrantMissing",
   "no grant is shown. Send its token: Authorization: Bearer cgs_…"
+)
+
+/** Of the header's form alone: no store is asked. */
+const notBearer = Problem.make(
+  "authz_denied",
+  "GrantNotFound",
+  "the header shows no token. It must be: Authorization: Bearer TOKEN"
 )
 
 /** Says nothing of whether there was such a one. */

@@ -145,7 +145,16 @@ export const runOf = Effect.fnUntraced(function* (
 const decode = Schema.decodeUnknownEffect(ChatRequest, { errors: "all", onExcessProperty: "error" })
 
 /** The first few of them, without the values that were sent. */
-const describe = (error: Schema.SchemaError): string => problemsOf(error).slice(0, 5).join("; ")
+const describe = (error: Schema.SchemaError): string =>
+  problemsOf(error)
+    .slice(0, 5)
+    .map((problem) =>
+      problem
+        .replace(/^messages\.0: Missing key$/u, "messages: at least one message is required")
+        .replace(/: Missing key$/u, ": is required")
+        .replace(/: Expected no excess property.*$/u, ": is not a known field")
+    )
+    .join("; ")
 
 const invalid = (reason: string, message: string) => Problem.make("invalid_request", reason, message)
 

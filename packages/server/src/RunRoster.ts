@@ -154,7 +154,7 @@ const refusal = (
     const problem = Problem.make(
       "unavailable",
       "ServerFull",
-      `${runsMax} runs are under way, and this server takes no more. Try again when one has ended`
+      `${runsUnderWay(runsMax)}, and this server takes no more. Try again when one has ended`
     )
     return { problem, retrySeconds }
   }
@@ -163,9 +163,12 @@ const refusal = (
     const problem = Problem.make(
       "rate_limit",
       "TooManyRuns",
-      `${own} runs of this grant are under way, and it may have no more. Try again when one has ended`
+      `${runsUnderWay(own, " of this grant")}, and it may have no more. Try again when one has ended`
     )
     return { problem, retrySeconds }
   }
   return undefined
 }
+
+const runsUnderWay = (count: number, whose = "") =>
+  count === 1 ? `1 run${whose} is under way` : `${count} runs${whose} are under way`

@@ -178,6 +178,47 @@ describe("refusals", () => {
     })
   )
 
+  it.effect("a header without Bearer is told its form, whatever its token", () =>
+    Effect.gen(function* () {
+      const { url } = yield* serve()
+      for (const authorization of ["cgs_nothing", "Basic YTpi"]) {
+        const { body, status } = yield* asked(`${url}/api/v1/runs`, { headers: { authorization } })
+        assert.deepStrictEqual(
+          [status, body.error.message],
+          [403, "the header shows no token. It must be: Authorization: Bearer TOKEN"]
+        )
+      }
+    })
+  )
+
+  it.effect("what is wrong with a body is said in plain words", () =>
+    Effect.gen(function* () {
+      const caller = yield* (yield* serve()).caller()
+      const { messages: _messages, ...silent } = question
+      for (const [body, says] of [
+        [{ ...question, messages: [] }, "messages: at least one message is required"],
+        [silent, "messages: is required"],
+        [{ ...question, billingAccountId: "other" }, "billingAccountId: is not a known field"]
+      ] as const) {
+        const { message } = (yield* caller.post(body)).body.error
+        assert.strictEqual(message, `the body is not what it should be: ${says}`)
+      }
+    })
+  )
+
+  it.effect("what a grant lacks is named by the flag that gives it", () =>
+    Effect.gen(function* () {
+      const server = yield* serve()
+      for (const [grant, flag] of [
+        [sandboxless, "grants create --allow-sandbox"],
+        [{ scopes: ["graph:execute:sandbox:talker"] }, `grants create --graph ${question.graphId}`]
+      ] as const) {
+        const caller = yield* server.caller(grant)
+        assert.include((yield* caller.post(question)).body.error.message, flag)
+      }
+    })
+  )
+
   it.effect("a grant that is over sees nothing either", () =>
     Effect.gen(function* () {
       const server = yield* serve()
