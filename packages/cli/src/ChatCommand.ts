@@ -116,7 +116,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
 // internal
 // -----------------------------------------------------------------------------
 
-/** For sandboxes, whose every tier is allowed besides: the fallback, else the one of the first agent; none may lack one. */
+/** For sandboxes, where every tier is allowed besides: the fallback, or the first agent's where every agent has one. */
 const modelOf = (
   { agents, models }: Configuration,
   fallback: string | undefined

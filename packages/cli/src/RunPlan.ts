@@ -109,7 +109,7 @@ const refuse = (exit: Refusal["exit"], detail: string, remedy: string) =>
 const configure = "Set COGNI_LLM_URL and COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY)"
 const orDemo = `${configure}, try it with --demo (no model is asked), or see: cogni-sandbox demo`
 
-/** The configured upstream, whatever is asked there; `hasDemo` where the command has `--demo`. @category constructors */
+/** The configured upstream; `hasDemo` where the command has `--demo`. @category constructors */
 export const upstreamAddress = (
   { upstream: setting }: Pick<Settings["Service"], "upstream">,
   hasDemo = true
