@@ -7,12 +7,13 @@
  */
 
 /**
- * C0 but tab, line feed and a carriage return that ends a line; DEL; C1; marks that reorder what is read; characters
- * that take no room, but for the two joiners that scripts and emoji need.
+ * C0 but tab, line feed and a carriage return that ends a line; DEL; C1; line separators and annotations; what Unicode
+ * calls ignorable, which includes marks that reorder text, but for the two joiners that scripts and emoji need and the
+ * mark of a coloured emoji; signs that are blank, and controls of hieroglyphs.
  */
 const hidden =
   // eslint-disable-next-line no-control-regex
-  /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\u{e0000}-\u{e007f}]|\u034f|\r(?!\n)/gu
+  /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u2800\ufff9-\ufffb\u{13430}-\u{1343f}\u{1d159}]|\u{16fe4}|(?!\u200c|\u200d|\ufe0f)\p{Default_Ignorable_Code_Point}|\r(?!\n)/gu
 
 const caret = (character: string): string => {
   const code = character.codePointAt(0)!

@@ -18,6 +18,21 @@ describe("TerminalText", () => {
     assert.strictEqual(TerminalText.visible("👩‍👩‍👧 é → שלום"), "👩‍👩‍👧 é → שלום")
   })
 
+  it("characters that show nothing become visible, each of them", () => {
+    const shown = new Set([0x200c, 0x200d, 0xfe0f])
+    const others = new Set([0x2800, 0x16fe4, 0x1d159, 0x13430, 0x1343f, 0xfff9, 0xfffa, 0xfffb])
+    const survived: Array<string> = []
+    for (let code = 0; code <= 0x10ffff; code++) {
+      const character = String.fromCodePoint(code)
+      if (!others.has(code) && (shown.has(code) || !/\p{Default_Ignorable_Code_Point}/u.test(character)))
+        continue
+      const text = TerminalText.visible(`a${character}b`)
+      if (text !== `a\\u{${code.toString(16)}}b`) survived.push(code.toString(16))
+    }
+    assert.deepStrictEqual(survived, [])
+    assert.strictEqual(TerminalText.visible("❤️ می‌خواهم"), "❤️ می‌خواهم")
+  })
+
   it.prop("JSON for a terminal is the same JSON, without a hidden character", [Schema.Json], ([value]) => {
     const text = JSON.stringify({ value, agent: "\u009b31m\u202e\u007f\r\u001b\u{e0041}" }, undefined, 2)
     const shown = TerminalText.visibleJson(text)
