@@ -308,7 +308,7 @@ export const main = Effect.fnUntraced(
         Effect.catchCause((cause) =>
           Cause.hasInterruptsOnly(cause) ? Effect.failCause(cause) : complain(asked, cause)
         ),
-        Effect.onInterrupt(() => complain(asked, Cause.fail(Failure.ofSignal(signal?.()))))
+        Effect.onInterrupt(() => complain(asked, Cause.fail(Failure.ofSignal(signal?.(), asked))))
       )
     }
     return yield* out.code

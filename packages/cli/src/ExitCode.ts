@@ -66,11 +66,11 @@ const meanings: Readonly<Record<ExitName, string>> = {
   output: "limit: --output-limit",
   disk: "limit: --disk",
   timeout: "limit: --timeout",
-  hangup: "ended by SIGHUP; nothing is left",
-  interrupted: "ended by Ctrl-C (SIGINT); nothing is left",
+  hangup: "ended by SIGHUP; no sandbox is left",
+  interrupted: "ended by Ctrl-C (SIGINT); no sandbox is left",
   oom: "limit: --memory (the kernel killed a process)",
-  readerGone: "whoever read standard output has gone; nothing is left",
-  terminated: "ended by SIGTERM; nothing is left"
+  readerGone: "whoever read standard output has gone; no sandbox is left",
+  terminated: "ended by SIGTERM; no sandbox is left"
 }
 
 /** @category constants */

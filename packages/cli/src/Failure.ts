@@ -9,6 +9,7 @@ import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { Cause, Data, Predicate, Schema } from "effect"
 import { CliError } from "effect/cli"
 import { type ExitName, exitCode, ofReason } from "./ExitCode.ts"
+import type { Invocation } from "./Invocation.ts"
 import * as RelayReport from "./RelayReport.ts"
 import { oneLine } from "./TerminalText.ts"
 
@@ -27,13 +28,16 @@ export class Refusal extends Data.TaggedError("Refusal")<{
   }
 }
 
-/** Somebody ended it. @category constructors */
-export const ofSignal = (signal: NodeJS.Signals = "SIGINT"): Refusal =>
+/** Somebody ended it. What a run on a repository has committed stays until it is delivered. @category constructors */
+export const ofSignal = (signal: NodeJS.Signals = "SIGINT", asked?: Invocation): Refusal =>
   new Refusal({
     exit: signal === "SIGTERM" ? "terminated" : signal === "SIGHUP" ? "hangup" : "interrupted",
     reason: signal,
     detail: `ended by ${signal}`,
-    remedy: "Nothing of it is left"
+    remedy:
+      asked?.words[0] === "relay" || asked?.words.some((word) => /^--repo(?:=|$)/u.test(word)) === true
+        ? "No sandbox is left. Commits that were not delivered are kept: cogni-sandbox relay list, then relay retry"
+        : "Nothing of it is left"
   })
 
 /** Nobody reads standard output any more. @category errors */

@@ -3,6 +3,7 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as Failure from "@cogni/sandbox-cli/Failure"
+import * as Invocation from "@cogni/sandbox-cli/Invocation"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import * as SandboxError from "@cogni/sandbox-core/SandboxError"
 import { Cause } from "effect"
@@ -91,6 +92,21 @@ describe("Failure", () => {
       message: "ended by SIGTERM. Nothing of it is left"
     })
     assert.strictEqual(of(Failure.ofSignal()).exitCode, 130)
+  })
+
+  it("a signal during a run on a repository says where its commits may be kept", () => {
+    for (const argv of [
+      ["run", "--repo", "."],
+      ["run", "--repo=."],
+      ["relay", "retry", "run-1"]
+    ]) {
+      const { message } = of(Failure.ofSignal("SIGTERM", Invocation.make([...argv, "--", "true"])))
+      assert.include(message, "cogni-sandbox relay list")
+      assert.include(message, "relay retry")
+      assert.notInclude(message, "Nothing of it is left")
+    }
+    const plain = of(Failure.ofSignal("SIGTERM", Invocation.make(["run", "--", "echo", "--repo"])))
+    assert.include(plain.message, "Nothing of it is left")
   })
 
   it("a refusal ends as it says", () => {
