@@ -14,7 +14,10 @@ import { duplexPair } from "node:stream"
 const request = { runId: "run-aaaaaaaaaaaa" as RunId, runtimeSecondsMax: 60 }
 
 /** What is in the container: it lets the host's words pass, and answers each on its control stream. */
-const inhabited = (container: Container): Effect.Effect<Container, never, Scope.Scope> =>
+const inhabited = (
+  container: Container,
+  breaks: Effect.Effect<void>
+): Effect.Effect<Container, never, Scope.Scope> =>
   Effect.gen(function* () {
     const [near, far] = duplexPair()
     const output = yield* Queue.unbounded<{ readonly channel: "stdout"; readonly bytes: Uint8Array }>()
@@ -29,6 +32,8 @@ const inhabited = (container: Container): Effect.Effect<Container, never, Scope.
           control.write(`${JSON.stringify({ id: (JSON.parse(asked) as { readonly id: number }).id })}\n`)
       })
     yield* Effect.addFinalizer(() => Effect.sync(() => session.destroy()))
+    const nonsense = { channel: "stdout", bytes: Buffer.from("this is not HTTP/2".repeat(100)) } as const
+    yield* Effect.forkScoped(Effect.andThen(breaks, Queue.offer(output, nonsense)))
     return {
       ...container,
       output: Stream.fromQueue(output),
@@ -42,15 +47,23 @@ interface WorldOptions extends Partial<ContainerCarrier.ContainerCarrierOptions>
   /** Of the pretend program in each container; forever, when left out. */
   readonly program?: MemoryContainerRuntime.Program
   readonly images?: ReadonlySet<string>
+  /** When the pipe to the first container breaks. */
+  readonly breaks?: Effect.Effect<void>
 }
 
 /** A carrier in the scope of its own gateway, and what it holds on the engine. */
-const world = Effect.fnUntraced(function* ({ answers = false, images, program, ...options }: WorldOptions) {
+const world = Effect.fnUntraced(function* (given: WorldOptions) {
+  const { answers = false, breaks = Effect.never, images, program, ...options } = given
   const memory = yield* MemoryContainerRuntime.make({ images, program: program ?? (() => Effect.never) })
   const runIds = new Set<RunId>()
   const runtime: typeof memory = {
     ...memory,
-    acquire: (spec) => (answers ? Effect.flatMap(memory.acquire(spec), inhabited) : memory.acquire(spec)),
+    acquire: (spec) => {
+      const ending = runIds.size === 1 ? breaks : Effect.never
+      return answers
+        ? Effect.flatMap(memory.acquire(spec), (container) => inhabited(container, ending))
+        : memory.acquire(spec)
+    },
     acquireVolume: (spec) => {
       runIds.add(spec.runId)
       return memory.acquireVolume(spec)
@@ -134,6 +147,28 @@ describe("a container of sockets", () => {
       })
       yield* Effect.scoped(carrier.acquire(request))
       yield* Deferred.succeed(dies, 3)
+      assert.deepStrictEqual(yield* settled(held), [])
+      yield* Effect.scoped(carrier.acquire(request))
+      assert.strictEqual(containersTotal(), 2)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("that lives and cannot be reached fails its runs, and the next run gets another", () =>
+    Effect.gen(function* () {
+      const breaks = yield* Deferred.make<void>()
+      const { carrier, containersTotal, held } = yield* world({
+        answers: true,
+        containersMax: 1,
+        breaks: Deferred.await(breaks)
+      })
+      const run = yield* Scope.make()
+      const socket = yield* carrier.acquire(request).pipe(Scope.provide(run))
+      yield* socket.open
+      yield* Deferred.succeed(breaks, undefined)
+      yield* Effect.repeat(turn, { times: 50 })
+      yield* TestClock.adjust("1 second")
+      assert.include((yield* Effect.flip(socket.failure)).message, "cannot be reached any more")
+      yield* Scope.close(run, Exit.void)
       assert.deepStrictEqual(yield* settled(held), [])
       yield* Effect.scoped(carrier.acquire(request))
       assert.strictEqual(containersTotal(), 2)

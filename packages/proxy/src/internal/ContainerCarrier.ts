@@ -44,6 +44,9 @@ const owner = { userId: 999, groupId: 999 }
 const startSecondsMax = 60
 const leaseSecondsMax = 10
 
+/** How much later than its pipe a container may be seen to have ended. */
+const cutOffSeconds = 1
+
 /** It lives as long as the host process; the label only matters to who cannot see that process. */
 const runtimeSecondsMax = 30 * 24 * 3600
 
@@ -250,12 +253,17 @@ const start = Effect.fnUntraced(function* ({
     leasesTotal: 0,
     isGone: false
   }
-  yield* container.exit.pipe(
-    Effect.matchEffect({
-      onSuccess: ({ exitCode }) => Effect.fail(failed(`ended with exit code ${exitCode}${errors()}`)),
-      onFailure: (error) =>
-        Effect.fail(error._tag === "ContainerFailed" ? failed(`ended under way: ${error.detail}`) : error)
-    }),
+  const exited = Effect.matchEffect(container.exit, {
+    onSuccess: ({ exitCode }) => Effect.fail(failed(`ended with exit code ${exitCode}${errors()}`)),
+    onFailure: (error) =>
+      Effect.fail(error._tag === "ContainerFailed" ? failed(`ended under way: ${error.detail}`) : error)
+  })
+  // A container whose pipe has broken serves nobody, however long it lives. Its end says more, and comes soon after.
+  const cutOff = Effect.promise(() => tunnel.ended).pipe(
+    Effect.andThen(Effect.sleep(Duration.seconds(cutOffSeconds))),
+    Effect.andThen(Effect.suspend(() => Effect.fail(failed(`cannot be reached any more${errors()}`))))
+  )
+  yield* Effect.raceFirst(exited, cutOff).pipe(
     Effect.onExit((exit) => {
       carrier.isGone = true
       return Effect.andThen(Deferred.done(ended, exit), letGo(carrier))

@@ -16,6 +16,8 @@ export interface SocketTunnel {
   readonly close: (slot: number) => Promise<void>
   /** Settles when the other side is there. */
   readonly ready: Promise<void>
+  /** Settles when nothing is carried any more, whichever side ended it. */
+  readonly ended: Promise<void>
   readonly destroy: () => void
 }
 
@@ -60,6 +62,7 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
   })
   // Whoever does not wait for it must not end the process by it.
   ready.catch(() => undefined)
+  const { promise: ended, resolve: finish } = Promise.withResolvers<void>()
 
   const session = http2.performServerHandshake(pipe, {
     settings: { initialWindowSize: windowBytes, maxConcurrentStreams: 2 ** 31 - 1 },
@@ -73,6 +76,7 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
     never(gone)
     for (const { reject } of waiting.values()) reject(gone)
     waiting.clear()
+    finish()
   }
   session.on("error", end)
   session.on("close", end)
@@ -109,6 +113,7 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
 
   return {
     ready,
+    ended,
     open: (slot, socketPath) => {
       targets.set(slot, { socketPath, pacer: BytePacer.make({ ...options, connectionsMax }) })
       return ask("open", slot)
