@@ -253,17 +253,7 @@ const start = Effect.fnUntraced(function* ({
     leasesTotal: 0,
     isGone: false
   }
-  const exited = Effect.matchEffect(container.exit, {
-    onSuccess: ({ exitCode }) => Effect.fail(failed(`ended with exit code ${exitCode}${errors()}`)),
-    onFailure: (error) =>
-      Effect.fail(error._tag === "ContainerFailed" ? failed(`ended under way: ${error.detail}`) : error)
-  })
-  // A container whose pipe has broken serves nobody, however long it lives. Its end says more, and comes soon after.
-  const cutOff = Effect.promise(() => tunnel.ended).pipe(
-    Effect.andThen(Effect.sleep(Duration.seconds(cutOffSeconds))),
-    Effect.andThen(Effect.suspend(() => Effect.fail(failed(`cannot be reached any more${errors()}`))))
-  )
-  yield* Effect.raceFirst(exited, cutOff).pipe(
+  yield* goneOf(container, tunnel, errors).pipe(
     Effect.onExit((exit) => {
       carrier.isGone = true
       return Effect.andThen(Deferred.done(ended, exit), letGo(carrier))
@@ -282,6 +272,21 @@ const start = Effect.fnUntraced(function* ({
   )
   return carrier
 })
+
+/** Fails when nothing goes through the container any more, with the reason. */
+const goneOf = (container: Container, tunnel: SocketTunnel.SocketTunnel, errors: () => string) => {
+  const exited = Effect.matchEffect(container.exit, {
+    onSuccess: ({ exitCode }) => Effect.fail(failed(`ended with exit code ${exitCode}${errors()}`)),
+    onFailure: (error) =>
+      Effect.fail(error._tag === "ContainerFailed" ? failed(`ended under way: ${error.detail}`) : error)
+  })
+  // A container whose pipe has broken serves nobody, however long it lives. Its end says more, and comes soon after.
+  const cutOff = Effect.promise(() => tunnel.ended).pipe(
+    Effect.andThen(Effect.sleep(Duration.seconds(cutOffSeconds))),
+    Effect.andThen(Effect.suspend(() => Effect.fail(failed(`cannot be reached any more${errors()}`))))
+  )
+  return Effect.raceFirst(exited, cutOff)
+}
 
 /**
  * Bytes on their way to the container before HTTP/2 has to wait for them. It reads nothing while one of its writes
