@@ -73,18 +73,23 @@ export const fromTraffic = (
   const common = { ...owner, source: traffic?.proxy ?? executorType, executorType }
   if (traffic === undefined) return [common]
   const unitOf = uniqueUnits()
-  const calls = traffic.calls.filter(hasReachedUpstream).map((call, index): UsageFact => ({
-    ...common,
-    usageUnitId: unitOf(call, index),
-    ...(call.model !== undefined && isIdentifier(call.model) ? { model: call.model } : {}),
-    ...call.usage,
-    usageRaw: {
-      path: call.path,
-      status: call.status,
-      completed: call.completed,
-      ...(call.outcome === undefined ? {} : { outcome: call.outcome })
+  const calls = traffic.calls.filter(hasReachedUpstream).map((call, index): UsageFact => {
+    // Ledgers have no field for it: it is a part of `cacheWriteTokens`, which has a price of its own.
+    const { cacheWrite1hTokens, ...usage } = call.usage ?? {}
+    return {
+      ...common,
+      usageUnitId: unitOf(call, index),
+      ...(call.model !== undefined && isIdentifier(call.model) ? { model: call.model } : {}),
+      ...usage,
+      usageRaw: {
+        path: call.path,
+        status: call.status,
+        completed: call.completed,
+        ...(call.outcome === undefined ? {} : { outcome: call.outcome }),
+        ...(cacheWrite1hTokens === undefined ? {} : { cacheWrite1hTokens })
+      }
     }
-  }))
+  })
   const rest = restOf(traffic)
   const [first, ...more] =
     rest === undefined ? calls : [...calls, { ...common, usageUnitId: restUnitId, ...rest }]
