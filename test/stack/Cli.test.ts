@@ -467,7 +467,7 @@ const bad = [
       const socket = join(path, "docker.sock")
       symlinkSync("/var/run/docker.sock", socket)
       return {
-        ...inWorkspace(path, `would hand ${socket}`),
+        ...inWorkspace(path, `(${socket}) to the agent`),
         options: { env: { DOCKER_HOST: `unix://${socket}` } }
       }
     })
@@ -475,7 +475,7 @@ const bad = [
   refuses(
     "a workspace that holds the file of the key",
     Effect.map(keyFile(0o600), (path) => ({
-      ...inWorkspace(dirname(path), `would hand ${path}`),
+      ...inWorkspace(dirname(path), `(${path}) to the agent`),
       options: { env: { COGNI_LLM_KEY_FILE: path, COGNI_LLM_URL: "http://127.0.0.1:9" } }
     }))
   ),
