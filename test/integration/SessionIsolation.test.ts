@@ -352,6 +352,10 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
       const running = yield* sandbox.spawn("sleep 301")
+      yield* SessionHarness.eventually(
+        "it sleeps",
+        Effect.map(sleeping(sandbox), (found) => found.length === 1)
+      )
       const killed = yield* sandbox.exec("sleep 302 & kill -9 0; sleep 5; echo survived")
       assert.deepStrictEqual([killed.exitCode, killed.output.stdout.text], [137, ""])
       assert.deepStrictEqual(yield* sleeping(sandbox), ["301"])
@@ -363,6 +367,10 @@ layer(RunHarness.layer(), options)("a command and its sandbox", (it) => {
     Effect.gen(function* () {
       const [{ sandbox }] = yield* two()
       const running = yield* sandbox.spawn("sleep 301")
+      yield* SessionHarness.eventually(
+        "it sleeps",
+        Effect.map(sleeping(sandbox), (found) => found.length === 1)
+      )
       const killed = yield* sandbox.exec(
         "setsid sleep 302 & sleep 303 & kill -9 $PPID; sleep 5; echo survived"
       )
