@@ -93,7 +93,8 @@ layer(RunHarness.layer(), options)("a session's container", (it) => {
         { concurrency: "unbounded" }
       )
       yield* docker("unpause", containerOf(sandbox.runId))
-      // What was given up while nobody could be killed is killed when it has read so far; until then it refuses commands.
+      // What was given up while nobody could be killed is killed when it has read so far.
+      // Until then it refuses commands.
       yield* SessionHarness.eventually(
         "nothing sleeps",
         Effect.map(sleeping(sandbox), (count) => count === "0").pipe(Effect.orElseSucceed(() => false))
