@@ -6,7 +6,7 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { existsSync } from "node:fs"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
@@ -244,6 +244,26 @@ describe("package boundaries", () => {
         .map(({ specifier }) => `${fileOf("core", module)} → ${specifier}`)
     )
     none(offenders, "core describes; a package that touches the world implements its port")
+  })
+
+  it("a thread that serves runs loads only those modules of Effect that it needs", () => {
+    const loaded = new Set<string>()
+    const load = (path: string): ReadonlyArray<string> => {
+      if (loaded.has(path)) return []
+      loaded.add(path)
+      return SourceTree.imports(path).flatMap(({ specifier, typeOnly }) => {
+        if (typeOnly) return []
+        if (specifier === "effect") return [`${path} → ${specifier}`]
+        const [, name, module] = /^@cogni\/sandbox-([a-z-]+)\/(.+)$/u.exec(specifier) ?? []
+        if (module !== undefined) return load(`packages/${name}/src/${module}.ts`)
+        return specifier.startsWith(".") ? load(join(dirname(path), specifier)) : []
+      })
+    }
+    none(
+      load("packages/proxy/src/internal/ShardRun.ts"),
+      "import it as effect/Schema and the like: each thread would load all of Effect, which takes 10 MB"
+    )
+    assert.isTrue(loaded.has("packages/proxy/src/RequestBody.ts"))
   })
 
   it("nobody reaches into another package's internal modules", () => {

@@ -4,7 +4,7 @@
  * The message names the path as it was given, the component at fault and a remedy; never the content of a file, and
  * never where a refused link leads.
  */
-import { Schema } from "effect"
+import * as Schema from "effect/Schema"
 
 /** @category models */
 export const HostPathProblem = Schema.Literals([
