@@ -5,6 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as Inspector from "../src/internal/Inspector.ts"
 import type { InspectionRequest } from "../src/RequestInspection.ts"
+import * as Pace from "../../../test/harness/Pace.ts"
 import { chat } from "./GatewaySocket.ts"
 
 const requestOf = (text: string): InspectionRequest => ({
@@ -42,7 +43,7 @@ const victim = runOf("run-000000000002")
 
 describe("Inspector", () => {
   it("keeps no ordinary body waiting behind one of another run that takes long", async () => {
-    const inspector = Inspector.make({ isAlone: () => false })
+    const inspector = Inspector.make({ isAlone: () => false, secondsMax: Pace.hangMillis / 1000 })
     const order: Array<string> = []
     const heavy = Promise.resolve(inspector.inspect(attacker, costly())).then(
       () => order.push("costly"),
@@ -56,7 +57,7 @@ describe("Inspector", () => {
   })
 
   it("looks into nothing more of a run that is over", async () => {
-    const inspector = Inspector.make({ isAlone: () => false })
+    const inspector = Inspector.make({ isAlone: () => false, secondsMax: Pace.hangMillis / 1000 })
     const waiting = [costly(), costly(), costly()].map((request) =>
       Promise.resolve(inspector.inspect(attacker, request)).then(
         () => "inspected",
