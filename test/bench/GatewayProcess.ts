@@ -70,6 +70,8 @@ const program = Effect.gen(function* () {
   for (;;) {
     const ask = yield* Effect.promise(() => next<Ask>())
     const sources = yield* Effect.forEach(Array.from({ length: ask.open }), () => open, { concurrency: 16 })
+    // Idle is what they are once the threads have given back what opening them took.
+    yield* Effect.sleep("1 second")
     globalThis.gc?.()
     process.send?.({ sources, memoryBytes: process.memoryUsage().rss } satisfies Told)
   }
