@@ -27,7 +27,7 @@ describe("task", () => {
     ["task x --steps-max 0", 64, "--steps-max"],
     ["task x --steps-max many", 64, "--steps-max"],
     ["task x --agent codex", 64, "--agent"],
-    ["task x --run-id UP", 65, "--run-id \"UP\" is not a"],
+    ["task x --run-id UP", 65, '--run-id "UP" is not a'],
     ["task x", 78, "COGNI_LLM_URL"],
     ["task --prompt-file /nowhere/at/all --demo", 66, "/nowhere/at/all"],
     ["task x -- ls", 64, "only run takes a command"]
