@@ -69,7 +69,7 @@ const meanings: Readonly<Record<ExitName, string>> = {
   hangup: "ended by SIGHUP; no sandbox is left",
   interrupted: "ended by Ctrl-C (SIGINT); no sandbox is left",
   oom: "limit: --memory (the kernel killed a process)",
-  readerGone: "whoever read standard output has gone; no sandbox is left",
+  readerGone: "standard output was closed by its reader; no sandbox is left",
   terminated: "ended by SIGTERM; no sandbox is left"
 }
 
