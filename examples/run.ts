@@ -1,6 +1,4 @@
-/**
- * `pnpm example NAME`: run one of the files beside this one.
- */
+/** `pnpm example NAME`: run one of the files beside this one. */
 import { readdirSync } from "node:fs"
 import { basename } from "node:path"
 

@@ -1,6 +1,4 @@
-/**
- * See a run while it happens: its phases, how it is held, what its agent writes.
- */
+/** See a run while it happens: its phases, how it is held, what its agent writes. */
 import { SandboxRunner } from "@cogni/sandbox-core"
 import { Effect, Stream } from "effect"
 

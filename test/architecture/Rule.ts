@@ -1,6 +1,4 @@
-/**
- * How a rule speaks when it is broken: what to do first, then every place.
- */
+/** How a rule speaks when it is broken: what to do first, then every place. */
 import { assert } from "@effect/vitest"
 
 /** Passes when there is no offender. */

@@ -48,10 +48,6 @@ export const modules = (name: Package): ReadonlyArray<string> =>
 export const sources = (): ReadonlyArray<string> =>
   files("packages/*/{src,test}/**/*.ts", "test/**/*.ts", "examples/**/*.ts", "*.ts")
 
-// -----------------------------------------------------------------------------
-// syntax
-// -----------------------------------------------------------------------------
-
 /** A node of the syntax tree, as loosely as a walk needs it. */
 export interface Node {
   readonly type: string
@@ -202,10 +198,6 @@ const declaredNames = (declaration: Node): ReadonlyArray<string> => {
     ? (declaration["declarations"] as ReadonlyArray<Node>).flatMap((one) => names(one["id"] as Node))
     : [String((declaration["id"] as Node)["name"])]
 }
-
-// -----------------------------------------------------------------------------
-// tests
-// -----------------------------------------------------------------------------
 
 const testCalls = /^(?:it|test|describe|layer)$/u
 

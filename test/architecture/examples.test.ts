@@ -1,6 +1,4 @@
-/**
- * Every example runs, and the README shows the first one as it is.
- */
+/** Every example runs, and the README shows the first one as it is. */
 import { assert, describe, it } from "@effect/vitest"
 import { execFile } from "node:child_process"
 import { promisify } from "node:util"

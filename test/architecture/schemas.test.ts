@@ -1,6 +1,4 @@
-/**
- * JSON Schemas of what others read, as the code has them: published in `docs/reference/schemas`.
- */
+/** JSON Schemas of what others read, as the code has them: published in `docs/reference/schemas`. */
 import * as RunResult from "@cogni/sandbox-core/RunResult"
 import * as AuditEntry from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"

@@ -24,10 +24,6 @@ const isBench = (path: string) => path.startsWith("test/bench/")
 const usesRealTime = (path: string) =>
   /\bit\.live\b|\.withLive\b|excludeTestServices: true/u.test(SourceTree.read(path))
 
-// -----------------------------------------------------------------------------
-// banned
-// -----------------------------------------------------------------------------
-
 interface Ban {
   /** What is true when nobody does it. */
   readonly title: string
@@ -212,10 +208,6 @@ describe("banned", () => {
   })
 })
 
-// -----------------------------------------------------------------------------
-// form
-// -----------------------------------------------------------------------------
-
 /** Longer than a function should be, counted without the functions in it. A smell list: shrink it. */
 const longFunctions: ReadonlySet<string> = new Set([])
 
@@ -349,10 +341,6 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/server/test/ServerStreams.test.ts"
 ])
 
-// -----------------------------------------------------------------------------
-// prose
-// -----------------------------------------------------------------------------
-
 const documents = () =>
   SourceTree.files(
     "*.md",
@@ -386,10 +374,6 @@ describe("prose", () => {
     none(offenders, "the title of a package's README is its name")
   })
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const linesOf = (path: string): ReadonlyArray<string> => SourceTree.read(path).split("\n")
 

@@ -1,6 +1,4 @@
-/**
- * The four ways to run one `true` in a container with no network, as far apart as they really are.
- */
+/** The four ways to run one `true` in a container with no network, as far apart as they really are. */
 import type * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"

@@ -1,6 +1,4 @@
-/**
- * A gateway in a process of its own, as it lives in a host process, and as many run sockets as are asked for.
- */
+/** A gateway in a process of its own, as it lives in a host process, and as many run sockets as are asked for. */
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"

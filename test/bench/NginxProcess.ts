@@ -1,6 +1,4 @@
-/**
- * The nginx of a run, by itself, for as long as it is measured.
- */
+/** The nginx of a run, by itself, for as long as it is measured. */
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"

@@ -1,6 +1,4 @@
-/**
- * An origin for measuring, in a process of its own: `git http-backend` behind a password, streaming both ways.
- */
+/** An origin for measuring, in a process of its own: `git http-backend` behind a password, streaming both ways. */
 import { spawn } from "node:child_process"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"

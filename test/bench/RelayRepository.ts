@@ -1,6 +1,4 @@
-/**
- * A large repository, the same every time: files of noise below a line that history changes.
- */
+/** A large repository, the same every time: files of noise below a line that history changes. */
 import { execFileSync, spawn } from "node:child_process"
 import { createCipheriv } from "node:crypto"
 import { once } from "node:events"

@@ -1,6 +1,4 @@
-/**
- * What was measured, as data and as a table. Pure.
- */
+/** What was measured, as data and as a table. Pure. */
 import type { Summary } from "./Samples.ts"
 
 export interface Row extends Summary {

@@ -1,6 +1,4 @@
-/**
- * The ways to run a command in a container that stays: our session, the engine's bare API, its command line.
- */
+/** The ways to run a command in a container that stays: our session, the engine's bare API, its command line. */
 import type { SessionSandbox } from "@cogni/sandbox-sessions/DockerSandbox"
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
@@ -13,10 +11,6 @@ export type Contender = () => Promise<unknown>
 
 const exec = promisify(execFile)
 
-// -----------------------------------------------------------------------------
-// ours
-// -----------------------------------------------------------------------------
-
 export const ours =
   (sandbox: SessionSandbox, argv: readonly [string, ...Array<string>], outputBytes = 0): Contender =>
   () =>
@@ -27,18 +21,10 @@ export const ours =
       })
     )
 
-// -----------------------------------------------------------------------------
-// the command line
-// -----------------------------------------------------------------------------
-
 export const cli =
   (container: string): Contender =>
   () =>
     exec("docker", ["exec", container, "true"])
-
-// -----------------------------------------------------------------------------
-// the bare API
-// -----------------------------------------------------------------------------
 
 /** What is needed of the engine's API, as plain requests over kept connections. */
 export interface BareApi {

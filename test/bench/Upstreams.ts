@@ -1,6 +1,4 @@
-/**
- * The two places where a model can be: on the host, and in a container on an internal network.
- */
+/** The two places where a model can be: on the host, and in a container on an internal network. */
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import type { Upstream } from "@cogni/sandbox-proxy/Upstream"
 import type Docker from "dockerode"

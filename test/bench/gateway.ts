@@ -37,10 +37,6 @@ const images = {
 
 const say = (text: string) => process.stderr.write(`${text}\n`)
 
-// -----------------------------------------------------------------------------
-// processes
-// -----------------------------------------------------------------------------
-
 const children: Array<ChildProcess> = []
 const directory = mkdtempSync(join(tmpdir(), "cogni-bench-"))
 
@@ -109,10 +105,6 @@ const cleanUp: Array<() => void> = [
   () => children.forEach((one) => one.disconnect?.()),
   () => rmSync(directory, { recursive: true, force: true })
 ]
-
-// -----------------------------------------------------------------------------
-// client
-// -----------------------------------------------------------------------------
 
 type Way = { readonly socketPath: string } | { readonly host: string; readonly port: number }
 
@@ -195,10 +187,6 @@ const eventDelays = async (way: Way, model: string): Promise<ReadonlyArray<numbe
   agent.destroy()
   return millis
 }
-
-// -----------------------------------------------------------------------------
-// main
-// -----------------------------------------------------------------------------
 
 const round = (value: number, digits = 2) => Math.round(value * 10 ** digits) / 10 ** digits
 const at = (samples: ReadonlyArray<number>, share: number) =>

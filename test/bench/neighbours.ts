@@ -60,10 +60,6 @@ const image = process.env["COGNI_RUNTIME_IMAGE"] ?? "cogni-sandbox/runtime:lates
 
 const say = (text: string) => process.stderr.write(`${text}\n`)
 
-// -----------------------------------------------------------------------------
-// the two sides
-// -----------------------------------------------------------------------------
-
 const upstream = Effect.acquireRelease(
   Effect.promise(async () => {
     const child = fork(new URL("./UpstreamProcess.ts", import.meta.url))
@@ -155,10 +151,6 @@ const attack = Effect.fnUntraced(function* (flood: Floods.Flood) {
     } satisfies Life
   }
 })
-
-// -----------------------------------------------------------------------------
-// what is said of it
-// -----------------------------------------------------------------------------
 
 interface Row extends Samples.Summary {
   readonly name: string
@@ -304,10 +296,6 @@ const machineOf = Effect.promise(async () => {
     commit: `${git("rev-parse", "--short", "HEAD") || "unknown"}${git("status", "--porcelain", "--", ":/packages") && " and changes"}`
   }
 })
-
-// -----------------------------------------------------------------------------
-// one measurement
-// -----------------------------------------------------------------------------
 
 const measure = Effect.gen(function* () {
   const calls: Array<Call> = []

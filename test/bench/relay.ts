@@ -49,10 +49,6 @@ const token = "bench-origin-token-51e27f3a9c"
 const say = (text: string) => process.stderr.write(`${text}\n`)
 const exec = promisify(execFile)
 
-// -----------------------------------------------------------------------------
-// processes
-// -----------------------------------------------------------------------------
-
 /** In memory, where there is room: 20,000 files on a disk would be what is measured. `TMPDIR` has the last word. */
 const inMemory = "/dev/shm"
 const hasRoom = () => {
@@ -115,10 +111,6 @@ const origin = async () => {
   }
 }
 
-// -----------------------------------------------------------------------------
-// git alone
-// -----------------------------------------------------------------------------
-
 const naive = (url: string) => {
   const withToken = url.replace("//", `//${username}:${token}@`)
   const git = (...argv: ReadonlyArray<string>) =>
@@ -128,10 +120,6 @@ const naive = (url: string) => {
     push: (path: string) => git("-C", path, "push", "-q", "origin", "HEAD:refs/heads/agent")
   }
 }
-
-// -----------------------------------------------------------------------------
-// the relay
-// -----------------------------------------------------------------------------
 
 type Held = Clone & { readonly end: () => Promise<void> }
 
@@ -208,10 +196,6 @@ const containerStart = (
     })
   ).pipe(Effect.runPromise)
 
-// -----------------------------------------------------------------------------
-// the agent
-// -----------------------------------------------------------------------------
-
 /** The same files for everybody, a directory for each commit. */
 const prepareChange = (): string => {
   const path = join(root, "change")
@@ -236,10 +220,6 @@ const work = (repository: string, changePath: string, user: string) => {
   done`
   return exec("docker", ["run", ...how, ...volumes, "--entrypoint=/bin/bash", image, "-euc", script])
 }
-
-// -----------------------------------------------------------------------------
-// measuring
-// -----------------------------------------------------------------------------
 
 interface Sample extends Seen {
   readonly millis: number
@@ -316,10 +296,6 @@ const together = (steps: ReadonlyArray<string>): Sample => {
     childrenAnonymous: highest(({ childrenAnonymous }) => childrenAnonymous)
   }
 }
-
-// -----------------------------------------------------------------------------
-// main
-// -----------------------------------------------------------------------------
 
 const main = async () => {
   const load = round(loadavg()[0]!, 1)

@@ -37,10 +37,6 @@ const load = Math.round((loadavg()[0] ?? 0) * 10) / 10
 
 const connections = 16
 
-// -----------------------------------------------------------------------------
-// the server
-// -----------------------------------------------------------------------------
-
 interface Served extends Ready {
   readonly child: ChildProcess
 }
@@ -78,10 +74,6 @@ const told = ({ child }: Served): Promise<Told> => {
   child.send("how are you")
   return once<Told>(child)
 }
-
-// -----------------------------------------------------------------------------
-// asking
-// -----------------------------------------------------------------------------
 
 const agent = new Agent({ keepAlive: true, maxSockets: connections + 1 })
 
@@ -175,10 +167,6 @@ const events = async (server: Served, count: number): Promise<Events & { readonl
     runId: String(answer.headers["x-cogni-run-id"])
   }
 }
-
-// -----------------------------------------------------------------------------
-// what was measured
-// -----------------------------------------------------------------------------
 
 const measured = async (server: Served) => {
   // The first of each is for the compiler.

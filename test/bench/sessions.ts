@@ -56,10 +56,6 @@ const settings: DockerSandbox.SandboxSettings = {
 
 const say = (text: string) => process.stderr.write(`${text}\n`)
 
-// -----------------------------------------------------------------------------
-// measuring
-// -----------------------------------------------------------------------------
-
 /** Milliseconds, to the hundredth: a command takes two or three. */
 interface Summary {
   readonly count: number
@@ -134,10 +130,6 @@ const atOnce = async (
     perSecond: Math.round((contenders.length * commands) / seconds)
   }
 }
-
-// -----------------------------------------------------------------------------
-// what is measured
-// -----------------------------------------------------------------------------
 
 const names = {
   ours: "true, in a session",
@@ -256,10 +248,6 @@ const memory = Effect.fnUntraced(function* (manager: Manager) {
     "the engine's (containerd-shim), resident": mean((one) => one.shim)
   }
 }, Effect.scoped)
-
-// -----------------------------------------------------------------------------
-// what was measured
-// -----------------------------------------------------------------------------
 
 interface Found {
   readonly rows: ReadonlyArray<Row>

@@ -42,10 +42,6 @@ const counts = {
   brokenAudits: 0
 }
 
-// -----------------------------------------------------------------------------
-// upstream
-// -----------------------------------------------------------------------------
-
 const usage = { prompt_tokens: 10, completion_tokens: 2, total_tokens: 12 }
 
 /** Answers, streams, and in one of six: refuses, breaks off, lies, sends garbage, or never answers. */
@@ -98,10 +94,6 @@ const upstream = Effect.acquireRelease(
       server.closeAllConnections()
     })
 )
-
-// -----------------------------------------------------------------------------
-// an agent
-// -----------------------------------------------------------------------------
 
 /** Write these bytes; read until the end, or hang up after so long. Never fails. */
 const speak = (socketPath: string, bytes: Buffer | string, millisMax: number) =>
@@ -194,10 +186,6 @@ const life = Effect.fnUntraced(function* (proxy: Effect.Success<ReturnType<typeo
   }
   counts.runs += 1
 }, Effect.scoped)
-
-// -----------------------------------------------------------------------------
-// main
-// -----------------------------------------------------------------------------
 
 const figures = () => {
   globalThis.gc?.()

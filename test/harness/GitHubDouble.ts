@@ -85,10 +85,6 @@ const description = Effect.sync((): Description =>
   createRequire(import.meta.url)("@octokit/openapi/generated/api.github.com.json")
 )
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /** `prefix`: where the API lies on its server, such as `/api/v3`. */
 export const make = Effect.fnUntraced(function* (options: { readonly prefix?: string } = {}) {
   const api = yield* description
@@ -171,10 +167,6 @@ export const acquire = (
     return Object.assign(double, { url: `http://127.0.0.1:${port}${options.prefix ?? ""}` })
   })
 
-// -----------------------------------------------------------------------------
-// judging
-// -----------------------------------------------------------------------------
-
 interface Found {
   readonly template: string
   readonly names: Readonly<Record<string, string>>
@@ -237,10 +229,6 @@ const judgeOf = (api: Description, complaints: Array<string>) => {
     }
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const paths = [
   "/repos/{owner}/{repo}/pulls",

@@ -123,10 +123,6 @@ export const hook = (path: string, name: string, script: string): Effect.Effect<
     writeFileSync(join(path, "hooks", name), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
   })
 
-// -----------------------------------------------------------------------------
-// the server
-// -----------------------------------------------------------------------------
-
 /** One `http-backend`, as a CGI program: its headers are the answer's, its body streams. */
 const backend = (
   directory: string,

@@ -1,6 +1,4 @@
-/**
- * Graphs of the sandbox over real Docker: the provider, a grant that opens everything, and a way out.
- */
+/** Graphs of the sandbox over real Docker: the provider, a grant that opens everything, and a way out. */
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Agent } from "@cogni/sandbox-graph-provider/Agent"

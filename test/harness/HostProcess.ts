@@ -19,10 +19,6 @@ import { spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { createInterface } from "node:readline"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface Asked {
   readonly directory: string
   readonly host?: string
@@ -57,10 +53,6 @@ export interface HostProcess {
 
 /** The key behind the demo upstream: to be looked for, and not found. */
 export const key = "sk-planted-in-a-host-process"
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 const isAlive = (processId: number) => {
   try {
@@ -137,10 +129,6 @@ export const start = (
       )
     }
   })
-
-// -----------------------------------------------------------------------------
-// program
-// -----------------------------------------------------------------------------
 
 const tell = (told: Told) => Effect.sync(() => void process.stdout.write(`${JSON.stringify(told)}\n`))
 

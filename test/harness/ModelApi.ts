@@ -35,10 +35,6 @@ const events = (
   response.end()
 }
 
-// -----------------------------------------------------------------------------
-// chat completions
-// -----------------------------------------------------------------------------
-
 const chat = (response: ServerResponse, body: Body) => {
   const messages = body["messages"] as ReadonlyArray<Body>
   const asks = body["tools"] !== undefined && !messages.some(({ role }) => role === "tool")
@@ -76,10 +72,6 @@ const chat = (response: ServerResponse, body: Body) => {
     [undefined, "[DONE]"]
   ])
 }
-
-// -----------------------------------------------------------------------------
-// responses
-// -----------------------------------------------------------------------------
 
 const responses = (response: ServerResponse, body: Body) => {
   const items = body["input"]
@@ -161,10 +153,6 @@ const responses = (response: ServerResponse, body: Body) => {
     event("response.completed", { response: whole })
   ])
 }
-
-// -----------------------------------------------------------------------------
-// messages
-// -----------------------------------------------------------------------------
 
 const messages = (response: ServerResponse, body: Body) => {
   const turns = body["messages"] as ReadonlyArray<Body>

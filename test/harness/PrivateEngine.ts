@@ -138,10 +138,6 @@ export const acquire = (runtimeImage: string): Effect.Effect<PrivateEngine, neve
     }
   })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 let next = 0
 
 const launch = (directory: string): ChildProcess => {

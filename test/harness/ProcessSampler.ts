@@ -17,10 +17,6 @@ import {
   workerData
 } from "node:worker_threads"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 /** Something that must not be seen, and what a test calls it. */
 export interface Planted {
   readonly name: string
@@ -63,10 +59,6 @@ export interface Finding {
   readonly which: string
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /** How often all processes are looked at, at the least. */
 const sweepMillis = 5
 
@@ -81,10 +73,6 @@ const restEvery = 20
 
 /** Of one file below `/proc`. */
 const procBytesMax = 256 * 1024
-
-// -----------------------------------------------------------------------------
-// forms
-// -----------------------------------------------------------------------------
 
 /** How a secret may be written: base64 at all three places in a group, so that it is seen whatever is before it. */
 export const formsOf = (planted: ReadonlyArray<Planted>): ReadonlyArray<Form> =>
@@ -157,10 +145,6 @@ export const inTree = (
     return found
   })
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 interface Given {
   readonly sampler: string
   readonly forms: ReadonlyArray<Form>
@@ -201,10 +185,6 @@ export const acquire = (planted: ReadonlyArray<Planted>): Effect.Effect<ProcessS
     yield* report
     return { report }
   })
-
-// -----------------------------------------------------------------------------
-// the thread
-// -----------------------------------------------------------------------------
 
 interface Watched {
   /** When it was first seen as what it is. */

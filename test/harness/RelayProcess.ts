@@ -24,10 +24,6 @@ import type { IncomingMessage, ServerResponse } from "node:http"
 import { join } from "node:path"
 import { createInterface } from "node:readline"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 /** What the agent does: two commits and a change, the same and then it fails, or nothing. */
 export type Agent = "works" | "fails" | "rests"
 
@@ -97,10 +93,6 @@ export interface RelayProcess {
 /** How long anything may take, once it is started. */
 const patience = "5 minutes"
 
-// -----------------------------------------------------------------------------
-// both halves
-// -----------------------------------------------------------------------------
-
 export const relayOptions = (
   asked: Pick<Asked, "directory" | "image">
 ): HostGitRelay.HostGitRelayOptions => ({
@@ -122,10 +114,6 @@ export const branchInWorkspace = (relays: string, runId: RunId): string | undefi
     return undefined
   }
 }
-
-// -----------------------------------------------------------------------------
-// a forge
-// -----------------------------------------------------------------------------
 
 /** A forge that outlives who speaks to it: `handle` serves it below `/forge` of an origin's server. */
 export const makeForge = (token: string) => {
@@ -186,10 +174,6 @@ export const pullRequests = Layer.effect(
     })
   })
 )
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 const statOf = (processId: number): { readonly state: string; readonly parentId: number } | undefined => {
   try {
@@ -298,10 +282,6 @@ export const start = (asked: Asked, token: string): Effect.Effect<RelayProcess, 
       )
     return { processId, heard, told, kill }
   })
-
-// -----------------------------------------------------------------------------
-// program
-// -----------------------------------------------------------------------------
 
 const tell = (told: Told) => Effect.sync(() => void process.stdout.write(`${JSON.stringify(told)}\n`))
 

@@ -70,10 +70,6 @@ const inDirectory = (path: string): SandboxSpecInput => ({
 
 const options = { excludeTestServices: true } as const
 
-// -----------------------------------------------------------------------------
-// specs
-// -----------------------------------------------------------------------------
-
 interface Row {
   readonly name: string
   readonly spec: object
@@ -160,10 +156,6 @@ layer(RunHarness.layer(), options)("a spec that is none", (it) => {
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// images, workspaces, run ids
-// -----------------------------------------------------------------------------
 
 layer(RunHarness.layer(), options)("what the host does not have", (it) => {
   it.effect("image missing", () =>
@@ -252,10 +244,6 @@ layer(RunHarness.layer(), options)("what the host does not have", (it) => {
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// agents
-// -----------------------------------------------------------------------------
 
 /** What our own process holds, after a collection where there can be one. */
 const residentMiB = () => process.memoryUsage().rss / MiB

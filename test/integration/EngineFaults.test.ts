@@ -76,10 +76,6 @@ const assertNothingLeft = Effect.fnUntraced(function* (host: string, directory: 
   assert.deepStrictEqual(filesWith(directory, HostProcess.key), [], "files with the key")
 })
 
-// -----------------------------------------------------------------------------
-// the engine
-// -----------------------------------------------------------------------------
-
 /** How a run ends whose engine has `trouble` in the middle of it, and what there is when the engine is well again. */
 const faulted = Effect.fnUntraced(
   function* (options: {
@@ -206,10 +202,6 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine in trouble", ()
   )
 })
 
-// -----------------------------------------------------------------------------
-// the host process
-// -----------------------------------------------------------------------------
-
 describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process that is killed", () => {
   it.live(
     "what it left is removed and its record says so, reaped by its parent or not; a living one's is not touched",
@@ -295,10 +287,6 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)(
     )
   }
 )
-
-// -----------------------------------------------------------------------------
-// every port, at every point
-// -----------------------------------------------------------------------------
 
 const runnerAt = (options: {
   readonly directory: string

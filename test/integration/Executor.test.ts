@@ -21,10 +21,6 @@ ExecutorContract.suite(
   ).pipe(Layer.provide(RunHarness.layer()))
 )
 
-// -----------------------------------------------------------------------------
-// children that get away
-// -----------------------------------------------------------------------------
-
 class Opened extends Context.Service<Opened, SandboxRunner.Sandbox>()("test/Opened") {
   static readonly layer = Layer.effect(Opened, Effect.flatMap(SandboxRunner.SandboxRunner, open)).pipe(
     Layer.provide(RunHarness.layer())

@@ -1,6 +1,4 @@
-/**
- * The gateway on real Docker: its sockets in a host directory and in a container, leased, kept apart, and gone.
- */
+/** The gateway on real Docker: its sockets in a host directory and in a container, leased, kept apart, and gone. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"

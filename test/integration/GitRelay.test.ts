@@ -1,6 +1,4 @@
-/**
- * The contract of a relay over real git, real Docker and repositories of this host.
- */
+/** The contract of a relay over real git, real Docker and repositories of this host. */
 import { CommitId } from "@cogni/sandbox-git-relay/Refs"
 import * as GitRelayContract from "@cogni/sandbox-git-relay/testing/GitRelayContract"
 import { Effect, Layer } from "effect"

@@ -1,6 +1,4 @@
-/**
- * The two networks a sandbox may have: none, and one that leads nowhere.
- */
+/** The two networks a sandbox may have: none, and one that leads nowhere. */
 import { assert, layer } from "@effect/vitest"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Effect } from "effect"

@@ -57,10 +57,6 @@ const inScene = <A, E, R>(
 
 const live = { excludeTestServices: true } as const
 
-// -----------------------------------------------------------------------------
-// a careless host
-// -----------------------------------------------------------------------------
-
 const careless = (workspace: Corpus.Workspace) =>
   inScene(workspace, (scene) =>
     Effect.promise(async () => {
@@ -105,10 +101,6 @@ describe.concurrent("a careless host", () => {
     }
   })
 })
-
-// -----------------------------------------------------------------------------
-// the relay
-// -----------------------------------------------------------------------------
 
 interface Outcome {
   /** What arrived at the origin. */
@@ -220,10 +212,6 @@ relayHalf(
 )
 
 relayHalf("over a process", Corpus.workspaces.filter(isContent), relayOver(LocalRuntime.layer, "local"))
-
-// -----------------------------------------------------------------------------
-// streams
-// -----------------------------------------------------------------------------
 
 const streamSeconds = 3
 

@@ -53,10 +53,6 @@ const layers = Layer.mergeAll(DockerContainerRuntime.layerApi(), DockerReaper.la
   Layer.provideMerge(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer))
 )
 
-// -----------------------------------------------------------------------------
-// where it dies
-// -----------------------------------------------------------------------------
-
 /** At the origin: while a request waits to be served, while it is, or when it was and the answer has not gone out. */
 interface AtOrigin {
   readonly request: "GET" | "POST"
@@ -117,10 +113,6 @@ const deaths: ReadonlyArray<Death> = [
   outside("with all it started", { ...pushing, index: 1, when: "after" }),
   outside("alone", { ...pushing, index: 1, when: "after" })
 ]
-
-// -----------------------------------------------------------------------------
-// an origin that holds one request
-// -----------------------------------------------------------------------------
 
 const isAt = ({ request, service }: AtOrigin, method: string, path: string) =>
   method === request && path.includes(`git-${service}`)
@@ -190,10 +182,6 @@ const holding = Effect.fnUntraced(function* (
     release: Effect.sync(() => writeFileSync(go, ""))
   }
 })
-
-// -----------------------------------------------------------------------------
-// what is left
-// -----------------------------------------------------------------------------
 
 /** What has to be in the commit that arrives, by how far the agent was heard to be. */
 const filesOf = ({ agent, at }: Death, heard: ReadonlyArray<RelayProcess.Told>): ReadonlyArray<string> => {
@@ -341,10 +329,6 @@ it.layer(layers, { excludeTestServices: true })("a host process that is killed",
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// whether it would be seen
-// -----------------------------------------------------------------------------
 
 const secret = "not+a/real=token 0123456789"
 

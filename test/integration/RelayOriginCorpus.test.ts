@@ -34,10 +34,6 @@ const prepared = Effect.gen(function* () {
   return yield* Effect.promise(() => Origins.prepare(directory))
 })
 
-// -----------------------------------------------------------------------------
-// a careless host
-// -----------------------------------------------------------------------------
-
 describe.concurrent("a careless host", () => {
   layer(RunHarness.Directory.layer, live)("", (it) => {
     for (const { name, plant, unshown } of Origins.hostile) {
@@ -57,10 +53,6 @@ describe.concurrent("a careless host", () => {
     }
   })
 })
-
-// -----------------------------------------------------------------------------
-// the relay
-// -----------------------------------------------------------------------------
 
 /** So many of those that get along in one repository. Not one of them may do what it is there for. */
 const together = 7
@@ -275,10 +267,6 @@ describe.concurrent("the relay", () => {
     }
   })
 })
-
-// -----------------------------------------------------------------------------
-// the corpus
-// -----------------------------------------------------------------------------
 
 it("has at least 20 hostile repositories that are shown to bite, and at least 10 special files", () => {
   assert.isAtLeast(Origins.hostile.filter(({ unshown }) => unshown === undefined).length, 20)

@@ -1,6 +1,4 @@
-/**
- * Branches made of patches, and the limits of a relay, over real git and real Docker.
- */
+/** Branches made of patches, and the limits of a relay, over real git and real Docker. */
 import { assert, it } from "@effect/vitest"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import { BranchName, CommitId } from "@cogni/sandbox-git-relay/Refs"

@@ -52,10 +52,6 @@ const problemOf = <A>(asked: Effect.Effect<A, SandboxError>): Effect.Effect<File
 const percentile = (millis: ReadonlyArray<number>, share: number) =>
   millis.toSorted((one, other) => one - other)[Math.ceil(millis.length * share) - 1]!
 
-// -----------------------------------------------------------------------------
-// commands
-// -----------------------------------------------------------------------------
-
 layer(RunHarness.layer(), options)("a command", (it) => {
   it.effect("in a directory that is none, or none of the workspace", () =>
     Effect.gen(function* () {
@@ -166,10 +162,6 @@ layer(RunHarness.layer(), options)("a command", (it) => {
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// files
-// -----------------------------------------------------------------------------
 
 const odd = `
 mkfifo fifo; mkdir -p dir; echo inside > dir/in; ln -s dir/in good
@@ -324,10 +316,6 @@ layer(RunHarness.layer(), options)("a file", (it) => {
   )
 })
 
-// -----------------------------------------------------------------------------
-// floods
-// -----------------------------------------------------------------------------
-
 /** Of this process, while something happens. */
 const memoryGrowth = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function* () {
@@ -383,10 +371,6 @@ layer(RunHarness.layer(), options)("a flood", (it) => {
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// sessions
-// -----------------------------------------------------------------------------
 
 layer(RunHarness.layer(), options)("sessions", (it) => {
   it.effect("with ids that would be paths stay in their directory", () =>

@@ -42,10 +42,6 @@ const fails = Effect.fnUntraced(function* <A>(
 
 const sleeping = (sandbox: SessionSandbox) => said(sandbox, "cat /proc/[0-9]*/comm | grep -cx sleep; true")
 
-// -----------------------------------------------------------------------------
-// the container
-// -----------------------------------------------------------------------------
-
 layer(RunHarness.layer(), options)("a session's container", (it) => {
   for (const [name, hurt] of [
     ["killed", (container: string) => docker("kill", container)],
@@ -106,10 +102,6 @@ layer(RunHarness.layer(), options)("a session's container", (it) => {
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// the caller
-// -----------------------------------------------------------------------------
 
 layer(RunHarness.layer(), options)("a caller that gives up", (it) => {
   it.effect("a command: it is killed inside, with its children, and the next one does not see it", () =>
@@ -191,10 +183,6 @@ layer(RunHarness.layer(proxy), options)("a session with a model inside", (it) =>
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// the engine, and the host process
-// -----------------------------------------------------------------------------
 
 const labelledAt = (host: string) =>
   DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(

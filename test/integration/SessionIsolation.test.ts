@@ -52,10 +52,6 @@ const supervisor = "cogni-superviso"
 
 const options = { excludeTestServices: true } as const
 
-// -----------------------------------------------------------------------------
-// beside each other
-// -----------------------------------------------------------------------------
-
 layer(RunHarness.layer(), options)("two sessions at once", (it) => {
   it.effect("have files of their own: workspace, home, /tmp, shared memory", () =>
     Effect.gen(function* () {
@@ -230,10 +226,6 @@ layer(RunHarness.layer(), options)("two sessions at once", (it) => {
   )
 })
 
-// -----------------------------------------------------------------------------
-// one after the other
-// -----------------------------------------------------------------------------
-
 layer(RunHarness.layer(), options)("a session that comes back", (it) => {
   it.effect("has its workspace and no other's, and nothing else of before", () =>
     Effect.gen(function* () {
@@ -285,10 +277,6 @@ layer(RunHarness.layer(), options)("a session that comes back", (it) => {
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// a command against its own sandbox
-// -----------------------------------------------------------------------------
 
 /** What a command can have of a process: each says `denied`, or what it got. */
 const attempts = `

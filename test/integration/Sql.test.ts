@@ -1,6 +1,4 @@
-/**
- * What is kept of runs and grants, in a real PostgreSQL that goes away, and in one file under several processes.
- */
+/** What is kept of runs and grants, in a real PostgreSQL that goes away, and in one file under several processes. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"

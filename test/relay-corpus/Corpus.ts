@@ -22,10 +22,6 @@ import { refs } from "./WorkspacesRefs.ts"
 import { secrets } from "./WorkspacesSecrets.ts"
 import { workflows } from "./WorkspacesWorkflows.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 /** What is done to the host, or to the origin. */
 export type Attack = "execution" | "credential" | "file-read" | "file-write" | "ref" | "content" | "denial"
 
@@ -76,10 +72,6 @@ export interface Workspace {
   /** Why no careless host of `Naive` shows it. */
   readonly unshown?: string
 }
-
-// -----------------------------------------------------------------------------
-// corpus
-// -----------------------------------------------------------------------------
 
 /** Each of them harms a careless host, but for the few that say why they do not. */
 export const hostile: ReadonlyArray<Workspace> = [

@@ -1,16 +1,10 @@
-/**
- * What workspaces are made with: the agent's own git, and objects written by hand where git would refuse to.
- */
+/** What workspaces are made with: the agent's own git, and objects written by hand where git would refuse to. */
 import { createHash } from "node:crypto"
 import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { deflateSync } from "node:zlib"
 import type { Attack, Context, Workspace } from "./Corpus.ts"
 import * as Spawning from "./Spawning.ts"
-
-// -----------------------------------------------------------------------------
-// git
-// -----------------------------------------------------------------------------
 
 /** Nothing of the machine's: whoever runs the tests, the same commits. */
 export const environment: Readonly<Record<string, string>> = {
@@ -123,10 +117,6 @@ export const pipe = async (path: string): Promise<void> => {
   mkdirSync(dirname(path), { recursive: true })
   await run(["mkfifo", "-m", "666", path])
 }
-
-// -----------------------------------------------------------------------------
-// objects
-// -----------------------------------------------------------------------------
 
 /** Id of an object, and its bytes with their header. */
 export const encode = (type: string, body: Uint8Array): { readonly id: string; readonly bytes: Buffer } => {

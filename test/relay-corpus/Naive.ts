@@ -12,10 +12,6 @@ import { token, username } from "./Origin.ts"
 import type { Scene } from "./Scene.ts"
 import * as Spawning from "./Spawning.ts"
 
-// -----------------------------------------------------------------------------
-// running
-// -----------------------------------------------------------------------------
-
 interface Ended {
   readonly how: "ended" | "hung" | "out of memory"
   readonly output: string
@@ -35,10 +31,6 @@ const run = async (
   const starved = /out of memory|Cannot allocate memory|mmap failed/iu.test(stderr)
   return { how: hung ? "hung" : starved ? "out of memory" : "ended", output }
 }
-
-// -----------------------------------------------------------------------------
-// flows
-// -----------------------------------------------------------------------------
 
 interface Step {
   readonly argv: ReadonlyArray<string>
@@ -206,10 +198,6 @@ const ordered = (attack: Fired["attack"] | undefined): ReadonlyArray<Flow> =>
       ? [finished, ...flows]
       : flows
 
-// -----------------------------------------------------------------------------
-// host
-// -----------------------------------------------------------------------------
-
 /** A home with everything a user has in it; answers its environment. */
 const furnish = (scene: Scene): { readonly home: string; readonly env: Record<string, string> } => {
   const home = join(scene.directory, "home")
@@ -255,9 +243,7 @@ export interface Tried {
 const seen = (scene: Scene, { marker }: Context, until: Fired["attack"] | undefined): boolean =>
   until === "execution" ? existsSync(marker) : until === "credential" && hasToken(scene)
 
-/**
- * Do everything a careless host does, until what is looked for has happened. What hangs once is not tried again.
- */
+/** Do everything a careless host does, until what is looked for has happened. What hangs once is not tried again. */
 export const handle = async (
   scene: Scene,
   context: Context,

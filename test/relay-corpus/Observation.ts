@@ -7,10 +7,6 @@ import { run } from "./Making.ts"
 import { type Origin, refsOf, token, username } from "./Origin.ts"
 import type { Scene } from "./Scene.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface Fired {
   readonly attack: Attack
   readonly detail: string
@@ -22,10 +18,6 @@ export interface Before {
   readonly refs: ReadonlyMap<string, string>
   readonly objects: ReadonlySet<string>
 }
-
-// -----------------------------------------------------------------------------
-// host
-// -----------------------------------------------------------------------------
 
 const digest = (bytes: Uint8Array | string) => createHash("sha256").update(bytes).digest("hex").slice(0, 16)
 
@@ -69,10 +61,6 @@ const kept = (repository: string): ReadonlyArray<string> => {
     .map(({ name }) => join(directory, name))
     .filter((path) => lstatSync(path).size < 1 << 20 && holdsToken(readFileSync(path, "latin1")))
 }
-
-// -----------------------------------------------------------------------------
-// origin
-// -----------------------------------------------------------------------------
 
 const bytesMax = 1 << 16
 
@@ -121,10 +109,6 @@ export const processesOf = (directory: string): ReadonlyArray<string> =>
       }
     })
     .filter((command) => command.includes(directory))
-
-// -----------------------------------------------------------------------------
-// observing
-// -----------------------------------------------------------------------------
 
 const seeds = new WeakMap<Origin, Promise<ReadonlySet<string>>>()
 

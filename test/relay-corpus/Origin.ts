@@ -13,10 +13,6 @@ import { join } from "node:path"
 import { environment } from "./Making.ts"
 import * as Seed from "./Seed.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 /** What the server does instead of what it was asked. */
 export type Fault =
   | { readonly type: "status"; readonly status: number; readonly body?: string }
@@ -63,10 +59,6 @@ export interface Origin {
   readonly extra: (handler: Handler | undefined) => void
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 export const username = "x-access-token"
 
 /** Opens every repository of every origin, and nothing else. */
@@ -79,10 +71,6 @@ const millisMax = 30_000
 /** In memory where there is such a place: thousands of small files come and go. */
 export const temporary = (prefix: string): string =>
   mkdtempSync(join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), prefix))
-
-// -----------------------------------------------------------------------------
-// git http-backend
-// -----------------------------------------------------------------------------
 
 const variables = (directory: string, request: IncomingMessage): Record<string, string> => {
   const { headers, method = "GET", url = "/" } = request
@@ -171,10 +159,6 @@ const serve = (
   })
   response.once("close", kill)
 }
-
-// -----------------------------------------------------------------------------
-// server
-// -----------------------------------------------------------------------------
 
 const authorized = `Basic ${Buffer.from(`${username}:${token}`).toString("base64")}`
 
@@ -282,10 +266,6 @@ export const acquire: Effect.Effect<Origin, never, Scope.Scope> = Effect.map(
   Effect.acquireRelease(Effect.promise(open), ({ close }) => Effect.promise(close)),
   ({ origin }) => origin
 )
-
-// -----------------------------------------------------------------------------
-// looking
-// -----------------------------------------------------------------------------
 
 /** Loose refs below a directory. */
 const looseRefs = (path: string, below: string, found: Map<string, string>): void => {

@@ -17,10 +17,6 @@ import { dirname, join } from "node:path"
 import { originTarget } from "@cogni/sandbox-git-relay/OriginContainer"
 import { run } from "./Making.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface Planted {
   /** The checkout; its git directory is `.git` in it. */
   readonly repository: string
@@ -55,10 +51,6 @@ export interface Wait {
   readonly plant: (repository: string) => void | Promise<unknown>
   readonly wants: RegExp
 }
-
-// -----------------------------------------------------------------------------
-// making
-// -----------------------------------------------------------------------------
 
 /** In the git directory, after something has run in a container that may write there. */
 export const ranInside = "ran-inside"
@@ -135,10 +127,6 @@ const movedAway = (planted: Planted): string => {
   renameSync(join(planted.repository, ".git"), moved)
   return moved
 }
-
-// -----------------------------------------------------------------------------
-// hostile repositories
-// -----------------------------------------------------------------------------
 
 export const hostile: ReadonlyArray<HostileOrigin> = [
   // It commits while it is planted, so before any hook is there.
@@ -320,10 +308,6 @@ export const hostile: ReadonlyArray<HostileOrigin> = [
   }
 ]
 
-// -----------------------------------------------------------------------------
-// a careless host
-// -----------------------------------------------------------------------------
-
 /** What is done by hand with a repository that somebody else has worked in; until something of it has run. */
 export const careless = async ({ aside, marker, repository }: Planted): Promise<ReadonlyArray<string>> => {
   const clone = join(aside, "clone")
@@ -360,10 +344,6 @@ export const careless = async ({ aside, marker, repository }: Planted): Promise<
   }
   return tried
 }
-
-// -----------------------------------------------------------------------------
-// special files
-// -----------------------------------------------------------------------------
 
 const inPlaceOf = (path: string, make: (path: string) => void | Promise<unknown>) => async (git: string) => {
   await run(["rm", "-rf", join(git, path)])
@@ -437,10 +417,6 @@ export const specialFiles: ReadonlyArray<SpecialFile> = [
   directory("packed-refs", /packed-refs is a directory/u)
 ]
 
-// -----------------------------------------------------------------------------
-// links
-// -----------------------------------------------------------------------------
-
 const link = (path: string, target: string): SpecialFile => ({
   name: `a link as ${path}, to ${target}`,
   plant: inPlaceOf(path, (at) => symlinkSync(target, at)),
@@ -470,10 +446,6 @@ export const links: ReadonlyArray<SpecialFile> = [
   link("refs", "../../aside/refs"),
   link("objects", "../../aside/objects")
 ]
-
-// -----------------------------------------------------------------------------
-// what a commit waits for
-// -----------------------------------------------------------------------------
 
 const pipeAt = (path: string) => {
   mkdirSync(dirname(path), { recursive: true })

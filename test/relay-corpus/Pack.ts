@@ -2,10 +2,6 @@
 import { createHash } from "node:crypto"
 import { deflateSync } from "node:zlib"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const types = {
   none: 0,
   commit: 1,
@@ -27,10 +23,6 @@ export interface Packed {
   /** Not compressed: quicker to make. */
   readonly stored?: true
 }
-
-// -----------------------------------------------------------------------------
-// encoding
-// -----------------------------------------------------------------------------
 
 /** Type and size, four bits and then seven at a time. */
 export const packedHeader = (type: Packed["type"], size: number): Buffer => {

@@ -11,10 +11,6 @@ import type { Context } from "./Corpus.ts"
 import { encode, run, treeBytes } from "./Making.ts"
 import { type Origin, type Repository, temporary } from "./Origin.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 /** What all scenes share, made once. */
 export interface Stage {
   readonly origin: Origin
@@ -36,10 +32,6 @@ export interface Scene {
   readonly planted: Omit<Context, "repository" | "branch" | "base">
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /** What the host has, and no origin may get. */
 export const secret = "planted-host-secret-4b1d77"
 
@@ -54,10 +46,6 @@ const victim = (() => {
   const text = `tree ${tree}\nauthor ${person}\ncommitter ${person}\n\nKeep it\n`
   return { blob, tree, commit: encode("commit", Buffer.from(text)).id }
 })()
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 const prepareHost = async (directory: string): Promise<void> => {
   const files = join(directory, "files")

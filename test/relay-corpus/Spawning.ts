@@ -7,10 +7,6 @@
  */
 import { type ChildProcess, fork, spawn } from "node:child_process"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface Asked {
   readonly argv: ReadonlyArray<string>
   readonly env: Readonly<Record<string, string>>
@@ -30,10 +26,6 @@ export interface Ended {
   readonly stdout: string
   readonly stderr: string
 }
-
-// -----------------------------------------------------------------------------
-// asking
-// -----------------------------------------------------------------------------
 
 type Request = Asked & { readonly id: number }
 type Answer = Ended & { readonly id: number }
@@ -71,10 +63,6 @@ export const run = (request: Asked): Promise<Ended> =>
     child.channel?.ref()
     child.send({ ...request, id } satisfies Request)
   })
-
-// -----------------------------------------------------------------------------
-// program
-// -----------------------------------------------------------------------------
 
 const running = new Set<number>()
 

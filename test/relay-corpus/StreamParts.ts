@@ -2,10 +2,6 @@
 import { encode } from "./Making.ts"
 import { pack } from "./Pack.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface StreamContext {
   readonly branch: string
   readonly base: string
@@ -25,10 +21,6 @@ export interface HostileStream {
   /** `unharmed`: it may be taken for what it is, a bundle with something added. */
   readonly wants: "refused" | "delivered" | "unharmed"
 }
-
-// -----------------------------------------------------------------------------
-// parts
-// -----------------------------------------------------------------------------
 
 export type Bytes = HostileStream["bytes"]
 

@@ -36,10 +36,6 @@ import {
 
 export type { HostileStream, StreamContext } from "./StreamParts.ts"
 
-// -----------------------------------------------------------------------------
-// no bundle
-// -----------------------------------------------------------------------------
-
 const nothing: ReadonlyArray<HostileStream> = [
   refused("nothing", () => new Uint8Array(0)),
   refused("nothing, and a program that was killed", () => new Uint8Array(0), { exitCode: 137 }),
@@ -70,10 +66,6 @@ const nothing: ReadonlyArray<HostileStream> = [
     })()
   )
 ]
-
-// -----------------------------------------------------------------------------
-// headers
-// -----------------------------------------------------------------------------
 
 const headers: ReadonlyArray<HostileStream> = [
   headed("version 1", () => ({ signature: "# v1 git bundle" })),
@@ -118,10 +110,6 @@ const headers: ReadonlyArray<HostileStream> = [
     join(header(context, { refs: [`${context.base} refs/heads/${context.branch}`] }), pack([]))
   )
 ]
-
-// -----------------------------------------------------------------------------
-// packs
-// -----------------------------------------------------------------------------
 
 const truncated = [0, 8, 16, 40, 57, 150].map((at) =>
   refused(`cut short after ${at} bytes`, ({ goodBundle }) => goodBundle.subarray(0, at))
@@ -216,10 +204,6 @@ const packs: ReadonlyArray<HostileStream> = [
     pack([{ type: "blob", body: Buffer.from("x"), size: 2 ** 60 }])
   )
 ]
-
-// -----------------------------------------------------------------------------
-// bombs
-// -----------------------------------------------------------------------------
 
 const seed: Packed = { type: "blob", body: Buffer.alloc(1 << 16, 7) }
 const seedId = encode("blob", seed.body).id
@@ -323,10 +307,6 @@ const bombs: ReadonlyArray<HostileStream> = [
     return numbered(1600, (index) => join(Buffer.from(`${index}`), noise))
   })
 ]
-
-// -----------------------------------------------------------------------------
-// corpus
-// -----------------------------------------------------------------------------
 
 const good: Bytes = ({ goodBundle }) => goodBundle
 

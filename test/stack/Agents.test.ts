@@ -35,10 +35,6 @@ const rows: ReadonlyArray<AgentRow> = [
   Pi.row
 ]
 
-// -----------------------------------------------------------------------------
-// the task
-// -----------------------------------------------------------------------------
-
 const directory = "/workspace"
 
 /** Longer than an argument may be. */
@@ -81,10 +77,6 @@ const modelOf = (row: AgentRow): string => row.model ?? "scripted"
 
 const titleOf = ({ agent, model }: AgentRow): string =>
   model === undefined ? agent.name : `${agent.name} (${model})`
-
-// -----------------------------------------------------------------------------
-// judging
-// -----------------------------------------------------------------------------
 
 const sumOf = (figures: ReadonlyArray<Partial<Figures>>) => ({
   inputTokens: figures.reduce((sum, { inputTokens = 0 }) => sum + inputTokens, 0),
@@ -171,10 +163,6 @@ const judgeUsage = (row: AgentRow, { events, read, upstream }: AgentWorld.Worked
     assert.notStrictEqual(read.success.sessionId, "")
   }
 }
-
-// -----------------------------------------------------------------------------
-// tests
-// -----------------------------------------------------------------------------
 
 layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
   excludeTestServices: true,

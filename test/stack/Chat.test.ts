@@ -25,10 +25,6 @@ import * as Images from "../harness/Images.ts"
 import * as PrivateEngine from "../harness/PrivateEngine.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 
-// -----------------------------------------------------------------------------
-// the model
-// -----------------------------------------------------------------------------
-
 /**
  * Does as it is told: `sh LINE` runs a command, `start LINE` a process, `list` asks for the processes, `say WORD` answers;
  * what a tool gave is the answer. It signs with the model it is, the prompt it has, and how often it was asked.
@@ -67,10 +63,6 @@ const said = (content: string): string => {
   )
 }
 
-// -----------------------------------------------------------------------------
-// the configuration
-// -----------------------------------------------------------------------------
-
 const configuration = (options: {
   readonly image: string
   readonly coderPrompt?: string
@@ -103,10 +95,6 @@ routing:
     "slack:U0*": coder
     "slack:U0GUEST*": assistant
 `
-
-// -----------------------------------------------------------------------------
-// the world
-// -----------------------------------------------------------------------------
 
 /** Everything over an engine of this test's own; the text of the configuration can be changed. */
 const world = Effect.fnUntraced(function* (

@@ -74,10 +74,6 @@ const keyFile = (mode: number) =>
 
 const suite = layer(CliProcess.layer, { excludeTestServices: true })
 
-// -----------------------------------------------------------------------------
-// what is printed where
-// -----------------------------------------------------------------------------
-
 suite("a sealed command", (it) => {
   it.effect("ends with its own exit code, and each of its streams stays itself", () =>
     Effect.gen(function* () {
@@ -299,10 +295,6 @@ suite("an agent", (it) => {
   )
 })
 
-// -----------------------------------------------------------------------------
-// limits
-// -----------------------------------------------------------------------------
-
 const limits: ReadonlyArray<
   readonly [what: string, argv: ReadonlyArray<string>, code: number, reason: string, flag: string]
 > = [
@@ -371,10 +363,6 @@ suite("a limit", (it) => {
     )
   }
 })
-
-// -----------------------------------------------------------------------------
-// bad input
-// -----------------------------------------------------------------------------
 
 interface Refused {
   readonly argv: ReadonlyArray<string>
@@ -646,10 +634,6 @@ suite("an upstream that", (it) => {
   )
 })
 
-// -----------------------------------------------------------------------------
-// ends
-// -----------------------------------------------------------------------------
-
 suite("an end from outside", (it) => {
   for (const [signal, code] of [
     ["SIGINT", 130],
@@ -758,10 +742,6 @@ suite("an end from outside", (it) => {
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// looking back
-// -----------------------------------------------------------------------------
 
 suite("what is kept of runs", (it) => {
   it.effect("ps shows what runs; prune leaves it alone, and --all refuses while it lives", () =>

@@ -1,6 +1,4 @@
-/**
- * `demo`, as whoever tries it first sees it: without a key, and with an upstream of one's own.
- */
+/** `demo`, as whoever tries it first sees it: without a key, and with an upstream of one's own. */
 import { assert, layer } from "@effect/vitest"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import { Effect } from "effect"

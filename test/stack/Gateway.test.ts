@@ -1,6 +1,4 @@
-/**
- * The gateway as a person meets it: budgets, canaries and the audit, from the command line, over a real engine.
- */
+/** The gateway as a person meets it: budgets, canaries and the audit, from the command line, over a real engine. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync, writeFileSync } from "node:fs"

@@ -1,6 +1,4 @@
-/**
- * A graph's run that names a repository: cloned before, delivered after, and told where it went.
- */
+/** A graph's run that names a repository: cloned before, delivered after, and told where it went. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"

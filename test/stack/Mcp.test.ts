@@ -1,6 +1,4 @@
-/**
- * `cogni-sandbox mcp` as an MCP client starts it: the protocol's own client, the real command, a real sandbox.
- */
+/** `cogni-sandbox mcp` as an MCP client starts it: the protocol's own client, the real command, a real sandbox. */
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js"
 import { assert, layer } from "@effect/vitest"

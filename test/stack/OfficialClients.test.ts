@@ -1,6 +1,4 @@
-/**
- * The official clients of OpenAI, Anthropic and MCP, unchanged, in a sealed container.
- */
+/** The official clients of OpenAI, Anthropic and MCP, unchanged, in a sealed container. */
 import { assert, it } from "@effect/vitest"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"

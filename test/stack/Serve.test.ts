@@ -1,6 +1,4 @@
-/**
- * The server as a process of its own over a real engine: its guide, done as it stands, and its end.
- */
+/** The server as a process of its own over a real engine: its guide, done as it stands, and its end. */
 import { assert, describe, layer } from "@effect/vitest"
 import { label } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect } from "effect"

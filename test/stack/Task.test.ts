@@ -21,10 +21,6 @@ import * as ScriptedModel from "../harness/ScriptedModel.ts"
 import type { Script } from "../harness/scripted/Script.ts"
 import * as TaskHarness from "../harness/TaskHarness.ts"
 
-// -----------------------------------------------------------------------------
-// the project
-// -----------------------------------------------------------------------------
-
 const project = {
   "package.json": '{ "name": "sums", "type": "module", "scripts": { "test": "node --test" } }\n',
   "src/sum.js": "export const sum = (numbers) => numbers.reduce((all, one) => all - one, 0)\n",
@@ -83,10 +79,6 @@ const mends: Script = ({ index, results }) => {
 /** Goes on for ever. */
 const wanders: Script = ({ index }) => ({ call: [exec(`echo step ${index} | tee -a notes.txt`)] })
 
-// -----------------------------------------------------------------------------
-// judging
-// -----------------------------------------------------------------------------
-
 const isWhole = ({ events }: TaskHarness.Told) => {
   const state = events.reduce<Result.Result<EventGrammar.Grammar, string>>(
     (before, event) => Result.flatMap(before, (now) => EventGrammar.next(now, event)),
@@ -126,10 +118,6 @@ const containersOf = (runId: string): ReadonlyArray<string> =>
 const workspaceOf = (path: string) => ({ workspaceOf: () => ({ type: "directory", path }) as const })
 
 const messages = [{ role: "user", content: "The test fails. Make it pass." }] as const
-
-// -----------------------------------------------------------------------------
-// tests
-// -----------------------------------------------------------------------------
 
 layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
   excludeTestServices: true,

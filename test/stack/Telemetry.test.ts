@@ -1,6 +1,4 @@
-/**
- * One run of a graph, as OpenTelemetry's own exporters see it: one trace, every phase, every model call, no secret.
- */
+/** One run of a graph, as OpenTelemetry's own exporters see it: one trace, every phase, every model call, no secret. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { GraphObserver } from "@cogni/sandbox-graph-provider/GraphObserver"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"

@@ -1,6 +1,4 @@
-/**
- * Tools of the host, as a sealed agent calls them: with the image's own program, from inside.
- */
+/** Tools of the host, as a sealed agent calls them: with the image's own program, from inside. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { createServer } from "node:http"

@@ -1,6 +1,4 @@
-/**
- * What a real agent, its run and its caller see when the way to the model misbehaves.
- */
+/** What a real agent, its run and its caller see when the way to the model misbehaves. */
 import { assert, layer } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"

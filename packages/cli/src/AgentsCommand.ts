@@ -1,6 +1,4 @@
-/**
- * `agents`: who can be asked, and what each can do. Needs no engine.
- */
+/** `agents`: who can be asked, and what each can do. Needs no engine. */
 import { AgentCatalog, layer, type AgentDescriptor } from "@cogni/sandbox-graph-provider/AgentCatalog"
 import type { Capabilities } from "@cogni/sandbox-graph-provider/Agent"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
@@ -8,7 +6,6 @@ import { Effect, Layer } from "effect"
 import * as Output from "./Output.ts"
 import { columns } from "./TerminalText.ts"
 
-/** @category constructors */
 export const agents = Effect.fnUntraced(
   function* (input: { readonly output: Output.OutputFormat }) {
     const found = yield* (yield* AgentCatalog).list
@@ -17,7 +14,6 @@ export const agents = Effect.fnUntraced(
   Effect.provide(layer().pipe(Layer.provide(AgentRegistry.layer())))
 )
 
-/** @category converting */
 export const render = (agents: ReadonlyArray<AgentDescriptor>): ReadonlyArray<string> =>
   columns([
     ["AGENT", "NAME", "SPEAKS", "CAN"],

@@ -15,7 +15,7 @@ import * as Output from "./Output.ts"
 import { find, store } from "./RecordCommand.ts"
 import { Settings } from "./Settings.ts"
 
-/** Whether it is what was written; ends with `findings` where it is not. @category constructors */
+/** Whether it is what was written; ends with `findings` where it is not. */
 export const verify = Effect.fnUntraced(function* (input: {
   readonly run: string
   readonly output: Output.OutputFormat
@@ -28,7 +28,7 @@ export const verify = Effect.fnUntraced(function* (input: {
     : Output.lines(AuditReport.verdict(record, verdict))
 }, Effect.provide(store))
 
-/** Its entries, as people read them. @category constructors */
+/** Its entries, as people read them. */
 export const show = Effect.fnUntraced(function* (input: { readonly run: string }) {
   const record = yield* find(input.run)
   const verdict = yield* read(record, (seen) => Output.lines(seen.map(AuditReport.line)))
@@ -36,10 +36,6 @@ export const show = Effect.fnUntraced(function* (input: { readonly run: string }
   yield* foundSomething
   yield* Output.Output.use((output) => output.stderr(`${AuditReport.warning(record, verdict)}\n`))
 }, Effect.provide(store))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const foundSomething = Output.Output.use((output) => output.exitWith(exitCode.findings))
 

@@ -13,22 +13,18 @@ import { clip, oneLine } from "./TerminalText.ts"
 
 type Broken = Extract<AuditLog.Verdict, { readonly _tag: "Broken" }>
 
-// -----------------------------------------------------------------------------
-// what is expected
-// -----------------------------------------------------------------------------
-
 /** An abandoned run has ended, and nobody was left to close its audit. */
 const mayBeOpen = ({ outcome }: RunRecord): boolean =>
   outcome.status === "running" || outcome.status === "abandoned"
 
-/** What an audit is held against. @category constructors */
+/** What an audit is held against. */
 export const expected = (record: RunRecord): AuditLog.Expected => ({
   runId: record.runId,
   head: record.llm?.auditHead,
   ended: !mayBeOpen(record)
 })
 
-/** There is no file: what was taken away, or why there never was one. @category constructors */
+/** There is no file: what was taken away, or why there never was one. */
 export const absent = (
   record: RunRecord,
   accessLog: boolean
@@ -53,7 +49,7 @@ export const absent = (
   )
 }
 
-/** Where it should be is something that leads elsewhere. @category constructors */
+/** Where it should be is something that leads elsewhere. */
 export const elsewhere = (record: RunRecord): Broken =>
   broken(
     record,
@@ -66,10 +62,6 @@ const broken = (record: RunRecord, kind: AuditLog.ProblemKind, detail: string): 
   problem: { kind, line: 1, offset: 0, detail },
   sound: AuditLog.genesis(record.runId)
 })
-
-// -----------------------------------------------------------------------------
-// the verdict
-// -----------------------------------------------------------------------------
 
 const counted = (entries: number): string => `${entries} ${entries === 1 ? "entry" : "entries"}`
 
@@ -93,7 +85,7 @@ const notes = (
       ])
 ]
 
-/** For people. @category converting */
+/** For people. */
 export const verdict = (record: RunRecord, found: AuditLog.Verdict): ReadonlyArray<string> => {
   if (found._tag === "Broken")
     return [
@@ -109,7 +101,7 @@ export const verdict = (record: RunRecord, found: AuditLog.Verdict): ReadonlyArr
   ]
 }
 
-/** For scripts. @category converting */
+/** For scripts. */
 export const toJson = (record: RunRecord, found: AuditLog.Verdict): object =>
   found._tag === "Broken"
     ? {
@@ -129,13 +121,9 @@ export const toJson = (record: RunRecord, found: AuditLog.Verdict): object =>
         notes: notes(record, found)
       }
 
-/** Beside entries that are shown all the same. @category converting */
+/** Beside entries that are shown all the same. */
 export const warning = (record: RunRecord, { problem }: Broken): string =>
   `cogni-sandbox: the audit of ${record.runId} is not what was written: ${where(problem)}`
-
-// -----------------------------------------------------------------------------
-// entries
-// -----------------------------------------------------------------------------
 
 const textMax = 160
 
@@ -212,7 +200,7 @@ const facts = (line: AuditLine): ReadonlyArray<string> => {
   }
 }
 
-/** One entry; what is not as it was written, or comes after that, is marked. @category converting */
+/** One entry; what is not as it was written, or comes after that, is marked. */
 export const line = ({ line: entry, number, sound }: AuditLog.Seen): string => {
   const mark = sound ? " " : "!"
   if (entry === undefined) return `${mark} ${number} cannot be read`

@@ -32,7 +32,6 @@ import * as Output from "./Output.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { Settings } from "./Settings.ts"
 
-/** @category models */
 export interface ChatInput {
   readonly file: string
   readonly model?: string | undefined
@@ -40,7 +39,7 @@ export interface ChatInput {
   readonly hostDirectory?: string | undefined
 }
 
-/** How long a change of the configuration may take to hold. @category constants */
+/** How long a change of the configuration may take to hold. */
 export const reloadSecondsMax = 2
 
 /** How long one session may execute on the host. */
@@ -51,7 +50,6 @@ const reading = `reading messages, one on a line: {"channel":"â€¦","senderId":"â
 /** What a command on the host may write in all, and what of it is kept. */
 const hostLimits = { outputBytesMax: 64 * 1024 * 1024, outputRetainedBytesMax: 4 * 1024 * 1024 }
 
-/** @category constructors */
 export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
@@ -111,10 +109,6 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     yield* MessageLines.serve({ input: stdio.stdin, write: output.stdoutJson })
   }).pipe(Effect.provide(sessions))
 }, Effect.scoped)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** For sandboxes, where every tier is allowed besides: the fallback, or the first agent's where every agent has one. */
 const modelOf = (

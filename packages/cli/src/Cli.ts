@@ -18,10 +18,6 @@ import * as Settings from "./Settings.ts"
 import * as TaskFlags from "./TaskFlags.ts"
 import { oneLine } from "./TerminalText.ts"
 
-// -----------------------------------------------------------------------------
-// commands
-// -----------------------------------------------------------------------------
-
 const runCommand = (operands: Invocation.Invocation["operands"]) =>
   Command.make(
     "run",
@@ -279,11 +275,7 @@ const root = (operands: Invocation.Invocation["operands"]) =>
     ])
   )
 
-// -----------------------------------------------------------------------------
-// main
-// -----------------------------------------------------------------------------
-
-/** What one invocation is given. @category models */
+/** What one invocation is given. */
 export interface MainInput {
   readonly argv: ReadonlyArray<string>
   readonly environment: Record<string, string>
@@ -291,7 +283,7 @@ export interface MainInput {
   readonly signal?: (() => NodeJS.Signals | undefined) | undefined
 }
 
-/** Live one invocation to its exit code. Never fails; a signal interrupts it. @category constructors */
+/** Live one invocation to its exit code. Never fails; a signal interrupts it. */
 export const main = Effect.fnUntraced(
   function* ({ argv, environment, signal }: MainInput) {
     const asked = Invocation.make(argv)
@@ -324,10 +316,6 @@ export const main = Effect.fnUntraced(
   ),
   Effect.provideService(References.MinimumLogLevel, "Warn")
 )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** One trace for all of an invocation, where somebody wants it; of a server, one for each request. */
 const traced =

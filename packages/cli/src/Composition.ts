@@ -1,6 +1,4 @@
-/**
- * The packages, put together as the environment says.
- */
+/** The packages, put together as the environment says. */
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
@@ -30,19 +28,19 @@ import * as Records from "./Records.ts"
 import type { RunPlan } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
-/** What the demo upstream received; `undefined` where another upstream was asked. @category services */
+/** What the demo upstream received; `undefined` where another upstream was asked. */
 export class DemoWitness extends Context.Service<
   DemoWitness,
   { readonly received: Effect.Effect<ReadonlyArray<DemoUpstream.Received> | undefined> }
 >()("@cogni/sandbox-cli/DemoWitness") {}
 
-/** Of a plan, what decides about the way out. @category models */
+/** Of a plan, what decides about the way out. */
 export type Plan = Pick<RunPlan, "wayOut" | "proxy" | "auditBodies"> & {
   /** The workspaces that lie where none may: the relay's clones. */
   readonly allowedWorkspace?: string | ((path: string) => boolean) | undefined
 }
 
-/** What running needs. @category models */
+/** What running needs. */
 export type Runner =
   | SandboxRunner.SandboxRunner
   | ContainerRuntime
@@ -53,11 +51,9 @@ export type Runner =
   | DockerApi.DockerApi
   | DemoWitness
 
-/** @category layers */
 export const engine = (settings: Settings["Service"]): Layer.Layer<DockerApi.DockerApi, RuntimeUnavailable> =>
   DockerApi.layer(settings.dockerHost === undefined ? {} : { host: settings.dockerHost })
 
-/** @category layers */
 export const reaper = (
   settings: Settings["Service"]
 ): Layer.Layer<DockerReaper.DockerReaper | DockerApi.DockerApi, RuntimeUnavailable> =>
@@ -66,8 +62,6 @@ export const reaper = (
 /**
  * What no workspace may be, hold or lie in, besides the system's own: the engine's socket, the records and their
  * database, the files of keys. Each where it is named and where it really is.
- *
- * @category constructors
  */
 export const neverHeld = Effect.fnUntraced(function* (
   settings: Pick<Settings["Service"], "dockerHost" | "keyFile" | "stateDirectory"> &
@@ -113,7 +107,7 @@ export const neverHeld = Effect.fnUntraced(function* (
   return [...named, ...really.filter(({ path }, at) => path !== named[at]!.path)]
 })
 
-/** Which directories runs may have as workspaces. @category constructors */
+/** Which directories runs may have as workspaces. */
 export const workspaces = (
   settings: Parameters<typeof neverHeld>[0]
 ): Effect.Effect<HostWorkspace.Options, never, FileSystem.FileSystem> =>
@@ -122,7 +116,6 @@ export const workspaces = (
     claims: join(settings.stateDirectory, "workspaces")
   }))
 
-/** @category layers */
 export const runner = (
   settings: Settings["Service"],
   plan: Plan
@@ -147,7 +140,7 @@ export const runner = (
     Layer.provideMerge(reaper(settings))
   )
 
-/** Where the relay keeps the clone that a run works in. @category constructors */
+/** Where the relay keeps the clone that a run works in. */
 export const cloneWorkspace = (
   settings: Pick<Settings["Service"], "stateDirectory">,
   runId: string
@@ -156,8 +149,6 @@ export const cloneWorkspace = (
 /**
  * Needs the runtime that a run has as well. The user of a command is at this host, and may name any server; callers
  * over HTTP are not, so `serve` says which servers may have private addresses.
- *
- * @category layers
  */
 export const relay = (
   settings: Settings["Service"],
@@ -190,7 +181,7 @@ export const relay = (
     })
   )
 
-/** What is done of a relay's without a run. @category layers */
+/** What is done of a relay's without a run. */
 export const relayAlone = (
   settings: Settings["Service"]
 ): Layer.Layer<
@@ -201,10 +192,6 @@ export const relayAlone = (
     Layer.provide(DockerContainerRuntime.layerApi()),
     Layer.provideMerge(Layer.merge(reaper(settings), Records.store(settings)))
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const relaysOf = ({ stateDirectory }: Pick<Settings["Service"], "stateDirectory">) =>
   resolve(stateDirectory, "relays")

@@ -18,11 +18,7 @@ import * as Output from "./Output.ts"
 import { formatBytes } from "./Quantity.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
-// -----------------------------------------------------------------------------
-// commands
-// -----------------------------------------------------------------------------
-
-/** Whether a file is a configuration; every problem of it, if not. @category constructors */
+/** Whether a file is a configuration; every problem of it, if not. */
 export const check = Effect.fnUntraced(function* (input: {
   readonly file: string
   readonly output: Output.OutputFormat
@@ -40,7 +36,7 @@ export const check = Effect.fnUntraced(function* (input: {
   )
 })
 
-/** Which agent answers a sender, and why. @category constructors */
+/** Which agent answers a sender, and why. */
 export const resolve = Effect.fnUntraced(function* (input: {
   readonly file: string
   readonly channel: string
@@ -74,10 +70,10 @@ export const resolve = Effect.fnUntraced(function* (input: {
       )
 })
 
-/** How a file is written, for editors. @category constructors */
+/** How a file is written, for editors. */
 export const schema = Output.json(Configuration.jsonSchema())
 
-/** Of a file that cannot be had. @category constructors */
+/** Of a file that cannot be had. */
 export const unreadable = (
   file: string,
   { _tag, detail, isAbsent, remedy }: ConfigurationError.ConfigurationUnreadable
@@ -88,10 +84,6 @@ export const unreadable = (
     detail: `the configuration ${file} cannot be read: ${detail}`,
     remedy
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const decodeSender = Schema.decodeUnknownEffect(
   Schema.Struct({

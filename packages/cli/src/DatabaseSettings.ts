@@ -10,26 +10,25 @@ import { join, resolve } from "node:path"
 import { Refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
-/** As the variables have it. @category models */
+/** As the variables have it. */
 export interface DatabaseVariables {
   readonly url: ReturnType<typeof DatabaseAddress.parse> | undefined
   readonly urlFile: string | undefined
 }
 
-/** Where runs are on record. @category models */
+/** Where runs are on record. */
 export interface DatabaseSettings {
   readonly address: DatabaseAddress.DatabaseAddress
   /** What says so; nothing where it is the file beside the records. */
   readonly variable: "COGNI_DATABASE_URL" | "COGNI_DATABASE_URL_FILE" | undefined
 }
 
-/** The file beside the records. @category constructors */
+/** The file beside the records. */
 export const besideRecords = (stateDirectory: string): DatabaseSettings => ({
   address: { _tag: "Sqlite", path: resolve(join(stateDirectory, "cogni.db")) },
   variable: undefined
 })
 
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (
   found: DatabaseVariables,
   stateDirectory: string

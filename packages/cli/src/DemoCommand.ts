@@ -21,14 +21,12 @@ import { Settings } from "./Settings.ts"
 
 const prompt = "Say hello from inside the sandbox."
 
-/** @category models */
 export interface DemoInput {
   readonly model?: string | undefined
   readonly output: Output.OutputFormat
   readonly quiet: boolean
 }
 
-/** @category constructors */
 export const demo = Effect.fnUntraced(function* (input: DemoInput) {
   const settings = yield* Settings
   const flags = {

@@ -1,13 +1,10 @@
-/**
- * The page that `demo` prints, in 80 columns. Pure.
- */
+/** The page that `demo` prints, in 80 columns. Pure. */
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import type { Posture } from "@cogni/sandbox-core/Posture"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import { formatBytes, formatMillis } from "./Quantity.ts"
 import { clip, columns, oneLine, wrap } from "./TerminalText.ts"
 
-/** @category models */
 export interface DemoFacts {
   readonly result: RunResult
   readonly answer: string
@@ -34,7 +31,7 @@ const field = (rows: ReadonlyArray<readonly [name: string, value: string]>): Rea
 
 const none = (all: ReadonlyArray<string>) => (all.length === 0 ? "none" : all.join(", "))
 
-/** What a posture comes down to. @category converting */
+/** What a posture comes down to. */
 export const posture = (seen: Posture): ReadonlyArray<readonly [name: string, value: string]> => {
   const { bounding, effective, permitted } = seen.capabilities
   const writable = seen.mounts.filter(
@@ -72,7 +69,6 @@ const timings = (result: RunResult): ReadonlyArray<string> => {
   )
 }
 
-/** @category converting */
 export const render = (facts: DemoFacts): ReadonlyArray<string> => {
   const { demo, result } = facts
   const { llm, peak, runId } = result

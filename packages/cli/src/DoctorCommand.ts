@@ -1,6 +1,4 @@
-/**
- * `doctor`: what is wrong with this machine, and what to do about each thing. It changes nothing.
- */
+/** `doctor`: what is wrong with this machine, and what to do about each thing. It changes nothing. */
 import * as DockerDoctor from "@cogni/sandbox-docker/DockerDoctor"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { Effect } from "effect"
@@ -13,7 +11,6 @@ import * as UpstreamProbe from "./UpstreamProbe.ts"
 
 const signs = { ok: "✓", warn: "!", fail: "✗" } as const
 
-/** @category converting */
 export const render = (findings: ReadonlyArray<DockerDoctor.Finding>): ReadonlyArray<string> => {
   const aligned = columns(findings.map(({ check, detail, status }) => [signs[status], check, detail]))
   const counted = (status: DockerDoctor.Finding["status"]) =>
@@ -33,7 +30,7 @@ export const render = (findings: ReadonlyArray<DockerDoctor.Finding>): ReadonlyA
   ]
 }
 
-/** Only runs on a repository need one. @category converting */
+/** Only runs on a repository need one. */
 export const gitFinding = (version: string | undefined): DockerDoctor.Finding => {
   const check = "git"
   const { gitVersionMin } = HostGitRelay
@@ -51,7 +48,6 @@ export const gitFinding = (version: string | undefined): DockerDoctor.Finding =>
       }
 }
 
-/** @category constructors */
 export const doctor = Effect.fnUntraced(function* (input: {
   readonly output: Output.OutputFormat
   readonly workspace?: string | undefined

@@ -7,18 +7,13 @@
  */
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
 
-/** @category models */
 export interface ExitCodeEntry {
   readonly code: number
   readonly name: string
   readonly meaning: string
 }
 
-/**
- * 64 to 78 as in `sysexits.h`, 119 to 124 limits (124 as in `timeout`), above 128 the signal it stands for.
- *
- * @category constants
- */
+/** 64 to 78 as in `sysexits.h`, 119 to 124 limits (124 as in `timeout`), above 128 the signal it stands for. */
 export const exitCode = {
   success: 0,
   findings: 1,
@@ -44,7 +39,6 @@ export const exitCode = {
   terminated: 143
 } as const
 
-/** @category models */
 export type ExitName = keyof typeof exitCode
 
 const meanings: Readonly<Record<ExitName, string>> = {
@@ -73,7 +67,6 @@ const meanings: Readonly<Record<ExitName, string>> = {
   terminated: "ended by SIGTERM; no sandbox is left"
 }
 
-/** @category constants */
 export const table: ReadonlyArray<ExitCodeEntry> = Object.entries(exitCode)
   .map(([name, code]) => ({ code, name, meaning: meanings[name as ExitName] }))
   .toSorted((a, b) => a.code - b.code)
@@ -100,14 +93,13 @@ const names: Readonly<Record<Reason["_tag"], ExitName>> = {
   FileRefused: "input"
 }
 
-/** Why a run did not end by itself, as a number. @category converting */
+/** Why a run did not end by itself, as a number. */
 export const ofReason = (tag: Reason["_tag"]): ExitName => names[tag]
 
-/** @category converting */
 export const ofSignal = (signal: NodeJS.Signals | undefined): number =>
   signal === "SIGTERM" ? exitCode.terminated : signal === "SIGHUP" ? exitCode.hangup : exitCode.interrupted
 
-/** The table, aligned, for `--help`. @category converting */
+/** The table, aligned, for `--help`. */
 export const describe = (): string =>
   [
     "Exit codes: the agent's own, or",

@@ -13,7 +13,7 @@ import type { Invocation } from "./Invocation.ts"
 import * as RelayReport from "./RelayReport.ts"
 import { oneLine } from "./TerminalText.ts"
 
-/** What was asked cannot be done as it was asked. @category errors */
+/** What was asked cannot be done as it was asked. */
 export class Refusal extends Data.TaggedError("Refusal")<{
   readonly exit: ExitName
   readonly detail: string
@@ -28,7 +28,7 @@ export class Refusal extends Data.TaggedError("Refusal")<{
   }
 }
 
-/** Somebody ended it. What a run on a repository has committed stays until it is delivered. @category constructors */
+/** Somebody ended it. What a run on a repository has committed stays until it is delivered. */
 export const ofSignal = (signal: NodeJS.Signals = "SIGINT", asked?: Invocation): Refusal =>
   new Refusal({
     exit: signal === "SIGTERM" ? "terminated" : signal === "SIGHUP" ? "hangup" : "interrupted",
@@ -40,10 +40,9 @@ export const ofSignal = (signal: NodeJS.Signals = "SIGINT", asked?: Invocation):
         : "Nothing of it is left"
   })
 
-/** Nobody reads standard output any more. @category errors */
+/** Nobody reads standard output any more. */
 export class ReaderGone extends Data.TaggedError("ReaderGone")<{}> {}
 
-/** @category models */
 export interface Failure {
   readonly exitCode: number
   /** `usage`, `timeout`, …: the name of the exit code. */
@@ -83,7 +82,6 @@ const flags: ReadonlyArray<readonly [field: string, flag: string]> = [
   ["argv.0", "the command"]
 ]
 
-/** @category converting */
 export const inFlags = (message: string): string =>
   flags
     .reduce(
@@ -149,10 +147,10 @@ const ofError = (error: unknown): Failure => {
   )
 }
 
-/** The first thing that went wrong says it all. @category converting */
+/** The first thing that went wrong says it all. */
 export const fromCause = (cause: Cause.Cause<unknown>): Failure => ofError(Cause.squash(cause))
 
-/** What a script reads. @category converting */
+/** What a script reads. */
 export const toJson = ({ partial, runId, ...error }: Failure): object => ({
   ok: false,
   ...(runId === undefined ? {} : { runId }),
@@ -160,10 +158,6 @@ export const toJson = ({ partial, runId, ...error }: Failure): object => ({
   error: { code: error.name, reason: error.reason, message: error.message, isRetryable: error.isRetryable },
   ...(partial === undefined ? {} : { partial })
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const messageOf = (error: unknown): string =>
   typeof error === "object" && error !== null && "message" in error ? String(error.message) : String(error)

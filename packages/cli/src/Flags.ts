@@ -1,6 +1,4 @@
-/**
- * The flags, and how their values are read: strictly, each with what was expected when it is not that.
- */
+/** The flags, and how their values are read: strictly, each with what was expected when it is not that. */
 import { depthMax } from "@cogni/sandbox-git-relay/GitRelay"
 import { Effect, Option, Result } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
@@ -48,7 +46,7 @@ const directory = (name: string, description: string) =>
 const file = (name: string, description: string) =>
   text(name, "FILE", description).pipe(Flag.mapEffect(filled(`--${name}`, fileRemedy)))
 
-/** The file of a configuration. @category arguments */
+/** The file of a configuration. */
 export const configuration = Argument.String("file").pipe(
   Argument.withDescription("Its YAML"),
   Argument.mapEffect(filled("FILE", "Name the configuration, such as cogni.yaml"))
@@ -61,7 +59,7 @@ const quantity = <A>(
   parse: (text: string) => Result.Result<A, string>
 ) => orUndefined(parsed(parse)(text(name, metavar, description)))
 
-/** A whole number within bounds. @category constructors */
+/** A whole number within bounds. */
 export const whole = (name: string, minimum: number, maximum: number, description: string) =>
   Flag.Int(name).pipe(
     Flag.withDescription(description),
@@ -74,33 +72,29 @@ export const whole = (name: string, minimum: number, maximum: number, descriptio
     )
   )
 
-/** @category constructors */
 export const duration = (name: string, description: string) =>
   quantity(name, "DURATION", description, Quantity.parseSeconds)
 
-/** Off unless it is there. @category constructors */
+/** Off unless it is there. */
 export const toggle = (name: string, description: string) =>
   Flag.Boolean(name).pipe(Flag.withoutNegation, Flag.withDescription(description), Flag.withDefault(false))
 
-/** @category flags */
 export const output = Flag.Literals("output", ["text", "json"]).pipe(
   Flag.withAlias("o"),
   Flag.withDescription("text for people, json for scripts"),
   Flag.withDefault("text")
 )
-/** Who says something, and where. @category flags */
+/** Who says something, and where. */
 export const sender = {
   channel: text("channel", "NAME", "Channel of a message, such as telegram"),
   sender: text("sender", "ID", "Who sent it, as the channel has it (--sender=-100 where it begins with -)")
 }
-/** @category flags */
 export const quiet = toggle("quiet", "No progress on standard error").pipe(Flag.withAlias("q"))
-/** @category flags */
 export const model = orUndefined(
   text("model", "NAME", "Which model the agent asks (COGNI_LLM_MODEL)").pipe(Flag.withAlias("m"))
 )
 
-/** An output file, absolute. Elsewhere - is a stream, so here it is no file. @category constructors */
+/** An output file, absolute. Elsewhere - is a stream, so here it is no file. */
 export const patch = (description: string) =>
   orUndefined(
     parsed((path) =>
@@ -116,7 +110,7 @@ const branch = orUndefined(
   text("branch", "NAME", "Branch that gets the commits, below sandbox/ (the run's id)")
 )
 
-/** About a repository. @category flags */
+/** About a repository. */
 const repo = {
   repo: orUndefined(
     text(
@@ -137,10 +131,10 @@ const repo = {
   )
 }
 
-/** Of `relay retry`. @category flags */
+/** Of `relay retry`. */
 export const retry = { branch, pr: pullRequest, patch: patchFile, output, quiet }
 
-/** Of `run` alone. @category flags */
+/** Of `run` alone. */
 export const run = {
   agent: text("agent", "ID", "Who works on the prompt").pipe(Flag.withDefault("agent")),
   personality: orUndefined(text("personality", "NAME", "One of the agent's characters, where it has some")),
@@ -213,7 +207,7 @@ export const run = {
   quiet
 }
 
-/** Of `chat` alone. @category flags */
+/** Of `chat` alone. */
 export const chat = {
   model: orUndefined(
     text("model", "NAME", "Model of agents whose tier has none in the file (COGNI_LLM_MODEL)").pipe(
@@ -225,7 +219,6 @@ export const chat = {
   )
 }
 
-/** @category flags */
 export const doctorWorkspace = orUndefined(
   directory(
     "workspace",
@@ -233,7 +226,7 @@ export const doctorWorkspace = orUndefined(
   ).pipe(Flag.withAlias("w"))
 )
 
-/** Of `mcp` alone; the rest it has of `run`. @category flags */
+/** Of `mcp` alone; the rest it has of `run`. */
 export const mcp = {
   workspace: run.workspace,
   image: run.image,
@@ -256,7 +249,7 @@ export const mcp = {
   env: run.env
 }
 
-/** Of `serve` alone. @category flags */
+/** Of `serve` alone. */
 export const serve = {
   host: text("host", "ADDRESS", "Address to listen on").pipe(Flag.withDefault("127.0.0.1")),
   port: whole("port", 0, portMax, "Port to listen on; 0 for any that is free").pipe(Flag.withDefault(8787)),
@@ -329,7 +322,7 @@ export const serve = {
   )
 }
 
-/** Of `grants create` alone. @category flags */
+/** Of `grants create` alone. */
 export const grant = {
   user: text("user", "ID", "In whose name runs are"),
   account: text("account", "ID", "Who pays for them"),

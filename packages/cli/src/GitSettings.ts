@@ -13,11 +13,7 @@ import { Effect, type Redacted, Schema } from "effect"
 import { Refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** As the variables have it. @category models */
+/** As the variables have it. */
 export interface GitVariables {
   readonly gitHubToken: Redacted.Redacted<string> | undefined
   readonly gitHubTokenFile: string | undefined
@@ -32,7 +28,6 @@ export interface GitVariables {
   readonly forges: string | undefined
 }
 
-/** @category models */
 export interface GitSettings {
   readonly tokens: ReadonlyArray<ServerToken>
   readonly gitHubServer: string
@@ -50,11 +45,6 @@ const policyBytesMax = 1024 * 1024
 /** The authorities of a whole distribution take 250 KB. */
 const authoritiesBytesMax = 16 * 1024 * 1024
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (found: GitVariables) {
   const { gitHubTokenFile } = found
   if (found.gitHubToken !== undefined && gitHubTokenFile !== undefined) {
@@ -92,10 +82,6 @@ export const make = Effect.fnUntraced(function* (found: GitVariables) {
     network: { caFile: yield* authoritiesOf(found.caFile), proxyUrl: found.proxyUrl, noProxy: found.noProxy }
   } satisfies GitSettings
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** What a file says may be pushed. */
 const policiesOf = Effect.fnUntraced(function* (path: string) {

@@ -14,7 +14,6 @@ import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
-/** @category models */
 export interface CreateInput {
   readonly user: string
   readonly account: string
@@ -37,7 +36,6 @@ export interface CreateInput {
 
 const grants = Layer.unwrap(Effect.map(Settings, ServeComposition.grants))
 
-/** @category constructors */
 export const create = Effect.fnUntraced(function* (input: CreateInput) {
   const { account, allowSandbox, expiresSeconds, graphs, user } = input
   const store = yield* GrantStore
@@ -66,7 +64,6 @@ export const create = Effect.fnUntraced(function* (input: CreateInput) {
   yield* output.stdout(`${GrantToken.tell(token)}\n`)
 }, Effect.provide(grants))
 
-/** @category constructors */
 export const list = Effect.fnUntraced(function* (input: { readonly output: Output.OutputFormat }) {
   const found = yield* (yield* GrantStore).list.pipe(Effect.mapError(unanswered))
   if (input.output === "json") return yield* Output.json(found.map(toJson))
@@ -74,7 +71,6 @@ export const list = Effect.fnUntraced(function* (input: { readonly output: Outpu
   yield* Output.Output.use((output) => output.stderr("· there are no grants: cogni-sandbox grants create\n"))
 }, Effect.provide(grants))
 
-/** @category constructors */
 export const show = Effect.fnUntraced(function* (input: {
   readonly grant: string
   readonly output: Output.OutputFormat
@@ -85,7 +81,6 @@ export const show = Effect.fnUntraced(function* (input: {
   yield* Output.lines(describe(found, new Date(yield* Clock.currentTimeMillis)))
 }, Effect.provide(grants))
 
-/** @category constructors */
 export const revoke = Effect.fnUntraced(function* (input: {
   readonly grant: string
   readonly output: Output.OutputFormat
@@ -98,7 +93,6 @@ export const revoke = Effect.fnUntraced(function* (input: {
   yield* Output.Output.use((output) => output.stderr(`· ${revoked.id} opens nothing any more\n`))
 }, Effect.provide(grants))
 
-/** @category converting */
 export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): ReadonlyArray<string> =>
   columns([
     ["GRANT", "STATE", "SANDBOX", "ACCOUNT", "USER", "GRAPHS", "MODELS", "TOOLS", "REPOSITORIES", "UNTIL"],
@@ -114,7 +108,7 @@ export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): Readon
     ])
   ])
 
-/** One grant, a line for each thing that it says. @category converting */
+/** One grant, a line for each thing that it says. */
 export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string> => {
   const { budget, concurrentRunsMax } = grant.permissions
   const [models = "", tools = "", repositories = ""] = opened(grant)
@@ -137,10 +131,6 @@ export const describe = (grant: ExecutionGrant, now: Date): ReadonlyArray<string
     ["until", untilOf(grant)]
   ])
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const stateOf = ({ expiresAt, revokedAt }: ExecutionGrant, now: Date): string =>
   revokedAt !== null ? "revoked" : expiresAt !== null && expiresAt <= now ? "expired" : "stands"

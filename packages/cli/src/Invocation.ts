@@ -6,7 +6,6 @@
  */
 import type { OutputFormat } from "./Output.ts"
 
-/** @category models */
 export interface Invocation {
   /** Up to `--`. */
   readonly words: ReadonlyArray<string>
@@ -16,7 +15,6 @@ export interface Invocation {
   readonly debug: boolean
 }
 
-/** @category constructors */
 export const make = (argv: ReadonlyArray<string>): Invocation => {
   const at = argv.indexOf("--")
   const words = at === -1 ? argv : argv.slice(0, at)

@@ -10,19 +10,19 @@ import { Effect, Redacted } from "effect"
 import { Refusal } from "./Failure.ts"
 import { formatBytes } from "./Quantity.ts"
 
-/** No header carries more. @category constants */
+/** No header carries more. */
 export const keyFileBytesMax = 16 * 1024
 
 const othersMask = 0o077
 
-/** All of the file, but for one line end after it. @category constructors */
+/** All of the file, but for one line end after it. */
 export const read = (
   path: string,
   variable = "COGNI_LLM_KEY_FILE"
 ): Effect.Effect<Redacted.Redacted<string>, Refusal> =>
   Effect.map(readText(path, variable), (text) => Redacted.make(text))
 
-/** The same, bare: for what has to be taken apart before it is redacted, and is at once. @category constructors */
+/** The same, bare: for what has to be taken apart before it is redacted, and is at once. */
 export const readText = Effect.fnUntraced(function* (
   path: string,
   variable: string

@@ -27,11 +27,6 @@ import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { Settings } from "./Settings.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface McpInput extends Pick<
   RunPlan.RunFlags,
   "workspace" | "image" | "env" | "timeoutSeconds" | "memoryBytes" | "diskBytes" | "cpus" | "processes"
@@ -43,7 +38,7 @@ export interface McpInput extends Pick<
   readonly idleSeconds?: number | undefined
 }
 
-/** What is served, once the command line is understood. @category models */
+/** What is served, once the command line is understood. */
 export interface McpPlan {
   readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
   readonly profile: ToolProfile
@@ -55,17 +50,11 @@ export interface McpPlan {
   readonly idleSeconds: number | undefined
 }
 
-/** The life of one sandbox: the most that a spec may name. @category constants */
+/** The life of one sandbox: the most that a spec may name. */
 export const sandboxSecondsDefault = 86_400
 
-/** @category constants */
 export const idleSecondsDefault = 15 * 60
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const mcp = Effect.fnUntraced(function* (input: McpInput) {
   const settings = yield* Settings
   const { run, served } = yield* Effect.fromResult(plan(input, settings))
@@ -76,7 +65,7 @@ export const mcp = Effect.fnUntraced(function* (input: McpInput) {
   }).pipe(Effect.provide(Composition.runner(settings, run)), Effect.scoped)
 })
 
-/** From what was typed to what is served; a sandbox of it has no way to a model. @category constructors */
+/** From what was typed to what is served; a sandbox of it has no way to a model. */
 export const plan = (
   input: McpInput,
   settings: Settings["Service"]
@@ -115,7 +104,7 @@ export const plan = (
   )
 }
 
-/** Answer until the input ends. @category constructors */
+/** Answer until the input ends. */
 export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, profile, ...rest }: McpPlan) {
   const output = yield* Output.Output
   const stdio = yield* Stdio.Stdio
@@ -150,10 +139,6 @@ export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, 
     )
   )
 }, Effect.scoped)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Whoever typed it must hear of it: a model that calls could do nothing about it. */
 const valid = (spec: McpPlan["spec"]) =>

@@ -11,10 +11,8 @@ import { Context, Effect, Layer, Ref } from "effect"
 import { ReaderGone } from "./Failure.ts"
 import { makeFilter, visible, visibleJson } from "./TerminalText.ts"
 
-/** @category models */
 export type OutputFormat = "text" | "json"
 
-/** @category services */
 export class Output extends Context.Service<
   Output,
   {
@@ -33,19 +31,14 @@ export class Output extends Context.Service<
   }
 >()("@cogni/sandbox-cli/Output") {}
 
-/** One JSON document, for scripts and for people. @category combinators */
+/** One JSON document, for scripts and for people. */
 export const json = (value: unknown): Effect.Effect<void, ReaderGone, Output> =>
   Output.use((output) => output.stdoutJson(`${JSON.stringify(value, undefined, 2)}\n`))
 
-/** @category combinators */
 export const lines = (all: ReadonlyArray<string>): Effect.Effect<void, ReaderGone, Output> =>
   Output.use((output) => output.stdout(all.map((line) => `${line}\n`).join("")))
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** The process's own streams. @category layers */
+/** The process's own streams. */
 export const layer: Layer.Layer<Output> = Layer.effect(
   Output,
   Effect.gen(function* () {
@@ -64,7 +57,7 @@ export const layer: Layer.Layer<Output> = Layer.effect(
   })
 )
 
-/** Keeps what was said, for tests. @category constructors */
+/** Keeps what was said, for tests. */
 export const makeMemory = (options?: { readonly terminal?: boolean | undefined }) => {
   const said = { stdout: "", stderr: "", code: 0 }
   const text = (data: string | Uint8Array) =>
@@ -79,10 +72,6 @@ export const makeMemory = (options?: { readonly terminal?: boolean | undefined }
   })
   return { said, layer: Layer.succeed(Output, service) }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 type Streams = Omit<Output["Service"], "stdoutJson" | "redraw">
 

@@ -11,7 +11,6 @@ import { oneLine } from "./TerminalText.ts"
 const frames = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"]
 const frameMillis = 80
 
-/** @category models */
 export interface Progress {
   /** What is being done now. Seen on a terminal only. */
   readonly now: (text: string) => Effect.Effect<void>
@@ -21,7 +20,6 @@ export interface Progress {
   readonly rest: Effect.Effect<void>
 }
 
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: {
   readonly quiet: boolean
 }): Effect.fn.Return<Progress, never, Output | Scope.Scope> {

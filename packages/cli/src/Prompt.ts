@@ -9,13 +9,12 @@ import { Refusal } from "./Failure.ts"
 import { formatBytes } from "./Quantity.ts"
 import * as UserFiles from "./UserFiles.ts"
 
-/** @category models */
 export type PromptSource =
   | { readonly _tag: "Text"; readonly text: string }
   | { readonly _tag: "File"; readonly path: string }
   | { readonly _tag: "Stdin" }
 
-/** `-` is standard input. @category constructors */
+/** `-` is standard input. */
 export const sourceOf = (text: string): PromptSource =>
   text === "-" ? { _tag: "Stdin" } : { _tag: "Text", text }
 
@@ -58,7 +57,7 @@ const fromFile = (path: string, workspace: string | undefined) =>
     Effect.flatMap(({ bytes }) => decode(bytes))
   )
 
-/** No link in the workspace is followed. @category constructors */
+/** No link in the workspace is followed. */
 export const read = Effect.fnUntraced(function* (
   source: PromptSource,
   workspace?: string

@@ -18,7 +18,6 @@ import * as Records from "./Records.ts"
 import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
-/** @category models */
 export interface PruneInput {
   /** Also what owners left who cannot be seen from here: other machines, other boots. */
   readonly all: boolean
@@ -29,7 +28,6 @@ export interface PruneInput {
   readonly output: Output.OutputFormat
 }
 
-/** @category constructors */
 export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   const settings = yield* Settings
   if (input.force && !input.all) {
@@ -72,10 +70,6 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   for (const { name, reason } of report.failed)
     yield* output.stderr(`cogni-sandbox: ${name} is left: ${reason}\n`)
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** A database that is away keeps no container from being removed, and no record is forgotten in one place only. */
 const records = Effect.fnUntraced(function* (settings: Settings["Service"], input: PruneInput) {

@@ -8,7 +8,7 @@ import { Result } from "effect"
 const sizeUnits: Readonly<Record<string, number>> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 }
 const durationUnits: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600 }
 
-/** `512m`, `1g`, `1.5GiB`: powers of 1024, a whole number of bytes. @category converting */
+/** `512m`, `1g`, `1.5GiB`: powers of 1024, a whole number of bytes. */
 export const parseBytes = (text: string): Result.Result<number, string> => {
   const match = /^(\d{1,15}(?:\.\d{1,6})?)([kmgt])(?:i?b)?$/iu.exec(text)
   const bytes = match === null ? Number.NaN : Number(match[1]) * sizeUnits[match[2]!.toLowerCase()]!
@@ -17,7 +17,7 @@ export const parseBytes = (text: string): Result.Result<number, string> => {
     : Result.fail("a size above zero with its unit, such as 512m or 1g (k, m, g, t; powers of 1024)")
 }
 
-/** `90s`, `2m`, `1h`, `1h30m`: whole seconds. @category converting */
+/** `90s`, `2m`, `1h`, `1h30m`: whole seconds. */
 export const parseSeconds = (text: string): Result.Result<number, string> => {
   const match = /^(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?$/u.exec(text)
   const [, hours, minutes, seconds] = match ?? []
@@ -30,11 +30,11 @@ export const parseSeconds = (text: string): Result.Result<number, string> => {
     : Result.fail("a duration above zero in whole seconds with its unit, such as 90s, 2m or 1h30m")
 }
 
-/** The same, where nothing at all is meant too: `0s`. @category converting */
+/** The same, where nothing at all is meant too: `0s`. */
 export const parseGrace = (text: string): Result.Result<number, string> =>
   text === "0s" ? Result.succeed(0) : Result.mapError(parseSeconds(text), (expected) => `${expected}, or 0s`)
 
-/** `K=V`; a value may be empty, and may hold further `=`. @category converting */
+/** `K=V`; a value may be empty, and may hold further `=`. */
 export const parseAssignment = (
   text: string
 ): Result.Result<readonly [name: string, value: string], string> => {
@@ -44,7 +44,7 @@ export const parseAssignment = (
     : Result.fail("NAME=VALUE (the value of this process's variables is never taken)")
 }
 
-/** For people: `812 ms`, `3.4 s`, `2 m 5 s`. @category converting */
+/** For people: `812 ms`, `3.4 s`, `2 m 5 s`. */
 export const formatMillis = (millis: number): string => {
   if (millis < 1) return "0 ms"
   if (millis < 1000) return `${Math.round(millis)} ms`
@@ -54,7 +54,7 @@ export const formatMillis = (millis: number): string => {
   return minutes < 60 ? `${minutes} m ${seconds % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} m`
 }
 
-/** For people: `12 MiB`. @category converting */
+/** For people: `12 MiB`. */
 export const formatBytes = (bytes: number): string => {
   const [unit, size] =
     bytes >= 2 ** 30

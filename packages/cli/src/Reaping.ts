@@ -9,10 +9,10 @@ import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, Fiber, Latch } from "effect"
 import { Settings } from "./Settings.ts"
 
-/** How long a command waits for it at its end. @category constants */
+/** How long a command waits for it at its end. */
 export const reapSecondsMax = 5
 
-/** Begins when it is told to, and goes with the scope. @category constructors */
+/** Begins when it is told to, and goes with the scope. */
 export const inBackground = Effect.gen(function* () {
   const settings = yield* Settings
   const reaper = yield* DockerReaper

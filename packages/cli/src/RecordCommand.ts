@@ -1,6 +1,4 @@
-/**
- * `ps`, `logs`, `inspect`: what is kept of runs. Looks at the database of runs only, so it works without an engine.
- */
+/** `ps`, `logs`, `inspect`: what is kept of runs. Looks at the database of runs only, so it works without an engine. */
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Effect, Layer } from "effect"
 import { Refusal } from "./Failure.ts"
@@ -9,10 +7,10 @@ import * as RecordReport from "./RecordReport.ts"
 import * as Records from "./Records.ts"
 import { Settings } from "./Settings.ts"
 
-/** Where records are kept, as the environment says. @category layers */
+/** Where records are kept, as the environment says. */
 export const store = Layer.unwrap(Effect.map(Settings, Records.looked))
 
-/** Running ones, or all. @category constructors */
+/** Running ones, or all. */
 export const ps = Effect.fnUntraced(function* (input: {
   readonly all: boolean
   readonly output: Output.OutputFormat
@@ -32,7 +30,7 @@ export const ps = Effect.fnUntraced(function* (input: {
   )
 }, Effect.provide(store))
 
-/** What was kept of a run's output. @category constructors */
+/** What was kept of a run's output. */
 export const logs = Effect.fnUntraced(function* (input: {
   readonly run: string
   readonly stderr: boolean
@@ -60,7 +58,7 @@ export const logs = Effect.fnUntraced(function* (input: {
   }
 }, Effect.provide(store))
 
-/** The whole record, or how the sandbox was held. @category constructors */
+/** The whole record, or how the sandbox was held. */
 export const inspect = Effect.fnUntraced(function* (input: {
   readonly run: string
   readonly posture: boolean
@@ -78,11 +76,7 @@ export const inspect = Effect.fnUntraced(function* (input: {
   yield* Output.json(record.posture)
 }, Effect.provide(store))
 
-/**
- * By its id, or by a beginning that only one has. Whole: in the list, the output of a run may be left out.
- *
- * @category constructors
- */
+/** By its id, or by a beginning that only one has. Whole: in the list, the output of a run may be left out. */
 export const find = Effect.fnUntraced(function* (run: string) {
   const runs = yield* RunStore
   const records = yield* runs.list

@@ -1,6 +1,4 @@
-/**
- * Run records as people and scripts read them. Pure.
- */
+/** Run records as people and scripts read them. Pure. */
 import { type Outcome, RunRecord } from "@cogni/sandbox-core/RunStore"
 import type { Output } from "@cogni/sandbox-core/RunResult"
 import { Schema } from "effect"
@@ -9,10 +7,10 @@ import { clip, columns, oneLine } from "./TerminalText.ts"
 
 const encode = Schema.encodeSync(Schema.toCodecJson(RunRecord))
 
-/** The whole record. @category converting */
+/** The whole record. */
 export const toJson = (record: RunRecord): unknown => encode(record)
 
-/** One word, or a few. @category converting */
+/** One word, or a few. */
 export const status = (outcome: Outcome): string => {
   switch (outcome.status) {
     case "exited":
@@ -30,7 +28,7 @@ const millisOf = (record: RunRecord, now: Date): number =>
     (record.endedAt === undefined ? now.getTime() : Date.parse(record.endedAt)) - Date.parse(record.startedAt)
   )
 
-/** For scripts: what a list needs of a record. @category converting */
+/** For scripts: what a list needs of a record. */
 export const summary = (record: RunRecord, now: Date) => ({
   runId: record.runId,
   status: record.outcome.status,
@@ -44,7 +42,7 @@ export const summary = (record: RunRecord, now: Date) => ({
   ...(record.spec.llm === undefined ? {} : { model: record.spec.llm.model })
 })
 
-/** For people. @category converting */
+/** For people. */
 export const list = (records: ReadonlyArray<RunRecord>, now: Date): ReadonlyArray<string> =>
   columns([
     ["RUN", "STATUS", "STARTED", "TOOK", "COMMAND"],
@@ -57,7 +55,7 @@ export const list = (records: ReadonlyArray<RunRecord>, now: Date): ReadonlyArra
     ])
   ])
 
-/** What was kept of the output; `undefined` where there is none. @category converting */
+/** What was kept of the output; `undefined` where there is none. */
 export const output = (outcome: Outcome): Output | undefined =>
   outcome.status === "exited"
     ? outcome.result.output

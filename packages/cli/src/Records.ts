@@ -18,7 +18,7 @@ import { join } from "node:path"
 import type { Refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
 
-/** To run, and to forget. @category layers */
+/** To run, and to forget. */
 export const store = (
   settings: Settings["Service"]
 ): Layer.Layer<RunStore | SqlRunStore.SqlRunStore, Refusal | RunStoreError> =>
@@ -43,7 +43,7 @@ export const store = (
     )
   )
 
-/** To look at records only: where nothing was ever run, nothing is made. @category layers */
+/** To look at records only: where nothing was ever run, nothing is made. */
 export const looked = (
   settings: Settings["Service"]
 ): Layer.Layer<RunStore, Refusal | RunStoreError, FileSystem.FileSystem> =>
@@ -52,10 +52,6 @@ export const looked = (
       found ? store(settings) : FileRunStore.layer({ directory: settings.stateDirectory })
     )
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** The file beside the records is a matter of their directory, and as little use to try again. */
 const unusable = (

@@ -1,6 +1,4 @@
-/**
- * `relay list`, `relay retry`, `relay drop`: commits of runs that are not where they should be.
- */
+/** `relay list`, `relay retry`, `relay drop`: commits of runs that are not where they should be. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
@@ -18,7 +16,7 @@ import * as RepoRun from "./RepoRun.ts"
 import { Settings } from "./Settings.ts"
 import * as UserFiles from "./UserFiles.ts"
 
-/** What is kept, whoever looks. @category constructors */
+/** What is kept, whoever looks. */
 export const list = Effect.fnUntraced(function* (input: { readonly output: Output.OutputFormat }) {
   const settings = yield* Settings
   const kept = yield* Effect.flatMap(GitRelay, (relay) => relay.kept).pipe(
@@ -31,7 +29,6 @@ export const list = Effect.fnUntraced(function* (input: { readonly output: Outpu
   )
 })
 
-/** @category models */
 export interface RetryInput {
   readonly run: string
   readonly branch?: string | undefined
@@ -41,7 +38,7 @@ export interface RetryInput {
   readonly quiet: boolean
 }
 
-/** From where it stopped: collect, check, push. @category constructors */
+/** From where it stopped: collect, check, push. */
 export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
@@ -85,7 +82,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   yield* output.stdout(`${RelayReport.describe(delivery, input.patch)}\n`)
 })
 
-/** Gone for good. @category constructors */
+/** Gone for good. */
 export const drop = Effect.fnUntraced(function* (input: {
   readonly run: string
   readonly output: Output.OutputFormat
@@ -102,10 +99,6 @@ export const drop = Effect.fnUntraced(function* (input: {
   if (input.output === "json") return yield* Output.json({ ok: true, runId })
   yield* Output.lines([`dropped ${runId}`])
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const notKept = (runId: RunId.RunId) =>
   new Refusal({

@@ -1,6 +1,4 @@
-/**
- * What became of a run's commits, as lines, as JSON and as a number. Pure.
- */
+/** What became of a run's commits, as lines, as JSON and as a number. Pure. */
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import type { Kept } from "@cogni/sandbox-git-relay/GitRelay"
 import { type Delivery, DeliveryRecord, recordOf } from "@cogni/sandbox-git-relay/RelayRun"
@@ -12,12 +10,11 @@ import { columns, oneLine } from "./TerminalText.ts"
 
 const encode = Schema.encodeSync(Schema.toCodecJson(DeliveryRecord))
 
-/** @category converting */
 export const toJson = (delivery: Delivery): Schema.Json => encode(recordOf(delivery)) as Schema.Json
 
 const plural = (count: number, word: string): string => `${count} ${word}${count === 1 ? "" : "s"}`
 
-/** The report of a run with what became of its commits; one that failed makes it no success. @category converting */
+/** The report of a run with what became of its commits; one that failed makes it no success. */
 export const withDelivery = (report: object, delivery: Delivery): object => {
   const relay = { relay: toJson(delivery) }
   if (delivery._tag !== "Failed") return { ...report, ...relay }
@@ -43,7 +40,7 @@ export const withDelivery = (report: object, delivery: Delivery): object => {
 const retry = (runId: string, patch: string | undefined): string =>
   `cogni-sandbox relay retry ${runId}${patch === undefined ? "" : ` --patch ${ShellWord.quoted(patch)}`}`
 
-/** One line for people; `patch` is the file that was asked for. @category converting */
+/** One line for people; `patch` is the file that was asked for. */
 export const describe = (delivery: Delivery, patch: string | undefined): string => {
   switch (delivery._tag) {
     case "Skipped":
@@ -70,11 +67,10 @@ export const describe = (delivery: Delivery, patch: string | undefined): string 
   }
 }
 
-/** @category converting */
 export const problem = (error: GitRelayError, runId: string, patch: string | undefined): string =>
   oneLine(`${runId}: ${error.message.replace(/\.$/u, "")}. Then: ${retry(runId, patch)}, or relay drop`)
 
-/** Of an error of the relay's, as a number. @category converting */
+/** Of an error of the relay's, as a number. */
 export const exitOf = ({ operation, reason }: GitRelayError): ExitName => {
   switch (reason._tag) {
     case "PolicyRefused":
@@ -96,7 +92,6 @@ export const exitOf = ({ operation, reason }: GitRelayError): ExitName => {
   }
 }
 
-/** @category converting */
 export const keptJson = (kept: Kept): object => ({
   runId: kept.runId,
   origin: kept.url,
@@ -107,7 +102,6 @@ export const keptJson = (kept: Kept): object => ({
   keptAt: kept.directory
 })
 
-/** @category converting */
 export const list = (kept: ReadonlyArray<Kept>, now: Date): ReadonlyArray<string> =>
   columns([
     ["RUN", "STAGE", "SINCE", "BRANCH", "ORIGIN"],

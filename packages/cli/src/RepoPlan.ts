@@ -1,6 +1,4 @@
-/**
- * From what was typed about a repository to what the relay is asked for. Pure.
- */
+/** From what was typed about a repository to what the relay is asked for. Pure. */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Clone, CloneRequest } from "@cogni/sandbox-git-relay/GitRelay"
 import { BaseBranch, BranchName, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
@@ -10,11 +8,7 @@ import { resolve } from "node:path"
 import { Refusal } from "./Failure.ts"
 import type { RunPlan } from "./RunPlan.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What was typed. @category models */
+/** What was typed. */
 export interface RepoFlags {
   readonly repo?: string | undefined
   readonly base?: string | undefined
@@ -28,20 +22,15 @@ export interface RepoFlags {
   readonly commitMessage?: string | undefined
 }
 
-/** Nothing typed. @category constants */
+/** Nothing typed. */
 export const noRepoFlags: RepoFlags = { push: false, pr: false, noCommit: false }
 
-/** @category models */
 export interface RepoPlan {
   readonly request: RelayRun.RelayRunRequest
   readonly patch: string | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** `undefined`: no repository was asked for. @category constructors */
+/** `undefined`: no repository was asked for. */
 export const make = (
   flags: RepoFlags & { readonly workspace?: string | undefined },
   runId: RunId
@@ -83,7 +72,7 @@ export const make = (
   )
 }
 
-/** A branch of the sandbox's namespace, with or without its beginning. @category constructors */
+/** A branch of the sandbox's namespace, with or without its beginning. */
 export const branchOf = (text: string): Result.Result<BranchName, Refusal> => {
   const name = text.startsWith("sandbox/") ? text : `sandbox/${text}`
   return Schema.is(BranchName)(name)
@@ -94,7 +83,7 @@ export const branchOf = (text: string): Result.Result<BranchName, Refusal> => {
       )
 }
 
-/** The run that works in the clone instead of a workspace of its own. @category converting */
+/** The run that works in the clone instead of a workspace of its own. */
 export const within = (plan: RunPlan, { request }: RepoPlan, clone: Clone): RunPlan => {
   const [program = "", ...rest] = plan.spec.argv
   return {
@@ -107,10 +96,6 @@ export const within = (plan: RunPlan, { request }: RepoPlan, clone: Clone): RunP
     }
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const refuse = (detail: string, remedy: string) => Result.fail(new Refusal({ exit: "usage", detail, remedy }))
 

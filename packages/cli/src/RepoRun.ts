@@ -1,6 +1,4 @@
-/**
- * A run from the command line that has a repository: what the relay is told of it, and what is said of the relay.
- */
+/** A run from the command line that has a repository: what the relay is told of it, and what is said of the relay. */
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
@@ -14,13 +12,13 @@ import * as RepoPlan from "./RepoPlan.ts"
 import type { RunPlan } from "./RunPlan.ts"
 import * as UserFiles from "./UserFiles.ts"
 
-/** What came of both. @category models */
+/** What came of both. */
 export interface RepoResult {
   readonly result: RunResult
   readonly delivery: RelayRun.Delivery
 }
 
-/** Clone, live the run in it, deliver. @category constructors */
+/** Clone, live the run in it, deliver. */
 export const live = Effect.fnUntraced(function* <E, R>(
   plan: RunPlan,
   repo: RepoPlan.RepoPlan,
@@ -45,7 +43,7 @@ export const live = Effect.fnUntraced(function* <E, R>(
   return { result: value.result, delivery } satisfies RepoResult
 })
 
-/** Into the record, and a patch, or nothing, into its file; only then is it let go. @category constructors */
+/** Into the record, and a patch, or nothing, into its file; only then is it let go. */
 export const settle = Effect.fnUntraced(function* (
   delivery: RelayRun.Delivery,
   patch: UserFiles.Output | undefined
@@ -87,7 +85,7 @@ export const settle = Effect.fnUntraced(function* (
     )
 })
 
-/** Shown where a terminal shows progress. @category converting */
+/** Shown where a terminal shows progress. */
 export const observe =
   (progress: Progress.Progress) =>
   ({ operation, text }: RelayProgress): Effect.Effect<void> =>

@@ -27,7 +27,6 @@ import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
 
-/** @category models */
 export interface RunInput extends RunPlan.RunFlags, RepoPlan.RepoFlags {
   readonly agent: string
   /** One of the agent's characters. */
@@ -39,7 +38,6 @@ export interface RunInput extends RunPlan.RunFlags, RepoPlan.RepoFlags {
   readonly quiet: boolean
 }
 
-/** @category constructors */
 export const run = Effect.fnUntraced(function* (input: RunInput) {
   const settings = yield* Settings
   const runId = yield* runIdOf(input)
@@ -117,7 +115,7 @@ const tell = Effect.fnUntraced(function* (
     yield* output.stderr(`cogni-sandbox: ${RelayReport.problem(failed, result.runId, input.patch)}\n`)
 })
 
-/** The one that was typed, or one of its own. @category constructors */
+/** The one that was typed, or one of its own. */
 export const runIdOf = Effect.fnUntraced(function* ({ runId }: { readonly runId?: string | undefined }) {
   if (runId === undefined) return yield* RunId.generate
   return Schema.is(RunId.RunId)(runId)
@@ -174,11 +172,7 @@ const subjectOf = Effect.fnUntraced(function* (input: RunInput, runId: RunId.Run
   } as const
 })
 
-/**
- * Live a run and show what is seen of it; `live` passes the agent's output through.
- *
- * @category combinators
- */
+/** Live a run and show what is seen of it; `live` passes the agent's output through. */
 export const follow = Effect.fnUntraced(function* (
   plan: RunPlan.RunPlan,
   progress: Progress.Progress,
@@ -226,10 +220,6 @@ export const follow = Effect.fnUntraced(function* (
   yield* progress.note(`${runId}: exit code ${exitCode} after ${formatMillis(durationMs)}${calls}`)
   return result
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const passThrough = Effect.gen(function* () {
   const output = yield* Output.Output

@@ -13,11 +13,7 @@ import { type Redacted, Result } from "effect"
 import { Refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What was typed. @category models */
+/** What was typed. */
 export interface RunFlags {
   /** Absolute. */
   readonly workspace?: string | undefined
@@ -46,7 +42,7 @@ export interface RunFlags {
   readonly demo: boolean
 }
 
-/** Nothing typed. @category constants */
+/** Nothing typed. */
 export const noFlags: RunFlags = {
   env: [],
   proxy: "gateway",
@@ -59,10 +55,10 @@ export const noFlags: RunFlags = {
   demo: false
 }
 
-/** What stands between an agent and its model. @category models */
+/** What stands between an agent and its model. */
 export type ProxyKind = "gateway" | "gateway-directory" | "gateway-container" | "nginx"
 
-/** What is to be run. @category models */
+/** What is to be run. */
 export type RunSubject =
   | {
       readonly _tag: "Prompt"
@@ -75,13 +71,12 @@ export type RunSubject =
     }
   | { readonly _tag: "Command"; readonly argv: readonly [string, ...ReadonlyArray<string>] }
 
-/** Where the sandbox's socket leads. @category models */
+/** Where the sandbox's socket leads. */
 export type WayOut =
   | { readonly _tag: "None" }
   | { readonly _tag: "Demo"; readonly model: string }
   | UpstreamWayOut
 
-/** @category models */
 export interface UpstreamWayOut {
   readonly _tag: "Upstream"
   readonly model: string
@@ -89,7 +84,6 @@ export interface UpstreamWayOut {
   readonly key: Redacted.Redacted<string>
 }
 
-/** @category models */
 export interface RunPlan {
   readonly spec: SandboxSpecInput
   readonly wayOut: WayOut
@@ -99,17 +93,13 @@ export interface RunPlan {
   readonly note?: string | undefined
 }
 
-// -----------------------------------------------------------------------------
-// the way out
-// -----------------------------------------------------------------------------
-
 const refuse = (exit: Refusal["exit"], detail: string, remedy: string) =>
   Result.fail(new Refusal({ exit, detail, remedy }))
 
 const configure = "Set COGNI_LLM_URL and COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY)"
 const orDemo = `${configure}, try it with --demo (no model is asked), or see: cogni-sandbox demo`
 
-/** The configured upstream; `hasDemo` where the command has `--demo`. @category constructors */
+/** The configured upstream; `hasDemo` where the command has `--demo`. */
 export const upstreamAddress = (
   { upstream: setting }: Pick<Settings["Service"], "upstream">,
   hasDemo = true
@@ -129,7 +119,7 @@ export const upstreamAddress = (
     : Result.succeed({ url: setting.url, key: setting.key })
 }
 
-/** The same with a model of it. @category constructors */
+/** The same with a model of it. */
 export const upstream = (
   settings: Pick<Settings["Service"], "upstream" | "model">,
   model: string | undefined,
@@ -167,10 +157,6 @@ const wayOutOf = (
   }
   return upstream(settings, flags.model)
 }
-
-// -----------------------------------------------------------------------------
-// the spec
-// -----------------------------------------------------------------------------
 
 const given = <A extends object>(values: { readonly [K in keyof A]: A[K] | undefined }): Partial<A> =>
   Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Partial<A>
@@ -278,7 +264,6 @@ const capable = (subject: RunSubject): Result.Result<void, Refusal> =>
           })
       )
 
-/** @category constructors */
 export const make = (
   subject: RunSubject,
   flags: RunFlags,

@@ -12,7 +12,7 @@ import { Result } from "effect"
 import { exitCode } from "./ExitCode.ts"
 import { oneLine } from "./TerminalText.ts"
 
-/** How an agent's run is to be understood. @category models */
+/** How an agent's run is to be understood. */
 export interface Verdict {
   readonly exitCode: number
   readonly answer: AgentOutput.AgentAnswer | undefined
@@ -20,7 +20,6 @@ export interface Verdict {
   readonly problem: { readonly code: string; readonly message: string } | undefined
 }
 
-/** @category constructors */
 export const judge = (agent: Agent, result: RunResult): Verdict => {
   const read = AgentOutput.read(agent.reader, result.output.stdout.text)
   const judged = AgentSpec.judge(read, result)
@@ -34,7 +33,7 @@ export const judge = (agent: Agent, result: RunResult): Verdict => {
   }
 }
 
-/** What both kinds of run say of themselves. @category converting */
+/** What both kinds of run say of themselves. */
 export const facts = (result: RunResult, demo: boolean) => ({
   ...(demo ? { demo: true } : {}),
   peak: result.peak,
@@ -47,7 +46,6 @@ export const facts = (result: RunResult, demo: boolean) => ({
   ...(result.suspicions.length === 0 ? {} : { suspicions: result.suspicions })
 })
 
-/** @category converting */
 export const commandJson = (result: RunResult, demo: boolean): object => ({
   ok: result.exitCode === 0,
   runId: result.runId,
@@ -56,7 +54,6 @@ export const commandJson = (result: RunResult, demo: boolean): object => ({
   ...facts(result, demo)
 })
 
-/** @category converting */
 export const agentJson = (agent: Agent, result: RunResult, verdict: Verdict, demo: boolean): object => ({
   ok: verdict.problem === undefined,
   runId: result.runId,

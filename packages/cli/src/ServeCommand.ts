@@ -16,7 +16,6 @@ import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
-/** @category models */
 export interface ServeInput extends ServeComposition.ServeOptions {
   readonly host: string
   /** 0 for any that is free. */
@@ -28,11 +27,10 @@ export interface ServeInput extends ServeComposition.ServeOptions {
   readonly allowRemote: boolean
 }
 
-/** What was typed, flag by flag: budgets and limits are flags of their own. @category models */
+/** What was typed, flag by flag: budgets and limits are flags of their own. */
 export type ServeFlags = Omit<ServeInput, "budget" | "limits"> &
   ServeInput["budget"] & { readonly [Name in keyof ServerLimits.ServerLimits]?: number | undefined }
 
-/** @category converting */
 export const inputOf = ({ callsMax, costUsdMax, outputTokensMax, ...flags }: ServeFlags): ServeInput => ({
   ...flags,
   budget: { callsMax, costUsdMax, outputTokensMax },
@@ -44,7 +42,6 @@ export const inputOf = ({ callsMax, costUsdMax, outputTokensMax, ...flags }: Ser
 /** How long answers that are under way may take once no run is left. */
 const answersSecondsMax = 5
 
-/** @category constructors */
 export const serve = Effect.fnUntraced(function* (input: ServeInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
@@ -89,8 +86,6 @@ export const serve = Effect.fnUntraced(function* (input: ServeInput) {
 /**
  * A server listens before all is there that answers, and a request that nobody takes would wait for ever: until
  * somebody does, and once nobody does any more, each is told to come again.
- *
- * @category combinators
  */
 export const answerUntilServed = (node: Server): void => {
   const message = "the server is starting, or stopping. Ask again in a moment"
@@ -101,13 +96,8 @@ export const answerUntilServed = (node: Server): void => {
   })
 }
 
-/** @category predicates */
 export const isLoopback = (host: string): boolean =>
   host === "localhost" || host === "::1" || /^127(?:\.\d{1,3}){3}$/u.test(host)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** The field of each flag that a number out of bounds was typed for. */
 const flagOf: Partial<Record<string, string>> = {

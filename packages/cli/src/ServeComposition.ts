@@ -34,7 +34,7 @@ import { Refusal } from "./Failure.ts"
 import * as RunPlan from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
-/** What was typed of a server, besides where it listens. @category models */
+/** What was typed of a server, besides where it listens. */
 export interface ServeOptions {
   readonly demo: boolean
   readonly model?: string | undefined
@@ -49,17 +49,17 @@ export interface ServeOptions {
   readonly hostRepositories: boolean
 }
 
-/** Grants are where runs are. @category layers */
+/** Grants are where runs are. */
 export const grants = (settings: Settings["Service"]): Layer.Layer<GrantStore, Refusal> =>
   inDatabase(settings, SqlGrantStore.layer, "grants cannot be looked up")
 
-/** So is the secret behind idempotency keys. @category layers */
+/** So is the secret behind idempotency keys. */
 export const idempotencyKeys = (
   settings: Settings["Service"]
 ): Layer.Layer<IdempotencyKeys.IdempotencyKeys, Refusal> =>
   inDatabase(settings, IdempotencyKeys.layerSql, "the secret of idempotency keys cannot be read")
 
-/** All of a server but the platform's. @category layers */
+/** All of a server but the platform's. */
 export const server = (
   settings: Settings["Service"],
   options: ServeOptions,
@@ -110,21 +110,13 @@ export const server = (
     })
   )
 
-/**
- * The clone of a run: the one kind of workspace that a run from outside can have besides a fresh one.
- *
- * @category predicates
- */
+/** The clone of a run: the one kind of workspace that a run from outside can have besides a fresh one. */
 export const isClone =
   (settings: Pick<Settings["Service"], "stateDirectory">) =>
   (path: string): boolean => {
     const runId = basename(dirname(path))
     return Schema.is(RunId)(runId) && path === Composition.cloneWorkspace(settings, runId)
   }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const inDatabase = <A, E extends { readonly message: string }>(
   settings: Settings["Service"],

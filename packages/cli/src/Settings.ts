@@ -17,11 +17,7 @@ import { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
 import * as KeyFile from "./KeyFile.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Whether there is a model to speak to. @category models */
+/** Whether there is a model to speak to. */
 export type UpstreamSetting =
   | { readonly _tag: "Absent" }
   | { readonly _tag: "Configured"; readonly url: string; readonly key: Redacted.Redacted<string> }
@@ -36,7 +32,6 @@ export type UpstreamSetting =
 
 type KeyVariable = "COGNI_LLM_KEY" | "COGNI_LLM_KEY_FILE"
 
-/** @category services */
 export class Settings extends Context.Service<
   Settings,
   {
@@ -68,7 +63,7 @@ export class Settings extends Context.Service<
   }
 >()("@cogni/sandbox-cli/Settings") {}
 
-/** Variables that hold a secret. @category constants */
+/** Variables that hold a secret. */
 export const secretNames: ReadonlyArray<string> = [
   "COGNI_LLM_KEY",
   "COGNI_DATABASE_URL",
@@ -78,17 +73,13 @@ export const secretNames: ReadonlyArray<string> = [
   "OTEL_EXPORTER_OTLP_TRACES_HEADERS"
 ]
 
-/** Whether somebody wants the spans of an invocation. @category predicates */
+/** Whether somebody wants the spans of an invocation. */
 export const isTraced = (environment: Readonly<Record<string, string>>): boolean =>
   ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"].some(
     (name) => (environment[name] ?? "") !== ""
   )
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Copy an environment, and take the secrets out of the original. @category constructors */
+/** Copy an environment, and take the secrets out of the original. */
 export const takeEnvironment = (environment: Record<string, string | undefined>): Record<string, string> => {
   const taken = Object.fromEntries(
     Object.entries(environment).filter((entry): entry is [string, string] => entry[1] !== undefined)
@@ -97,7 +88,6 @@ export const takeEnvironment = (environment: Record<string, string | undefined>)
   return taken
 }
 
-/** @category constructors */
 export const upstreamOf = (
   url: string | undefined,
   key: Redacted.Redacted<string> | undefined,
@@ -134,7 +124,7 @@ const text = (name: string) =>
 const secret = (name: string) =>
   text(name).pipe(Config.map((value) => (value === undefined ? undefined : Redacted.make(value))))
 
-/** Where the tag of an agent's image is said: `claude-code` is `COGNI_CLAUDE_CODE_IMAGE`. @category constants */
+/** Where the tag of an agent's image is said: `claude-code` is `COGNI_CLAUDE_CODE_IMAGE`. */
 export const imageVariable = (image: string): string =>
   `COGNI_${image.toUpperCase().replaceAll("-", "_")}_IMAGE`
 
@@ -181,7 +171,6 @@ const config = Config.all({
   })
 })
 
-/** @category constructors */
 export const make = Effect.gen(function* () {
   const found = yield* config
   const { key, keyFile, url } = found
@@ -215,7 +204,6 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** @category layers */
 export const layer = (environment: Record<string, string>): Layer.Layer<Settings, Config.ConfigError> =>
   Layer.effect(Settings, make).pipe(
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(environment)))

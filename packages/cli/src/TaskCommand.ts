@@ -24,7 +24,6 @@ import * as TaskPlan from "./TaskPlan.ts"
 import * as TaskReport from "./TaskReport.ts"
 import * as UserFiles from "./UserFiles.ts"
 
-/** @category models */
 export interface TaskInput extends TaskPlan.TaskFlags {
   readonly prompt?: string | undefined
   readonly promptFile?: string | undefined
@@ -34,7 +33,6 @@ export interface TaskInput extends TaskPlan.TaskFlags {
   readonly quiet: boolean
 }
 
-/** @category constructors */
 export const task = Effect.fnUntraced(function* (input: TaskInput) {
   const settings = yield* Settings
   const runId = yield* runIdOf(input)
@@ -53,10 +51,6 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   if (result.end.outcome === "sandbox_failed") return yield* result.end.error
   yield* tell(input, runId, result, file)
 }, Effect.scoped)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** When this returns, the sandbox is gone. */
 const follow = Effect.fnUntraced(function* (

@@ -1,6 +1,4 @@
-/**
- * The flags of `task`: those of `run` that mean the same, and its own.
- */
+/** The flags of `task`: those of `run` that mean the same, and its own. */
 import { Option } from "effect"
 import { Flag } from "effect/cli"
 import * as Flags from "./Flags.ts"
@@ -28,7 +26,6 @@ const {
 const orUndefined = <A>(flag: Flag.Flag<A>): Flag.Flag<A | undefined> =>
   Flag.map(Flag.optional(flag), Option.getOrUndefined)
 
-/** @category flags */
 export const task = {
   workspace,
   model,

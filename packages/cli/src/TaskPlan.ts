@@ -1,6 +1,4 @@
-/**
- * From what was typed to the sandbox of a task, its way out and its limits. Pure.
- */
+/** From what was typed to the sandbox of a task, its way out and its limits. Pure. */
 import { defaultLimits } from "@cogni/sandbox-core/HostLoop"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
@@ -10,11 +8,7 @@ import type { Refusal } from "./Failure.ts"
 import * as RunPlan from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What was typed; the same words as of a run. @category models */
+/** What was typed; the same words as of a run. */
 export interface TaskFlags extends Pick<
   RunPlan.RunFlags,
   | "workspace"
@@ -35,7 +29,6 @@ export interface TaskFlags extends Pick<
   readonly stepsMax?: number | undefined
 }
 
-/** @category models */
 export interface TaskPlan {
   readonly spec: Omit<SandboxSpecInput, "argv">
   readonly model: string
@@ -45,11 +38,7 @@ export interface TaskPlan {
   readonly note?: string | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Where the model is, and how the sandbox is held, are what they are for a run; only who asks is another. @category constructors */
+/** Where the model is, and how the sandbox is held, are what they are for a run; only who asks is another. */
 export const make = (
   flags: TaskFlags,
   runId: RunId,
@@ -82,10 +71,6 @@ export const make = (
     )
   )
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const modelOf = (wayOut: RunPlan.WayOut): string | undefined =>
   wayOut._tag === "None" ? undefined : wayOut.model

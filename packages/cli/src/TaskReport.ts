@@ -11,11 +11,7 @@ import { clip, oneLine } from "./TerminalText.ts"
 /** What of a call fits on a line. */
 const lineCharsMax = 160
 
-// -----------------------------------------------------------------------------
-// while it goes on
-// -----------------------------------------------------------------------------
-
-/** A line for what can be seen of a loop; nothing for the rest. @category converting */
+/** A line for what can be seen of a loop; nothing for the rest. */
 export const lineOf = (event: LoopProgress): string | undefined => {
   switch (event.type) {
     case "tool_call_started":
@@ -36,10 +32,6 @@ const argumentsOf = (input: Readonly<Record<string, unknown>>): string => {
 
 const firstLine = (content: string): string => content.slice(0, 2 * lineCharsMax).split("\n")[0] ?? ""
 
-// -----------------------------------------------------------------------------
-// at the end
-// -----------------------------------------------------------------------------
-
 const exits: Readonly<Record<LoopOutcome, ExitName>> = {
   finished: "success",
   steps_exhausted: "budget",
@@ -52,7 +44,7 @@ const exits: Readonly<Record<LoopOutcome, ExitName>> = {
   sandbox_failed: "fault"
 }
 
-/** How the command ends. What changed is what was asked for: without it, a task that finished is none. @category converting */
+/** How the command ends. What changed is what was asked for: without it, a task that finished is none. */
 export const exitOf = (result: TaskResult): ExitName => {
   const { end } = result
   if (end.outcome === "finished") return patchProblem(result) === undefined ? "success" : "fault"
@@ -73,7 +65,7 @@ export const exitOf = (result: TaskResult): ExitName => {
   }
 }
 
-/** Why a task did not finish, or gave no patch, in the words of the command line. @category converting */
+/** Why a task did not finish, or gave no patch, in the words of the command line. */
 export const problemOf = (result: TaskResult): string | undefined =>
   result.end.outcome === "finished"
     ? patchProblem(result)
@@ -87,11 +79,11 @@ const words: ReadonlyArray<readonly [RegExp, string]> = [
   [/llm\.budget/gu, "--max-calls, --max-output-tokens, …"]
 ]
 
-/** How much was done, in a line. @category converting */
+/** How much was done, in a line. */
 export const summary = ({ steps, toolCalls, usage }: LoopEnd): string =>
   `${steps} ${steps === 1 ? "step" : "steps"}, ${toolCalls} tool ${toolCalls === 1 ? "call" : "calls"}, ${usage.inputTokens} tokens in, ${usage.outputTokens} out`
 
-/** What changed, in a line. @category converting */
+/** What changed, in a line. */
 export const changes = (result: TaskResult, file: string | undefined): string => {
   const { patch } = result
   if (patch === undefined || patch.problem !== undefined) return patchProblem(result) ?? ""
@@ -108,7 +100,6 @@ const patchProblem = ({ patch }: TaskResult): string | undefined =>
       ? undefined
       : oneLine(patch.problem)
 
-/** @category converting */
 export const json = (result: TaskResult, runId: string, demo: boolean, file: string | undefined): object => {
   const { end, patch } = result
   const exit = exitOf(result)

@@ -27,20 +27,20 @@ const escaped = (character: string): string =>
     (_, at) => `\\u${character.charCodeAt(at).toString(16).padStart(4, "0")}`
   ).join("")
 
-/** Every control character and every invisible one as something one can see. @category converting */
+/** Every control character and every invisible one as something one can see. */
 export const visible = (text: string): string => text.replaceAll(hidden, caret)
 
-/** The same for JSON: with its own escapes, so that it stays the same JSON. @category converting */
+/** The same for JSON: with its own escapes, so that it stays the same JSON. */
 export const visibleJson = (json: string): string => json.replaceAll(hidden, escaped)
 
-/** The same, on one line, without blanks around it. @category converting */
+/** The same, on one line, without blanks around it. */
 export const oneLine = (text: string): string => visible(text.replaceAll(/\s+/gu, " ").trim())
 
-/** Cut at a width, with an ellipsis. @category converting */
+/** Cut at a width, with an ellipsis. */
 export const clip = (text: string, width: number): string =>
   text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`
 
-/** Break at blanks, at a width; longer words stand alone. @category converting */
+/** Break at blanks, at a width; longer words stand alone. */
 export const wrap = (text: string, width: number): ReadonlyArray<string> =>
   text.split("\n").flatMap((line) => {
     const lines: Array<string> = []
@@ -57,8 +57,6 @@ export const wrap = (text: string, width: number): ReadonlyArray<string> =>
 /**
  * What is written, piece by piece, to visible text. A character, or the end of a line in two characters, may be cut
  * between two pieces; a carriage return at the very end is held back.
- *
- * @category constructors
  */
 export const makeFilter = (): ((data: string | Uint8Array) => string) => {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
@@ -72,7 +70,7 @@ export const makeFilter = (): ((data: string | Uint8Array) => string) => {
   }
 }
 
-/** Columns side by side, each as wide as its widest cell; the last is free. @category converting */
+/** Columns side by side, each as wide as its widest cell; the last is free. */
 export const columns = (rows: ReadonlyArray<ReadonlyArray<string>>, indent = ""): ReadonlyArray<string> => {
   const widths = rows.reduce<ReadonlyArray<number>>(
     (widest, row) =>

@@ -9,10 +9,10 @@ import * as FetchHttpClient from "effect/http/FetchHttpClient"
 import * as OtlpSerialization from "effect/observability/OtlpSerialization"
 import * as OtlpTracer from "effect/observability/OtlpTracer"
 
-/** Of the service, where `OTEL_SERVICE_NAME` says no other. @category constants */
+/** Of the service, where `OTEL_SERVICE_NAME` says no other. */
 export const serviceName = "cogni-sandbox"
 
-/** What is left to send is sent when it closes, within three seconds. @category layers */
+/** What is left to send is sent when it closes, within three seconds. */
 export const layer = (environment: Readonly<Record<string, string>>, serviceVersion: string) =>
   OtlpTracer.layerFromConfig({
     resource: { serviceName: environment["OTEL_SERVICE_NAME"] ?? serviceName, serviceVersion }

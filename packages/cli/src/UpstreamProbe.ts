@@ -1,6 +1,4 @@
-/**
- * Whether the configured model API answers. It is asked without the key: that any HTTP answer comes is what counts.
- */
+/** Whether the configured model API answers. It is asked without the key: that any HTTP answer comes is what counts. */
 import type { Finding } from "@cogni/sandbox-docker/DockerDoctor"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { Effect, Result } from "effect"
@@ -10,10 +8,8 @@ import { oneLine } from "./TerminalText.ts"
 
 const check = "upstream"
 
-/** @category constants */
 export const probeSecondsMax = 5
 
-/** @category constructors */
 export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">): Effect.Effect<Finding> => {
   const { upstream } = settings
   if (upstream._tag === "Absent") {

@@ -10,7 +10,7 @@ import { Effect, type Scope } from "effect"
 import type { ExitName } from "./ExitCode.ts"
 import { Refusal } from "./Failure.ts"
 
-/** The directory of an agent by device and inode. One that does not exist yet holds nothing. @category constructors */
+/** The directory of an agent by device and inode. One that does not exist yet holds nothing. */
 export const agentDirectories = (
   workspace: string | undefined
 ): Effect.Effect<ReadonlyArray<HostPath.Identity>, Refusal> =>
@@ -31,7 +31,7 @@ export const agentDirectories = (
         Effect.mapError((error) => refusalOf("the workspace", error))
       )
 
-/** Reads a file; what it is for begins the sentence of its refusal. @category constructors */
+/** Reads a file; what it is for begins the sentence of its refusal. */
 export const read = (
   path: string,
   what: string,
@@ -44,13 +44,13 @@ export const read = (
     Effect.mapError(HostFile.read(path, { ...options, agents }), (error) => refusalOf(what, error))
   )
 
-/** Where something will be written once the agent has ended. @category models */
+/** Where something will be written once the agent has ended. */
 export interface Output {
   readonly path: string
   readonly write: (content: string | Uint8Array) => Effect.Effect<void, HostPathRefused>
 }
 
-/** Reserves the file of `--patch` for as long as the scope. @category constructors */
+/** Reserves the file of `--patch` for as long as the scope. */
 export const reservePatch = (
   path: string | undefined,
   workspace: string | undefined
@@ -68,7 +68,6 @@ const exits: Partial<Record<HostPathRefused["problem"], ExitName>> = {
   unreadable: "notFound"
 }
 
-/** @category converting */
 export const refusalOf = (what: string, error: HostPathRefused): Refusal =>
   new Refusal({
     exit: exits[error.problem] ?? "input",

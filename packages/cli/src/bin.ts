@@ -1,7 +1,5 @@
 #!/usr/bin/env node
-/**
- * The program `cogni-sandbox`: takes the secrets out of its environment, then lives one invocation.
- */
+/** The program `cogni-sandbox`: takes the secrets out of its environment, then lives one invocation. */
 import { enableCompileCache } from "node:module"
 
 enableCompileCache()

@@ -1,6 +1,4 @@
-/**
- * `audit` over a state directory as runs leave it: exit codes, and where it looks.
- */
+/** `audit` over a state directory as runs leave it: exit codes, and where it looks. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "@cogni/sandbox-cli/Cli"
 import * as Output from "@cogni/sandbox-cli/Output"

@@ -1,6 +1,4 @@
-/**
- * Entries of an audit as lines for people.
- */
+/** Entries of an audit as lines for people. */
 import { assert, describe, it } from "@effect/vitest"
 import * as AuditReport from "@cogni/sandbox-cli/AuditReport"
 import { type AuditEntry, AuditLine } from "@cogni/sandbox-proxy/AuditEntry"

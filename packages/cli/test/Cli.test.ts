@@ -1,6 +1,4 @@
-/**
- * The command line itself: what is understood, and one line for what is not. Nothing here reaches an engine.
- */
+/** The command line itself: what is understood, and one line for what is not. Nothing here reaches an engine. */
 import { defaultLimits } from "@cogni/sandbox-core/HostLoop"
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "@cogni/sandbox-cli/Cli"

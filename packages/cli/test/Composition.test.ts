@@ -1,6 +1,4 @@
-/**
- * What the command hands to the packages. Nothing here reaches an engine.
- */
+/** What the command hands to the packages. Nothing here reaches an engine. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Composition from "@cogni/sandbox-cli/Composition"
 import { RunId } from "@cogni/sandbox-core/RunId"

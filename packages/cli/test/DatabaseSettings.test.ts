@@ -1,6 +1,4 @@
-/**
- * Which database of runs the environment names, and that its password is nowhere afterwards.
- */
+/** Which database of runs the environment names, and that its password is nowhere afterwards. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Settings from "@cogni/sandbox-cli/Settings"
 import * as NodeServices from "@effect/platform-node/NodeServices"

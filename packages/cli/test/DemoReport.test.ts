@@ -1,6 +1,4 @@
-/**
- * The page of `demo`: 80 columns, labelled, and without a secret.
- */
+/** The page of `demo`: 80 columns, labelled, and without a secret. */
 import { assert, describe, it } from "@effect/vitest"
 import * as DemoReport from "@cogni/sandbox-cli/DemoReport"
 import { result, runId } from "./RunResults.ts"

@@ -1,6 +1,4 @@
-/**
- * Findings as a page: each with its fix, and a last line that says whether a run can succeed.
- */
+/** Findings as a page: each with its fix, and a last line that says whether a run can succeed. */
 import { assert, describe, it } from "@effect/vitest"
 import { render } from "@cogni/sandbox-cli/DoctorCommand"
 

@@ -1,6 +1,4 @@
-/**
- * The table of exit codes: complete, without a number twice, and the same in the README.
- */
+/** The table of exit codes: complete, without a number twice, and the same in the README. */
 import { assert, describe, it } from "@effect/vitest"
 import * as ExitCode from "@cogni/sandbox-cli/ExitCode"
 import { Reason } from "@cogni/sandbox-core/SandboxError"

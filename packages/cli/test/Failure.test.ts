@@ -1,6 +1,4 @@
-/**
- * Whatever goes wrong is one line that says what to do, and one number.
- */
+/** Whatever goes wrong is one line that says what to do, and one number. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Failure from "@cogni/sandbox-cli/Failure"
 import * as Invocation from "@cogni/sandbox-cli/Invocation"

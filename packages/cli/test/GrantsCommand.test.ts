@@ -1,6 +1,4 @@
-/**
- * Grants from the command line: told once, listed without their tokens, revoked. Nothing here reaches an engine.
- */
+/** Grants from the command line: told once, listed without their tokens, revoked. Nothing here reaches an engine. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "@cogni/sandbox-cli/Cli"
 import * as GrantsCommand from "@cogni/sandbox-cli/GrantsCommand"

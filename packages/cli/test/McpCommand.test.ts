@@ -1,6 +1,4 @@
-/**
- * An MCP server whose tools are sealed: the protocol's own client on one side, a sandbox in memory on the other.
- */
+/** An MCP server whose tools are sealed: the protocol's own client on one side, a sandbox in memory on the other. */
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js"
 import type { JSONRPCMessage } from "@modelcontextprotocol/sdk/types.js"

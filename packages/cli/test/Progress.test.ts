@@ -1,6 +1,4 @@
-/**
- * Progress on a terminal, elsewhere, and not at all.
- */
+/** Progress on a terminal, elsewhere, and not at all. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Output from "@cogni/sandbox-cli/Output"
 import * as Progress from "@cogni/sandbox-cli/Progress"

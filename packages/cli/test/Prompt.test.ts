@@ -1,6 +1,4 @@
-/**
- * Prompts from the command line, a file and standard input, bounded while they are read.
- */
+/** Prompts from the command line, a file and standard input, bounded while they are read. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Prompt from "@cogni/sandbox-cli/Prompt"
 import { Effect, Stdio, Stream } from "effect"

@@ -1,6 +1,4 @@
-/**
- * Sizes and durations: what is read, and above all what is not.
- */
+/** Sizes and durations: what is read, and above all what is not. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Quantity from "@cogni/sandbox-cli/Quantity"
 import { Result, Schema } from "effect"

@@ -1,6 +1,4 @@
-/**
- * Records as a list, and as JSON.
- */
+/** Records as a list, and as JSON. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RecordReport from "@cogni/sandbox-cli/RecordReport"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"

@@ -1,6 +1,4 @@
-/**
- * What became of a run's commits, as it is told to people, to scripts and to the shell.
- */
+/** What became of a run's commits, as it is told to people, to scripts and to the shell. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RelayReport from "@cogni/sandbox-cli/RelayReport"
 import { RunId } from "@cogni/sandbox-core/RunId"

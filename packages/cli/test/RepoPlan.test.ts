@@ -1,6 +1,4 @@
-/**
- * What was typed about a repository, and what is asked of the relay for it.
- */
+/** What was typed about a repository, and what is asked of the relay for it. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as RepoPlan from "@cogni/sandbox-cli/RepoPlan"

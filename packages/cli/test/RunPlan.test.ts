@@ -1,6 +1,4 @@
-/**
- * From flags and environment to a spec and a way out; the demo upstream is never a fallback.
- */
+/** From flags and environment to a spec and a way out; the demo upstream is never a fallback. */
 import { assert, describe, it } from "@effect/vitest"
 import { Refusal } from "@cogni/sandbox-cli/Failure"
 import * as RunPlan from "@cogni/sandbox-cli/RunPlan"

@@ -1,6 +1,4 @@
-/**
- * What counts as an answer, and what never does.
- */
+/** What counts as an answer, and what never does. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunReport from "@cogni/sandbox-cli/RunReport"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"

@@ -1,6 +1,4 @@
-/**
- * Made-up ends of runs, for tests that render them.
- */
+/** Made-up ends of runs, for tests that render them. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"

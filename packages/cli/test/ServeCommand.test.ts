@@ -1,6 +1,4 @@
-/**
- * What of `serve` and `agents` is decided before anything listens. The rest is `test/stack/Serve.test.ts`.
- */
+/** What of `serve` and `agents` is decided before anything listens. The rest is `test/stack/Serve.test.ts`. */
 import { assert, describe, it } from "@effect/vitest"
 import * as AgentsCommand from "@cogni/sandbox-cli/AgentsCommand"
 import * as Cli from "@cogni/sandbox-cli/Cli"

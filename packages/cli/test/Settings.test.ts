@@ -1,6 +1,4 @@
-/**
- * What the environment says, and that the key is nowhere afterwards.
- */
+/** What the environment says, and that the key is nowhere afterwards. */
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { assert, describe, it } from "@effect/vitest"
 import * as DatabaseSettings from "@cogni/sandbox-cli/DatabaseSettings"

@@ -1,6 +1,4 @@
-/**
- * What is refused of `task` before there is an engine: in one line, with one number.
- */
+/** What is refused of `task` before there is an engine: in one line, with one number. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "@cogni/sandbox-cli/Cli"
 import * as Output from "@cogni/sandbox-cli/Output"

@@ -1,6 +1,4 @@
-/**
- * From flags and environment to the sandbox of a task: held as a run is, and asked for by the host.
- */
+/** From flags and environment to the sandbox of a task: held as a run is, and asked for by the host. */
 import { assert, describe, it } from "@effect/vitest"
 import type { Settings } from "@cogni/sandbox-cli/Settings"
 import * as TaskPlan from "@cogni/sandbox-cli/TaskPlan"

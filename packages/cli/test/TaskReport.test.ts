@@ -1,6 +1,4 @@
-/**
- * What is said of a task: while it goes on, and at its end.
- */
+/** What is said of a task: while it goes on, and at its end. */
 import { assert, describe, it } from "@effect/vitest"
 import { exitCode } from "@cogni/sandbox-cli/ExitCode"
 import * as TaskReport from "@cogni/sandbox-cli/TaskReport"

@@ -1,6 +1,4 @@
-/**
- * What an agent says can be seen, and can do nothing to the terminal it is seen on.
- */
+/** What an agent says can be seen, and can do nothing to the terminal it is seen on. */
 import { assert, describe, it } from "@effect/vitest"
 import * as TerminalText from "@cogni/sandbox-cli/TerminalText"
 import { Schema } from "effect"

@@ -1,6 +1,4 @@
-/**
- * Files that a user names to the command, in and beside the directory that an agent works in.
- */
+/** Files that a user names to the command, in and beside the directory that an agent works in. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "@cogni/sandbox-cli/Cli"
 import * as Output from "@cogni/sandbox-cli/Output"

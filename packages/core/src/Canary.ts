@@ -10,17 +10,13 @@ import * as Effect from "effect/Effect"
 import type { Input } from "./SandboxSpec.ts"
 import type { PlantedDirectory } from "./Workspace.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** One planted secret. Letters and digits only, so that quoting it changes nothing. @category models */
+/** One planted secret. Letters and digits only, so that quoting it changes nothing. */
 export interface Canary {
   readonly name: string
   readonly secret: string
 }
 
-/** The secrets of a run, and the files that hold them. @category models */
+/** The secrets of a run, and the files that hold them. */
 export interface Planted {
   readonly canaries: ReadonlyArray<Canary>
   /** For the control directory, beside the run's own inputs. */
@@ -28,23 +24,19 @@ export interface Planted {
   readonly directories: ReadonlyArray<PlantedDirectory>
 }
 
-/** A canary that was seen. @category models */
+/** A canary that was seen. */
 export interface Sighting {
   readonly canary: string
   readonly encoding: string
 }
 
-/** Looks for canaries in something that comes in pieces; one may lie across two of them. @category models */
+/** Looks for canaries in something that comes in pieces; one may lie across two of them. */
 export interface Watcher {
   /** What is seen for the first time. */
   readonly push: (piece: Uint8Array) => ReadonlyArray<Sighting>
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Nothing planted. @category constants */
+/** Nothing planted. */
 export const none: Planted = { canaries: [], inputs: [], directories: [] }
 
 const upperDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
@@ -56,7 +48,7 @@ const random = (alphabet: string, length: number): string =>
     (value) => alphabet[value % alphabet.length]
   ).join("")
 
-/** A fresh set. @category constructors */
+/** A fresh set. */
 export const plant: Effect.Effect<Planted> = Effect.sync(() => {
   const accessKeyId = `AKIA${random(upperDigits, 16)}`
   const secretAccessKey = random(letters, 40)
@@ -92,14 +84,11 @@ export const plant: Effect.Effect<Planted> = Effect.sync(() => {
 /**
  * How a run comes by its canaries. Provided by whoever must know them too, such as a relay that looks for them in
  * commits.
- *
- * @category services
  */
 export const Planting = Context.Reference<Effect.Effect<Planted>>("@cogni/sandbox-core/Planting", {
   defaultValue: () => plant
 })
 
-/** @category constructors */
 export const makeWatcher = (canaries: ReadonlyArray<Canary>): Watcher => {
   const patterns = canaries.flatMap(patternsOf)
   const longest = Math.max(0, ...patterns.map(({ text }) => text.length))
@@ -137,19 +126,13 @@ export const makeWatcher = (canaries: ReadonlyArray<Canary>): Watcher => {
   }
 }
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
-/** What is in one whole text. @category combinators */
+/** What is in one whole text. */
 export const look = (canaries: ReadonlyArray<Canary>, bytes: Uint8Array): ReadonlyArray<Sighting> =>
   makeWatcher(canaries).push(bytes)
 
 /**
  * Whether looking is worth while, for large pieces that hold nothing as a rule: what this says no to, {@link look}
  * finds nothing in. One pass over the letters and digits, for a few of each pattern's.
- *
- * @category combinators
  */
 export const makeSieve = (canaries: ReadonlyArray<Canary>): ((bytes: Uint8Array) => boolean) => {
   const encoder = new TextEncoder()
@@ -178,13 +161,9 @@ export const makeSieve = (canaries: ReadonlyArray<Canary>): ((bytes: Uint8Array)
   }
 }
 
-/** A text without the canaries in it, in plain. @category converting */
+/** A text without the canaries in it, in plain. */
 export const redact = (canaries: ReadonlyArray<Canary>, text: string): string =>
   canaries.reduce((clean, { name, secret }) => clean.replaceAll(secret, `[canary ${name}]`), text)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Of a pattern, what a sieve looks for. */
 const keyBytes = 8

@@ -6,11 +6,7 @@
  */
 import { Context, Duration, Effect, Layer, Schema, Stream } from "effect"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** That a model asks for a tool. @category models */
+/** That a model asks for a tool. */
 export interface ChatToolCall {
   readonly id: string
   readonly name: string
@@ -18,7 +14,7 @@ export interface ChatToolCall {
   readonly arguments: string
 }
 
-/** One turn of a conversation. Every call of an assistant's is answered by one `tool` that comes right after it. @category models */
+/** One turn of a conversation. Every call of an assistant's is answered by one `tool` that comes right after it. */
 export type ChatMessage =
   | { readonly role: "system"; readonly content: string }
   | { readonly role: "user"; readonly content: string }
@@ -34,7 +30,7 @@ export type ChatMessage =
       readonly content: string
     }
 
-/** A tool, as a model is told of it. @category models */
+/** A tool, as a model is told of it. */
 export interface ChatTool {
   readonly name: string
   readonly description: string
@@ -42,7 +38,6 @@ export interface ChatTool {
   readonly inputSchema: Readonly<Record<string, unknown>>
 }
 
-/** @category models */
 export interface ChatRequest {
   readonly model: string
   readonly messages: ReadonlyArray<ChatMessage>
@@ -51,16 +46,15 @@ export interface ChatRequest {
   readonly outputTokensMax?: number | undefined
 }
 
-/** Where a model is reached: the socket of a run's proxy (`Sandbox.llmSocketPath`), or a base URL such as `http://localhost:4000/v1`. @category models */
+/** Where a model is reached: the socket of a run's proxy (`Sandbox.llmSocketPath`), or a base URL such as `http://localhost:4000/v1`. */
 export type ChatEndpoint = { readonly socketPath: string } | { readonly baseUrl: string }
 
-/** Why an answer ended. @category models */
+/** Why an answer ended. */
 export const ChatFinish = Schema.Literals(["stop", "length", "tool_calls", "content_filter", "other"])
 
-/** @category models */
 export type ChatFinish = typeof ChatFinish.Type
 
-/** A piece of an answer. `finish` is the last, and comes once. @category models */
+/** A piece of an answer. `finish` is the last, and comes once. */
 export type ChatPart =
   | { readonly type: "text_delta"; readonly delta: string }
   | ({ readonly type: "tool_call" } & ChatToolCall)
@@ -72,7 +66,7 @@ export type ChatPart =
     }
   | { readonly type: "finish"; readonly reason: ChatFinish }
 
-/** What one answer may come to. @category models */
+/** What one answer may come to. */
 export interface ChatLimits {
   /** Of text, names and arguments together. */
   readonly answerBytesMax: number
@@ -81,18 +75,12 @@ export interface ChatLimits {
   readonly callSecondsMax: number
 }
 
-/** @category constants */
 export const defaultLimits: ChatLimits = {
   answerBytesMax: 4 * 1024 * 1024,
   toolCallsMax: 32,
   callSecondsMax: 600
 }
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const ChatErrorCode = Schema.Literals([
   /** Too many requests at this time. */
   "rate_limit",
@@ -112,7 +100,6 @@ export const ChatErrorCode = Schema.Literals([
   "timeout"
 ])
 
-/** @category models */
 export type ChatErrorCode = typeof ChatErrorCode.Type
 
 const remedies: Readonly<Record<ChatErrorCode, string>> = {
@@ -131,7 +118,7 @@ const remedies: Readonly<Record<ChatErrorCode, string>> = {
 
 const retryable: ReadonlySet<ChatErrorCode> = new Set(["rate_limit", "unreachable", "unavailable", "timeout"])
 
-/** The model did not answer, or not as it must. @category errors */
+/** The model did not answer, or not as it must. */
 export class ChatModelFailed extends Schema.TaggedError<ChatModelFailed>()("ChatModelFailed", {
   code: ChatErrorCode,
   /** What happened. It may quote the upstream, and so be untrusted; it is one line of at most {@link detailCharsMax}. */
@@ -150,10 +137,9 @@ export class ChatModelFailed extends Schema.TaggedError<ChatModelFailed>()("Chat
   }
 }
 
-/** @category constants */
 export const detailCharsMax = 500
 
-/** A failure, its detail made fit to be shown. @category constructors */
+/** A failure, its detail made fit to be shown. */
 export const failed = (
   code: ChatErrorCode,
   detail: string,
@@ -171,11 +157,6 @@ export const failed = (
     ...(more.retryAfterSeconds === undefined ? {} : { retryAfterSeconds: more.retryAfterSeconds })
   })
 
-// -----------------------------------------------------------------------------
-// port
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class ChatModel extends Context.Service<
   ChatModel,
   {
@@ -184,11 +165,7 @@ export class ChatModel extends Context.Service<
   }
 >()("@cogni/sandbox-core/ChatModel") {}
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
-/** How many bytes of UTF-8 a part adds to what is kept of an answer. @category predicates */
+/** How many bytes of UTF-8 a part adds to what is kept of an answer. */
 export const bytesOf = (part: ChatPart): number => {
   switch (part.type) {
     case "text_delta":
@@ -203,8 +180,6 @@ export const bytesOf = (part: ChatPart): number => {
 /**
  * An answer that keeps to its limits and to its form, whoever gives it: it ends in time, in exactly one `finish`, or
  * fails.
- *
- * @category combinators
  */
 export const bounded = (
   answer: Stream.Stream<ChatPart, ChatModelFailed>,
@@ -240,33 +215,25 @@ export const bounded = (
     )
   })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** What a pretend model says to a request. @category models */
+/** What a pretend model says to a request. */
 export type ScriptedAnswer =
   | ReadonlyArray<ChatPart>
   | ChatModelFailed
   | Stream.Stream<ChatPart, ChatModelFailed>
 
-/** The parts of an answer that only says something. @category constructors */
+/** The parts of an answer that only says something. */
 export const says = (text: string): ReadonlyArray<ChatPart> => [
   { type: "text_delta", delta: text },
   { type: "finish", reason: "stop" }
 ]
 
-/** The parts of an answer that asks for tools. @category constructors */
+/** The parts of an answer that asks for tools. */
 export const calls = (...toolCalls: ReadonlyArray<ChatToolCall>): ReadonlyArray<ChatPart> => [
   ...toolCalls.map((call): ChatPart => ({ type: "tool_call", ...call })),
   { type: "finish", reason: "tool_calls" }
 ]
 
-/**
- * A model that is a function of what it is asked: for tests, and for trying a loop with nothing installed.
- *
- * @category layers
- */
+/** A model that is a function of what it is asked: for tests, and for trying a loop with nothing installed. */
 export const layerMemory = (
   answer: (request: ChatRequest, at: ChatEndpoint) => ScriptedAnswer
 ): Layer.Layer<ChatModel> =>
@@ -284,10 +251,6 @@ export const layerMemory = (
         })
     })
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const encoder = new TextEncoder()
 

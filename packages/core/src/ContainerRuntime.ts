@@ -22,22 +22,15 @@ import type {
 } from "./SandboxError.ts"
 import type { Limits, Network } from "./SandboxSpec.ts"
 
-/** @category errors */
 export type ContainerError = RuntimeUnavailable | ImageNotFound | ContainerFailed
 
 /**
  * The first process of a supervised container, which runs the commands that come to it. In every image that is built on
  * the runtime's.
- *
- * @category constants
  */
 export const supervisor = "/usr/local/bin/cogni-supervisor"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** A directory of the host, or a volume of the engine, seen from inside. @category models */
+/** A directory of the host, or a volume of the engine, seen from inside. */
 export interface Mount {
   readonly type: "directory" | "volume"
   readonly source: string
@@ -47,7 +40,7 @@ export interface Mount {
   readonly held?: HeldIdentity | undefined
 }
 
-/** A small memory-backed volume that two containers of one run share. @category models */
+/** A small memory-backed volume that two containers of one run share. */
 export interface VolumeSpec {
   readonly runId: RunId
   readonly role: Role
@@ -60,7 +53,7 @@ export interface VolumeSpec {
   readonly index?: number | undefined
 }
 
-/** What a container is asked to be. Whatever is not here is not up for choice. @category models */
+/** What a container is asked to be. Whatever is not here is not up for choice. */
 export interface ContainerSpec {
   readonly runId: RunId
   /**
@@ -91,13 +84,13 @@ export interface ContainerSpec {
   readonly stdin?: string | undefined
 }
 
-/** A piece of output, as it came. @category models */
+/** A piece of output, as it came. */
 export interface OutputChunk {
   readonly channel: "stdout" | "stderr"
   readonly bytes: Uint8Array
 }
 
-/** How a container ended. An exit code is a value, never an error. @category models */
+/** How a container ended. An exit code is a value, never an error. */
 export interface ContainerExit {
   readonly exitCode: number
   /** The kernel killed a process of it for want of memory: the first, or any other. */
@@ -107,10 +100,10 @@ export interface ContainerExit {
   readonly peak: Peak
 }
 
-/** A command for a container that is supervised. @category models */
+/** A command for a container that is supervised. */
 export type ExecSpec = Command
 
-/** How a command ended, and what the kernel did to its container meanwhile. @category models */
+/** How a command ended, and what the kernel did to its container meanwhile. */
 export interface ExecExit extends CommandExit {
   /** The kernel killed a process of the container for want of memory while this command ran. */
   readonly oomKilled: boolean
@@ -118,7 +111,7 @@ export interface ExecExit extends CommandExit {
   readonly processesRefused: boolean
 }
 
-/** A command that runs in a container. @category models */
+/** A command that runs in a container. */
 export interface Exec {
   /** For one reader. A command that nobody listens to waits, once it has written some hundred kilobytes. */
   readonly output: Stream.Stream<OutputChunk, ContainerError>
@@ -128,7 +121,6 @@ export interface Exec {
   readonly signal: (name: SignalName) => Effect.Effect<void, ContainerError>
 }
 
-/** @category models */
 export interface Container {
   readonly id: string
   /**
@@ -157,11 +149,6 @@ export interface Container {
   readonly files: Files<ContainerError | FileRefused>
 }
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class ContainerRuntime extends Context.Service<
   ContainerRuntime,
   {

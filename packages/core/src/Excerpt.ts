@@ -5,7 +5,6 @@
  * sequence that is none becomes U+FFFD.
  */
 
-/** @category models */
 export interface Excerpt {
   /** At most `bytesMax` bytes of UTF-8, with the marker in it where something is missing. */
   readonly text: string
@@ -16,14 +15,10 @@ export interface Excerpt {
 /** Of what there is room for, how much goes to the beginning; the rest goes to the end, where errors are told. */
 const headShare = 0.4
 
-/** What stands where bytes are missing. @category constants */
+/** What stands where bytes are missing. */
 export const marker = (bytesMissing: number): string => `\n[... ${bytesMissing} bytes left out ...]\n`
 
-/**
- * The text, or its beginning and its end. Where there is no room for a marker, only the beginning.
- *
- * @category constructors
- */
+/** The text, or its beginning and its end. Where there is no room for a marker, only the beginning. */
 export const excerpt = (given: string | Uint8Array, bytesMax: number): Excerpt => {
   const text = typeof given === "string" ? given : decoder.decode(given)
   // A character is one to three bytes for each of its units.
@@ -44,10 +39,6 @@ export const excerpt = (given: string | Uint8Array, bytesMax: number): Excerpt =
     bytesMissing
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true })

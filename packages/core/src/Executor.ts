@@ -13,26 +13,21 @@ import type { Output } from "./RunResult.ts"
 import * as SandboxError from "./SandboxError.ts"
 import { Argument, argumentBytesMax, Environment, exceeds, problemsOf } from "./SandboxSpec.ts"
 
-/** What a command may read on its standard input. More than this belongs into a file. @category constants */
+/** What a command may read on its standard input. More than this belongs into a file. */
 export const stdinBytesMax = 16 * 1024 * 1024
 
-/** One file that is read or written at once. @category constants */
+/** One file that is read or written at once. */
 export const fileBytesMax = 16 * 1024 * 1024
 
-/** What a directory may hold to be listed. @category constants */
+/** What a directory may hold to be listed. */
 export const entriesMax = 10_000
 
-/** From the SIGTERM of a command that is out of time to the SIGKILL of it and all its children. @category constants */
+/** From the SIGTERM of a command that is out of time to the SIGKILL of it and all its children. */
 export const killGraceSeconds = 2
 
-/** @category constants */
 export const shell = "/bin/sh"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What can be sent to a command. @category models */
+/** What can be sent to a command. */
 export const SignalName = Schema.Literals([
   "SIGHUP",
   "SIGINT",
@@ -45,13 +40,11 @@ export const SignalName = Schema.Literals([
   "SIGSTOP"
 ])
 
-/** @category models */
 export type SignalName = typeof SignalName.Type
 
-/** A program and its arguments, or a line for `/bin/sh -c`. @category models */
+/** A program and its arguments, or a line for `/bin/sh -c`. */
 export type CommandLine = string | readonly [string, ...ReadonlyArray<string>]
 
-/** @category models */
 export interface SpawnOptions {
   /** Beside what the executor's own environment has; of this command only. */
   readonly env?: Readonly<Record<string, string>> | undefined
@@ -61,7 +54,6 @@ export interface SpawnOptions {
   readonly stdin?: string | Uint8Array | undefined
 }
 
-/** @category models */
 export interface ExecOptions extends SpawnOptions {
   /** Then it is ended with all its children, and fails as `CommandTimedOut`. Left out: as long as the executor lives. */
   readonly timeoutSecondsMax?: number | undefined
@@ -69,7 +61,7 @@ export interface ExecOptions extends SpawnOptions {
   readonly outputRetainedBytesMax?: number | undefined
 }
 
-/** How a command ended. @category models */
+/** How a command ended. */
 export interface CommandExit {
   /** 128 and the number of the signal, where one ended it; 127 where there is no such program, 126 where it cannot run. */
   readonly exitCode: number
@@ -77,13 +69,12 @@ export interface CommandExit {
   readonly signal?: string | undefined
 }
 
-/** @category models */
 export interface ExecResult extends CommandExit {
   readonly output: Output
   readonly durationMs: number
 }
 
-/** A command under way. @category models */
+/** A command under way. */
 export interface RunningCommand {
   /**
    * For one reader, whose pace is the command's. Ends when the command's own process has, and what it had written has
@@ -96,10 +87,8 @@ export interface RunningCommand {
   readonly signal: (name: SignalName) => Effect.Effect<void, SandboxError.SandboxError>
 }
 
-/** @category models */
 export const FileType = Schema.Literals(["file", "directory", "symlink", "other"])
 
-/** @category models */
 export const FileEntry = Schema.Struct({
   name: Schema.String,
   type: FileType,
@@ -108,7 +97,6 @@ export const FileEntry = Schema.Struct({
   modifiedAt: Schema.String
 })
 
-/** @category models */
 export type FileEntry = typeof FileEntry.Type
 
 /** The last moment that a `Date` can be. */
@@ -117,8 +105,6 @@ const momentMillisMax = 8.64e15
 /**
  * An entry as it can be told, whatever is said of it: a file can bear a time that no calendar has, and a size that is
  * no number here.
- *
- * @category constructors
  */
 export const fileEntry = (
   found: Pick<FileEntry, "name" | "type" | "bytes"> & { readonly modifiedMillis: number }
@@ -132,8 +118,6 @@ export const fileEntry = (
 /**
  * Files of the workspace. A path is absolute, as commands see it, or relative to the workspace; one that leads out of
  * it, by `..` or by a link, is refused, and so is what is no plain file: FIFOs, devices, sockets.
- *
- * @category models
  */
 export interface Files<E> {
   /** The whole file. One of more than `bytesMax` ({@link fileBytesMax} at most and by default) is refused. */
@@ -147,7 +131,6 @@ export interface Files<E> {
   readonly list: (path: string) => Effect.Effect<ReadonlyArray<FileEntry>, E>
 }
 
-/** @category models */
 export interface Executor {
   /** Where commands begin, and what paths of `files` are relative to. */
   readonly workspace: string
@@ -164,17 +147,13 @@ export interface Executor {
   readonly files: Files<SandboxError.SandboxError>
 }
 
-/** A command that has been checked. @category models */
+/** A command that has been checked. */
 export interface Command {
   readonly argv: readonly [string, ...Array<string>]
   readonly env: Readonly<Record<string, string>>
   readonly workingDirectory?: string | undefined
   readonly stdin?: Uint8Array | undefined
 }
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 const CommandSchema = Schema.Struct({
   argv: Schema.NonEmptyArray(Argument),
@@ -190,11 +169,7 @@ const CommandSchema = Schema.Struct({
 
 const decodeCommand = Schema.decodeUnknownEffect(CommandSchema, { errors: "all", onExcessProperty: "error" })
 
-/**
- * What a caller asks for as a command: every problem of it at once, as `InvalidSpec`.
- *
- * @category constructors
- */
+/** What a caller asks for as a command: every problem of it at once, as `InvalidSpec`. */
 export const commandOf = (
   line: CommandLine,
   options: SpawnOptions = {}
@@ -227,11 +202,7 @@ export const commandOf = (
   )
 }
 
-/**
- * `exec`, of `spawn`: output collected and bounded, time bounded, and nothing left running where either ended it.
- *
- * @category constructors
- */
+/** `exec`, of `spawn`: output collected and bounded, time bounded, and nothing left running where either ended it. */
 export const execOf =
   (
     spawn: Executor["spawn"],
@@ -286,8 +257,6 @@ export const execOf =
 /**
  * The executor that an effect finds, anew for each call: what it acquires is held for as long as the call takes, and
  * for a command that was spawned as long as its scope.
- *
- * @category constructors
  */
 export const unwrap = (
   workspace: string,
@@ -306,10 +275,6 @@ export const unwrap = (
     }
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** 0 of what is no number. */
 const within = (given: number, least: number, most: number): number =>

@@ -16,15 +16,9 @@ const nameBytesMax = 255
 
 const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** @category errors */
 export const invalid = (path: string, detail: string) =>
   new FileRefused({ path, problem: "invalid_path", detail, remedy: "Name a file below the workspace" })
 
-/** @category errors */
 export const notFound = (path: string) =>
   new FileRefused({
     path,
@@ -33,7 +27,6 @@ export const notFound = (path: string) =>
     remedy: "See what there is: list the directory above it"
   })
 
-/** @category errors */
 export const denied = (path: string) =>
   new FileRefused({
     path,
@@ -42,7 +35,6 @@ export const denied = (path: string) =>
     remedy: "Look at its permissions with a command, such as ls -la"
   })
 
-/** @category errors */
 export const noSpace = (path: string) =>
   new FileRefused({
     path,
@@ -51,7 +43,6 @@ export const noSpace = (path: string) =>
     remedy: "Remove what is no longer needed, or raise limits.workspaceBytesMax"
   })
 
-/** @category errors */
 export const notAFile = (path: string) =>
   new FileRefused({
     path,
@@ -60,7 +51,6 @@ export const notAFile = (path: string) =>
     remedy: "List it if it is a directory; FIFOs, devices and sockets are never opened"
   })
 
-/** @category errors */
 export const notADirectory = (path: string) =>
   new FileRefused({
     path,
@@ -69,7 +59,6 @@ export const notADirectory = (path: string) =>
     remedy: "See what there is: list the directory above it"
   })
 
-/** @category errors */
 export const tooLarge = (path: string, bytesMax: number) =>
   new FileRefused({
     path,
@@ -78,7 +67,6 @@ export const tooLarge = (path: string, bytesMax: number) =>
     remedy: "Take a part of it with a command, such as head -c or sed -n"
   })
 
-/** @category errors */
 export const tooManyEntries = (path: string) =>
   new FileRefused({
     path,
@@ -87,7 +75,7 @@ export const tooManyEntries = (path: string) =>
     remedy: "Look for what you need with a command, such as find or rg --files"
   })
 
-/** `why` comes from whoever was asked. @category errors */
+/** `why` comes from whoever was asked. */
 export const unreadable = (path: string, why: string) =>
   new FileRefused({
     path,
@@ -96,7 +84,7 @@ export const unreadable = (path: string, why: string) =>
     remedy: "Look at it with a command, such as ls -la"
   })
 
-/** Of a workspace that lies elsewhere than a sandbox's does. @category errors */
+/** Of a workspace that lies elsewhere than a sandbox's does. */
 export const outsideOf = (workspace: string) => (path: string) =>
   new FileRefused({
     path,
@@ -105,14 +93,9 @@ export const outsideOf = (workspace: string) => (path: string) =>
     remedy: `Name a file below ${workspace}; what lies elsewhere is for commands`
   })
 
-/** @category errors */
 export const outside = outsideOf(target)
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** From the workspace, without `.`, `..` and empty parts; the workspace itself is the empty text. @category converting */
+/** From the workspace, without `.`, `..` and empty parts; the workspace itself is the empty text. */
 export const relative = (path: string, workspace = target): Effect.Effect<string, FileRefused> => {
   if (path.includes("\0")) return Effect.fail(invalid(path, "holds a NUL"))
   if (bytesOf(path) > pathBytesMax) {

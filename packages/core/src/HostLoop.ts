@@ -16,18 +16,14 @@ import * as HostLoopTools from "./internal/HostLoopTools.ts"
 import type { SandboxError } from "./SandboxError.ts"
 import * as Telemetry from "./Telemetry.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What a model hears of a call. @category models */
+/** What a model hears of a call. */
 export interface ToolAnswer {
   readonly content: string
   /** The call did not do what it was for. A command that ends with another code than 0 did. */
   readonly isError: boolean
 }
 
-/** A tool whose effects are all in an executor. @category models */
+/** A tool whose effects are all in an executor. */
 export interface HostTool extends ChatModel.ChatTool {
   /**
    * What a call with these arguments (JSON decoded) does, or what is wrong with them. It fails when the sandbox can be
@@ -36,7 +32,7 @@ export interface HostTool extends ChatModel.ChatTool {
   readonly prepare: (input: unknown) => Result.Result<Effect.Effect<ToolAnswer, SandboxError>, string>
 }
 
-/** How much of everything a loop may have. @category models */
+/** How much of everything a loop may have. */
 export interface LoopLimits {
   /** Answers of the model. The last one may ask for nothing more. */
   readonly stepsMax: number
@@ -59,7 +55,6 @@ export interface LoopLimits {
   readonly answer: ChatModel.ChatLimits
 }
 
-/** @category constants */
 export const defaultLimits: LoopLimits = {
   stepsMax: 50,
   toolCallsMax: 200,
@@ -73,7 +68,6 @@ export const defaultLimits: LoopLimits = {
   answer: ChatModel.defaultLimits
 }
 
-/** @category models */
 export interface LoopOptions {
   readonly at: ChatModel.ChatEndpoint
   readonly model: string
@@ -85,13 +79,13 @@ export interface LoopOptions {
   readonly ended?: Effect.Effect<never, SandboxError> | undefined
 }
 
-/** Tokens as the upstream counted them; where it did not, estimates. @category models */
+/** Tokens as the upstream counted them; where it did not, estimates. */
 export interface LoopUsage {
   readonly inputTokens: number
   readonly outputTokens: number
 }
 
-/** How a loop ended. @category models */
+/** How a loop ended. */
 export type LoopOutcome =
   | "finished"
   | "steps_exhausted"
@@ -103,13 +97,12 @@ export type LoopOutcome =
   | "model_failed"
   | "sandbox_failed"
 
-/** @category models */
 export type LoopVerdict =
   | { readonly outcome: Exclude<LoopOutcome, "model_failed" | "sandbox_failed"> }
   | { readonly outcome: "model_failed"; readonly error: ChatModel.ChatModelFailed }
   | { readonly outcome: "sandbox_failed"; readonly error: SandboxError }
 
-/** The one end of a loop. @category models */
+/** The one end of a loop. */
 export type LoopEnd = LoopVerdict & {
   /** The last thing the model said: its answer, where it finished. */
   readonly text: string
@@ -121,7 +114,7 @@ export type LoopEnd = LoopVerdict & {
   readonly message: string
 }
 
-/** What happens on the way. Every call that began ends. @category models */
+/** What happens on the way. Every call that began ends. */
 export type LoopProgress =
   | { readonly type: "step_started"; readonly step: number }
   | { readonly type: "text_delta"; readonly delta: string }
@@ -142,17 +135,12 @@ export type LoopProgress =
     }
   | ({ readonly type: "step_ended"; readonly step: number } & LoopUsage)
 
-/** Who is told of it; the loop goes on when it has been. @category models */
+/** Who is told of it; the loop goes on when it has been. */
 export type Tell = (event: LoopProgress) => Effect.Effect<void>
 
-/** @category models */
 export type LoopEvent = LoopProgress | { readonly type: "ended"; readonly end: LoopEnd }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** A tool whose arguments have a schema. @category constructors */
+/** A tool whose arguments have a schema. */
 export const tool: <I, IE>(options: {
   readonly name: string
   readonly description: string
@@ -160,7 +148,6 @@ export const tool: <I, IE>(options: {
   readonly execute: (input: I) => Effect.Effect<ToolAnswer, SandboxError>
 }) => HostTool = HostLoopTools.make
 
-/** @category models */
 export interface ExecutorToolOptions {
   /** Of one command. A model that asks for more gets this. */
   readonly commandSecondsMax?: number | undefined
@@ -170,7 +157,7 @@ export interface ExecutorToolOptions {
   readonly toolResultBytesMax?: number | undefined
 }
 
-/** `exec`, `read` and `write`, in an executor and nowhere else. @category constructors */
+/** `exec`, `read` and `write`, in an executor and nowhere else. */
 export const executorTools = (
   executor: Executor,
   options: ExecutorToolOptions = {}
@@ -184,8 +171,6 @@ export const executorTools = (
 /**
  * The loop to its end; what happens on the way is told to `tell`, whose pace is the loop's. Never fails. Interrupting
  * it ends the call or the command that is under way.
- *
- * @category constructors
  */
 export const run = Effect.fn("HostLoop.run")(function* (
   options: LoopOptions,
@@ -218,7 +203,7 @@ export const run = Effect.fn("HostLoop.run")(function* (
   }
 })
 
-/** The loop as it happens; `ended` is the last event, and comes once. Abandoning the stream ends the loop. @category constructors */
+/** The loop as it happens; `ended` is the last event, and comes once. Abandoning the stream ends the loop. */
 export const stream = (options: LoopOptions): Stream.Stream<LoopEvent, never, ChatModel.ChatModel> =>
   Stream.callback<LoopEvent, never, ChatModel.ChatModel>(
     (queue: Queue.Queue<LoopEvent, Cause.Done>) =>
@@ -231,10 +216,6 @@ export const stream = (options: LoopOptions): Stream.Stream<LoopEvent, never, Ch
       ),
     { bufferSize: 16 }
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Everything but what may come at any time: the end of the sandbox, and of the time. */
 const conversation = Effect.fnUntraced(function* (

@@ -18,16 +18,15 @@ import {
 } from "./SandboxError.ts"
 import type { CanaryPolicy, LlmAccess } from "./SandboxSpec.ts"
 
-/** @category errors */
 export type LlmProxyError = ProxyFailed | RuntimeUnavailable | ImageNotFound | ContainerFailed
 
-/** Where the bridge inside the sandbox looks for the proxy. @category constants */
+/** Where the bridge inside the sandbox looks for the proxy. */
 export const socketPath = "/llm-sock/llm.sock"
 
-/** Where the agent looks for the model. @category constants */
+/** Where the agent looks for the model. */
 export const baseUrl = "http://localhost:8080"
 
-/** What a proxy can and cannot do, so that a caller never assumes more. @category models */
+/** What a proxy can and cannot do, so that a caller never assumes more. */
 export interface LlmProxyCapabilities {
   readonly name: string
   /** Reads and rebuilds request bodies, so that it can hold a run to its models and budgets, and see canaries. */
@@ -38,13 +37,12 @@ export interface LlmProxyCapabilities {
   readonly tools: ReadonlyArray<string>
 }
 
-/** What a proxy tells of a run while it goes on. @category models */
+/** What a proxy tells of a run while it goes on. */
 export type LlmObservation =
   | { readonly _tag: "ExfiltrationSuspected"; readonly evidence: Evidence }
   /** Once, for the first budget that does not come back by waiting. */
   | { readonly _tag: "BudgetExhausted"; readonly exhaustion: Exhaustion }
 
-/** @category models */
 export interface LlmRequest {
   readonly runId: RunId
   readonly llm: LlmAccess
@@ -58,7 +56,7 @@ export interface LlmRequest {
   readonly observe: (observation: LlmObservation) => Effect.Effect<void>
 }
 
-/** What one run is handed. @category models */
+/** What one run is handed. */
 export interface LlmEndpoint {
   readonly mounts: ReadonlyArray<Mount>
   /** Where its socket lies on this host, if it does. */
@@ -73,7 +71,6 @@ export interface LlmEndpoint {
   readonly finish: Effect.Effect<LlmTraffic, LlmProxyError>
 }
 
-/** @category services */
 export class LlmProxy extends Context.Service<
   LlmProxy,
   {
@@ -86,7 +83,7 @@ export class LlmProxy extends Context.Service<
   }
 >()("@cogni/sandbox-core/LlmProxy") {}
 
-/** Refuses every run that asks for a model. @category layers */
+/** Refuses every run that asks for a model. */
 export const layerNoop: Layer.Layer<LlmProxy> = Layer.succeed(LlmProxy, {
   capabilities: { name: "none", inspectsBodies: false, servesHost: false, tools: [] },
   acquire: () =>
@@ -98,13 +95,11 @@ export const layerNoop: Layer.Layer<LlmProxy> = Layer.succeed(LlmProxy, {
     )
 })
 
-/** @category models */
 export interface MemoryProxyOptions {
   /** What it tells of every run, once the run is ready. */
   readonly observations?: ReadonlyArray<LlmObservation> | undefined
 }
 
-/** @category constructors */
 export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptions = {}) {
   const open = yield* Ref.make<ReadonlySet<RunId>>(new Set())
   const acquire = Effect.fn("LlmProxy.acquire")(function* (request: LlmRequest) {
@@ -146,6 +141,6 @@ export const makeMemory = Effect.fnUntraced(function* (options: MemoryProxyOptio
   })
 })
 
-/** A socket that leads nowhere: for programs in memory. @category layers */
+/** A socket that leads nowhere: for programs in memory. */
 export const layerMemory = (options?: MemoryProxyOptions): Layer.Layer<LlmProxy> =>
   Layer.effect(LlmProxy, makeMemory(options))

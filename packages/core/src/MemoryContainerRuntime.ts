@@ -18,7 +18,7 @@ import { type Posture, systemCallsTried } from "./Posture.ts"
 import { CommandRefused, ContainerFailed, type FileRefused, ImageNotFound } from "./SandboxError.ts"
 import { target } from "./Workspace.ts"
 
-/** What a pretend program sees and can do. @category models */
+/** What a pretend program sees and can do. */
 export interface ProgramIo {
   readonly spec: ContainerSpec
   /** The command: of the container, or of an `exec` in it. */
@@ -37,10 +37,9 @@ export interface ProgramIo {
   readonly terminated: Effect.Effect<void>
 }
 
-/** What a pretend program does: its exit code, or a whole exit. @category models */
+/** What a pretend program does: its exit code, or a whole exit. */
 export type Program = (io: ProgramIo) => Effect.Effect<number | ContainerExit>
 
-/** @category models */
 export interface MemoryOptions {
   /** Images that exist; all of them, when left out. */
   readonly images?: ReadonlySet<string> | undefined
@@ -65,7 +64,7 @@ const signalOf = (exitCode: number) => {
   return signal === undefined ? {} : { signal }
 }
 
-/** A posture in which nothing is amiss. @category constructors */
+/** A posture in which nothing is amiss. */
 export const goodPosture = (spec: ContainerSpec): Posture => ({
   userIds: [spec.user.userId],
   groupIds: [spec.user.groupId],
@@ -165,7 +164,6 @@ const execute = Effect.fnUntraced(function* (
   }
 })
 
-/** @category constructors */
 export const make = (options: MemoryOptions = {}) =>
   Effect.gen(function* () {
     const resources = yield* Ref.make<ReadonlyMap<string, string>>(new Map())
@@ -270,6 +268,5 @@ export const make = (options: MemoryOptions = {}) =>
     })
   })
 
-/** @category layers */
 export const layer = (options?: MemoryOptions): Layer.Layer<ContainerRuntime> =>
   Layer.effect(ContainerRuntime, make(options))

@@ -7,17 +7,16 @@
 import * as Schema from "effect/Schema"
 import type { Network } from "./SandboxSpec.ts"
 
-/** The two numbers by which one kernel tells any file or directory apart from every other. @category models */
+/** The two numbers by which one kernel tells any file or directory apart from every other. */
 export const FileIdentity = Schema.Struct({
   /** `st_dev` and `st_ino`, in decimal. */
   device: Schema.String,
   inode: Schema.String
 })
 
-/** @category models */
 export type FileIdentity = typeof FileIdentity.Type
 
-/** One mount of the sandbox. @category models */
+/** One mount of the sandbox. */
 export const PostureMount = Schema.Struct({
   target: Schema.String,
   fileSystem: Schema.String,
@@ -27,7 +26,6 @@ export const PostureMount = Schema.Struct({
   identity: Schema.optionalKey(FileIdentity)
 })
 
-/** @category models */
 export const Posture = Schema.Struct({
   userIds: Schema.Array(Schema.Int),
   groupIds: Schema.Array(Schema.Int),
@@ -55,20 +53,15 @@ export const Posture = Schema.Struct({
   confirmedBy: Schema.Array(Schema.Literals(["sandbox", "engine", "host"]))
 })
 
-/** @category models */
 export type Posture = typeof Posture.Type
 
-/** Numeric, as the kernel knows them. Never 0. @category models */
+/** Numeric, as the kernel knows them. Never 0. */
 export interface User {
   readonly userId: number
   readonly groupId: number
 }
 
-/**
- * The directory that a path led to when it was opened, and that must be the one that is mounted.
- *
- * @category models
- */
+/** The directory that a path led to when it was opened, and that must be the one that is mounted. */
 export interface HeldIdentity extends FileIdentity {
   /** The kernel that says so. */
   readonly bootId: string
@@ -79,14 +72,14 @@ export interface HeldIdentity extends FileIdentity {
   readonly isPrivate: boolean
 }
 
-/** One mount that a posture must have. @category models */
+/** One mount that a posture must have. */
 export interface ExpectedMount {
   readonly target: string
   readonly readOnly: boolean
   readonly held?: HeldIdentity | undefined
 }
 
-/** What a posture is held against. @category models */
+/** What a posture is held against. */
 export interface Expected {
   readonly user: User
   readonly network: Network
@@ -97,8 +90,6 @@ export interface Expected {
 /**
  * System calls and sockets that are tried before the agent starts; the filter must refuse each. Some of them every
  * engine's own filter refuses, others (`ptrace`, `socket-uevent`) only ours.
- *
- * @category constants
  */
 export const systemCallsTried: ReadonlyArray<string> = [
   "bpf",
@@ -117,7 +108,7 @@ export const systemCallsTried: ReadonlyArray<string> = [
 /** EPERM: the filter's answer. Each call is made so that the kernel itself would answer something else. */
 const refusedByFilter = 1
 
-/** Where every sandbox may write besides its workspace: bounded, and in memory. @category constants */
+/** Where every sandbox may write besides its workspace: bounded, and in memory. */
 export const temporaryTargets: ReadonlyArray<string> = ["/tmp", "/home/agent"]
 
 /** What every Linux engine itself puts into a container: at these, or below them. */
@@ -138,11 +129,7 @@ const isEngineMount = (target: string) =>
 
 const forbiddenSources = /docker\.sock|containerd\.sock|podman\.sock/u
 
-/**
- * Everything in which a posture is weaker than it had to be, each as one sentence; empty when it holds.
- *
- * @category predicates
- */
+/** Everything in which a posture is weaker than it had to be, each as one sentence; empty when it holds. */
 export const mismatches = (seen: Posture, expected: Expected): ReadonlyArray<string> => {
   const found: Array<string> = []
   const expect = (holds: boolean, sentence: string) => {
@@ -223,11 +210,7 @@ const exchanged = (
       ]
 }
 
-/**
- * The same comparison by the host, which needs no word of the image; for every mount that it could look at.
- *
- * @category predicates
- */
+/** The same comparison by the host, which needs no word of the image; for every mount that it could look at. */
 export const hostExchanged = (
   mounts: ReadonlyArray<ExpectedMount>,
   bootId: string,

@@ -6,10 +6,9 @@
  */
 import type { RunId } from "./RunId.ts"
 
-/** @category constants */
 export const prefix = "dev.cogni.sandbox"
 
-/** Label names. @category constants */
+/** Label names. */
 export const label = {
   /** The run that owns the resource. */
   run: `${prefix}.run`,
@@ -23,14 +22,12 @@ export const label = {
   expiresAt: `${prefix}.expires-at`
 } as const
 
-/** What a resource is for. @category models */
+/** What a resource is for. */
 export type Role = "agent" | "proxy" | "gateway" | "relay" | "socket" | "network"
 
 /**
  * A host process, told apart from a later one that got the same process id by the time it started and by the boot
  * of the machine.
- *
- * @category models
  */
 export interface Owner {
   readonly bootId: string
@@ -39,17 +36,15 @@ export interface Owner {
   readonly startTicks: number
 }
 
-/** `bootId/processId/startTicks` @category converting */
+/** `bootId/processId/startTicks` */
 export const formatOwner = (owner: Owner): string => `${owner.bootId}/${owner.processId}/${owner.startTicks}`
 
-/** @category converting */
 export const parseOwner = (text: string): Owner | undefined => {
   const match = /^([A-Za-z0-9-]{1,64})\/(\d{1,10})\/(\d{1,20})$/u.exec(text)
   if (match === null) return undefined
   return { bootId: match[1]!, processId: Number(match[2]), startTicks: Number(match[3]) }
 }
 
-/** @category constructors */
 export const make = (options: {
   readonly runId: RunId
   readonly role: Role

@@ -7,51 +7,50 @@ import type { Posture } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
 import type { Evidence, Exhaustion, Phase, RunResult } from "./RunResult.ts"
 
-/** The run has an id; nothing is made yet. @category models */
+/** The run has an id; nothing is made yet. */
 export interface RunStarted {
   readonly _tag: "RunStarted"
   readonly runId: RunId
 }
 
-/** A phase is over. @category models */
+/** A phase is over. */
 export interface PhaseEnded {
   readonly _tag: "PhaseEnded"
   readonly phase: Phase
   readonly durationMs: number
 }
 
-/** The sandbox is held as it must be; the agent starts now. @category models */
+/** The sandbox is held as it must be; the agent starts now. */
 export interface PostureVerified {
   readonly _tag: "PostureVerified"
   readonly posture: Posture
 }
 
-/** The agent wrote something. The bytes are as they came, and may end inside a character. @category models */
+/** The agent wrote something. The bytes are as they came, and may end inside a character. */
 export interface OutputReceived {
   readonly _tag: "OutputReceived"
   readonly channel: "stdout" | "stderr"
   readonly bytes: Uint8Array
 }
 
-/** A canary was seen on a way out. The first time of each kind. @category models */
+/** A canary was seen on a way out. The first time of each kind. */
 export interface ExfiltrationSuspected {
   readonly _tag: "ExfiltrationSuspected"
   readonly evidence: Evidence
 }
 
-/** A budget of the run's model is spent: calls are refused from here on. @category models */
+/** A budget of the run's model is spent: calls are refused from here on. */
 export interface BudgetExhausted {
   readonly _tag: "BudgetExhausted"
   readonly exhaustion: Exhaustion
 }
 
-/** The run ended by itself and nothing of it is left. @category models */
+/** The run ended by itself and nothing of it is left. */
 export interface RunEnded {
   readonly _tag: "RunEnded"
   readonly result: RunResult
 }
 
-/** @category models */
 export type RunEvent =
   | RunStarted
   | PhaseEnded

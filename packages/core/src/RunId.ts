@@ -10,8 +10,6 @@ import * as Schema from "effect/Schema"
 /**
  * 8 to 48 characters, lower-case letters, digits and inner hyphens: safe as a container name, a file name and a
  * git branch, and wide enough for a UUID that a workflow engine made.
- *
- * @category models
  */
 export const RunId = Schema.String.check(
   Schema.isPattern(/^[a-z0-9][a-z0-9-]{6,46}[a-z0-9]$/u, {
@@ -19,12 +17,11 @@ export const RunId = Schema.String.check(
   })
 ).pipe(Schema.brand("@cogni/sandbox-core/RunId"))
 
-/** @category models */
 export type RunId = typeof RunId.Type
 
 const alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-/** A fresh id, `run-` and twelve random characters (62 bits). @category constructors */
+/** A fresh id, `run-` and twelve random characters (62 bits). */
 export const generate: Effect.Effect<RunId> = Effect.sync(() => {
   const bytes = crypto.getRandomValues(new Uint8Array(12))
   return RunId.make(`run-${Array.from(bytes, (byte) => alphabet[byte % alphabet.length]).join("")}`)

@@ -8,7 +8,7 @@ import * as Schema from "effect/Schema"
 import { Posture } from "./Posture.ts"
 import { RunId } from "./RunId.ts"
 
-/** One stream of the agent's output. @category models */
+/** One stream of the agent's output. */
 export const Channel = Schema.Struct({
   /** Decoded as UTF-8; a byte sequence that is none becomes U+FFFD. */
   text: Schema.String,
@@ -18,38 +18,30 @@ export const Channel = Schema.Struct({
   truncated: Schema.Boolean
 })
 
-/** @category models */
 export type Channel = typeof Channel.Type
 
-/** @category models */
 export const Output = Schema.Struct({ stdout: Channel, stderr: Channel })
 
-/** @category models */
 export type Output = typeof Output.Type
 
-/** Nothing written yet. @category constants */
+/** Nothing written yet. */
 export const emptyOutput: Output = {
   stdout: { text: "", bytes: 0, truncated: false },
   stderr: { text: "", bytes: 0, truncated: false }
 }
 
-/** The most a run had of what is limited. Absent where the host could not read the kernel's figures. @category models */
+/** The most a run had of what is limited. Absent where the host could not read the kernel's figures. */
 export const Peak = Schema.Struct({
   memoryBytes: Schema.optionalKey(Schema.Int),
   processes: Schema.optionalKey(Schema.Int),
   workspaceBytes: Schema.optionalKey(Schema.Int)
 })
 
-/** @category models */
 export type Peak = typeof Peak.Type
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
-/**
- * Tokens and cost of one call, as the upstream said. A figure that is not known is absent, never 0.
- *
- * @category models
- */
+/** Tokens and cost of one call, as the upstream said. A figure that is not known is absent, never 0. */
 export const LlmUsage = Schema.Struct({
   /** All of them, also those read from or written to a cache. */
   inputTokens: Schema.optionalKey(Count),
@@ -63,10 +55,9 @@ export const LlmUsage = Schema.Struct({
   estimated: Schema.optionalKey(Schema.Literal(true))
 })
 
-/** @category models */
 export type LlmUsage = typeof LlmUsage.Type
 
-/** How a call ended, as the proxy saw it. @category models */
+/** How a call ended, as the proxy saw it. */
 export const LlmOutcome = Schema.Literals([
   /** The upstream's whole answer was handed over, whatever its status. */
   "completed",
@@ -82,10 +73,9 @@ export const LlmOutcome = Schema.Literals([
   "run_ended"
 ])
 
-/** @category models */
 export type LlmOutcome = typeof LlmOutcome.Type
 
-/** One request of the agent to its model, as the proxy on the host's side saw it. @category models */
+/** One request of the agent to its model, as the proxy on the host's side saw it. */
 export const LlmCall = Schema.Struct({
   /** When it began, ISO 8601. */
   at: Schema.String,
@@ -107,19 +97,16 @@ export const LlmCall = Schema.Struct({
   usage: Schema.optionalKey(LlmUsage)
 })
 
-/** @category models */
 export type LlmCall = typeof LlmCall.Type
 
 /**
  * Whether a call got as far as the upstream. A proxy that reads bodies gives each that does an id of its own; of one
  * that does not, all calls that it wrote down did.
- *
- * @category predicates
  */
 export const hasReachedUpstream = ({ callId, outcome }: LlmCall): boolean =>
   outcome === undefined || (callId !== undefined && outcome !== "answered" && outcome !== "refused")
 
-/** What a run may have only so much of. The first five end it; the last two pass again in a moment. @category models */
+/** What a run may have only so much of. The first five end it; the last two pass again in a moment. */
 export const BudgetName = Schema.Literals([
   "calls",
   "input_tokens",
@@ -130,10 +117,9 @@ export const BudgetName = Schema.Literals([
   "requests_per_second"
 ])
 
-/** @category models */
 export type BudgetName = typeof BudgetName.Type
 
-/** A budget that is spent. @category models */
+/** A budget that is spent. */
 export const Exhaustion = Schema.Struct({
   budget: BudgetName,
   limit: Schema.Finite,
@@ -141,10 +127,9 @@ export const Exhaustion = Schema.Struct({
   used: Schema.Finite
 })
 
-/** @category models */
 export type Exhaustion = typeof Exhaustion.Type
 
-/** All calls of a run together. @category models */
+/** All calls of a run together. */
 export const LlmUsageTotal = Schema.Struct({
   /** Calls that were passed on to the upstream. */
   calls: Count,
@@ -166,20 +151,18 @@ export const LlmUsageTotal = Schema.Struct({
   callsWithoutCost: Count
 })
 
-/** @category models */
 export type LlmUsageTotal = typeof LlmUsageTotal.Type
 
-/** Where the chain of an audit stands: it can neither be shortened nor changed below this. @category models */
+/** Where the chain of an audit stands: it can neither be shortened nor changed below this. */
 export const AuditHead = Schema.Struct({
   entries: Count,
   /** SHA-256 of the last entry, in hexadecimal. */
   hash: Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/u))
 })
 
-/** @category models */
 export type AuditHead = typeof AuditHead.Type
 
-/** The way out as it was: none, or what went through it. @category models */
+/** The way out as it was: none, or what went through it. */
 export const LlmTraffic = Schema.Struct({
   proxy: Schema.String,
   upstream: Schema.String,
@@ -202,14 +185,9 @@ export const LlmTraffic = Schema.Struct({
   toolCallsTotal: Schema.optionalKey(Count)
 })
 
-/** @category models */
 export type LlmTraffic = typeof LlmTraffic.Type
 
-/**
- * A canary was seen where nothing of it should ever be.
- *
- * @category models
- */
+/** A canary was seen where nothing of it should ever be. */
 export const Evidence = Schema.Struct({
   at: Schema.String,
   /** Which of the planted secrets, such as `aws_secret_access_key`. */
@@ -221,10 +199,9 @@ export const Evidence = Schema.Struct({
   requestId: Schema.optionalKey(Schema.String)
 })
 
-/** @category models */
 export type Evidence = typeof Evidence.Type
 
-/** Names of the phases of a run, in the order in which they end. @category models */
+/** Names of the phases of a run, in the order in which they end. */
 export const Phase = Schema.Literals([
   "workspace",
   "socket",
@@ -236,16 +213,14 @@ export const Phase = Schema.Literals([
   "collect"
 ])
 
-/** @category models */
 export type Phase = typeof Phase.Type
 
-/** How long a phase took. Phases overlap: their sum is more than the run. @category models */
+/** How long a phase took. Phases overlap: their sum is more than the run. */
 export const Timing = Schema.Struct({ phase: Phase, durationMs: Schema.Finite })
 
-/** @category models */
 export type Timing = typeof Timing.Type
 
-/** A run that ended by itself, whatever its exit code. @category models */
+/** A run that ended by itself, whatever its exit code. */
 export const RunResult = Schema.Struct({
   runId: RunId,
   exitCode: Schema.Int,
@@ -259,5 +234,4 @@ export const RunResult = Schema.Struct({
   durationMs: Schema.Finite
 })
 
-/** @category models */
 export type RunResult = typeof RunResult.Type

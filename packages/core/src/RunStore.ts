@@ -11,7 +11,6 @@ import { RunIdInUse, type StoreUnavailable, type WorkspaceFailed } from "./Sandb
 import { SandboxSpec } from "./SandboxSpec.ts"
 import { Posture } from "./Posture.ts"
 
-/** @category models */
 export const Outcome = Schema.Union([
   Schema.Struct({ status: Schema.Literal("running") }),
   Schema.Struct({ status: Schema.Literal("exited"), result: RunResult }),
@@ -30,10 +29,8 @@ export const Outcome = Schema.Union([
   Schema.Struct({ status: Schema.Literal("abandoned") })
 ])
 
-/** @category models */
 export type Outcome = typeof Outcome.Type
 
-/** @category models */
 export const RunRecord = Schema.Struct({
   runId: RunId,
   spec: SandboxSpec,
@@ -52,13 +49,12 @@ export const RunRecord = Schema.Struct({
   annotations: Schema.optionalKey(Schema.Record(Schema.String, Schema.Json))
 })
 
-/** @category models */
 export type RunRecord = typeof RunRecord.Type
 
-/** A record as text: JSON, whatever keeps it. @category models */
+/** A record as text: JSON, whatever keeps it. */
 export const RunRecordText = Schema.fromJsonString(Schema.toCodecJson(RunRecord))
 
-/** The record with another output, where it has one. @category converting */
+/** The record with another output, where it has one. */
 export const mapOutput = (record: RunRecord, change: (output: Output) => Output): RunRecord => {
   const { outcome } = record
   if (outcome.status === "exited") {
@@ -70,14 +66,14 @@ export const mapOutput = (record: RunRecord, change: (output: Output) => Output)
     : record
 }
 
-/** What the agent wrote can be megabytes: a record among many has its counts, and `get` the text. @category converting */
+/** What the agent wrote can be megabytes: a record among many has its counts, and `get` the text. */
 export const withoutText = (record: RunRecord): RunRecord =>
   mapOutput(record, ({ stderr, stdout }) => ({
     stdout: { ...stdout, text: "" },
     stderr: { ...stderr, text: "" }
   }))
 
-/** The output of a run, where it had one. @category getters */
+/** The output of a run, where it had one. */
 export const outputOf = ({ outcome }: RunRecord): Output | undefined =>
   outcome.status === "exited"
     ? outcome.result.output
@@ -85,13 +81,12 @@ export const outputOf = ({ outcome }: RunRecord): Output | undefined =>
       ? outcome.output
       : undefined
 
-/** @category converting */
 export const annotated = (
   record: RunRecord,
   annotations: Readonly<Record<string, Schema.Json>>
 ): RunRecord => ({ ...record, annotations: { ...record.annotations, ...annotations } })
 
-/** An open run: where its files may lie, and how its record is finished. @category models */
+/** An open run: where its files may lie, and how its record is finished. */
 export interface OpenRun {
   /** A directory of the host for this run only; absent where nothing is kept on disk. */
   readonly directory?: string | undefined
@@ -100,10 +95,9 @@ export interface OpenRun {
   readonly save: (record: RunRecord) => Effect.Effect<void>
 }
 
-/** The disk will not do, or what is kept elsewhere cannot be reached. @category errors */
+/** The disk will not do, or what is kept elsewhere cannot be reached. */
 export type RunStoreError = WorkspaceFailed | StoreUnavailable
 
-/** @category services */
 export class RunStore extends Context.Service<
   RunStore,
   {
@@ -128,7 +122,6 @@ export class RunStore extends Context.Service<
   }
 >()("@cogni/sandbox-core/RunStore") {}
 
-/** @category constructors */
 export const makeMemory = Effect.gen(function* () {
   const records = yield* Ref.make<ReadonlyMap<RunId, RunRecord>>(new Map())
   const save = (record: RunRecord) => Ref.update(records, (all) => new Map(all).set(record.runId, record))
@@ -169,5 +162,4 @@ export const makeMemory = Effect.gen(function* () {
   })
 })
 
-/** @category layers */
 export const layerMemory: Layer.Layer<RunStore> = Layer.effect(RunStore, makeMemory)

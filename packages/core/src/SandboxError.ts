@@ -9,11 +9,7 @@ import * as Schema from "effect/Schema"
 import { RunId } from "./RunId.ts"
 import { type BudgetName, Evidence, Exhaustion, LlmTraffic, Output, Peak } from "./RunResult.ts"
 
-/**
- * The source documents' coarse code, kept beside the finer reason.
- *
- * @category models
- */
+/** The source documents' coarse code, kept beside the finer reason. */
 export type ErrorCode = "timeout" | "oom_killed" | "container_failed" | "internal" | "invalid_request"
 
 const formatBytes = (bytes: number): string =>
@@ -23,11 +19,7 @@ const formatBytes = (bytes: number): string =>
       ? `${(bytes / 1024 ** 2).toFixed(1)} MiB`
       : `${bytes} bytes`
 
-// -----------------------------------------------------------------------------
-// limits
-// -----------------------------------------------------------------------------
-
-/** What there was when a limit was broken. @category models */
+/** What there was when a limit was broken. */
 export const Partial = Schema.Struct({
   /** Absent when the agent was stopped by the run, or when the engine never told. */
   exitCode: Schema.optionalKey(Schema.Int),
@@ -35,10 +27,9 @@ export const Partial = Schema.Struct({
   peak: Peak
 })
 
-/** @category models */
 export type Partial = typeof Partial.Type
 
-/** The agent ran longer than `runtimeSecondsMax`. @category errors */
+/** The agent ran longer than `runtimeSecondsMax`. */
 export class TimedOut extends Schema.TaggedError<TimedOut>()("TimedOut", {
   runtimeSecondsMax: Schema.Int,
   partial: Partial
@@ -50,7 +41,7 @@ export class TimedOut extends Schema.TaggedError<TimedOut>()("TimedOut", {
   }
 }
 
-/** The kernel killed a process of the sandbox for want of memory, the agent itself or a child of it. @category errors */
+/** The kernel killed a process of the sandbox for want of memory, the agent itself or a child of it. */
 export class OomKilled extends Schema.TaggedError<OomKilled>()("OomKilled", {
   memoryBytesMax: Schema.Int,
   partial: Partial
@@ -66,7 +57,7 @@ export class OomKilled extends Schema.TaggedError<OomKilled>()("OomKilled", {
   }
 }
 
-/** The kernel refused the sandbox another process. @category errors */
+/** The kernel refused the sandbox another process. */
 export class PidsExhausted extends Schema.TaggedError<PidsExhausted>()("PidsExhausted", {
   processesMax: Schema.Int,
   partial: Partial
@@ -78,7 +69,7 @@ export class PidsExhausted extends Schema.TaggedError<PidsExhausted>()("PidsExha
   }
 }
 
-/** More came on stdout and stderr than the run may write. @category errors */
+/** More came on stdout and stderr than the run may write. */
 export class OutputLimitExceeded extends Schema.TaggedError<OutputLimitExceeded>()("OutputLimitExceeded", {
   outputBytesMax: Schema.Int,
   partial: Partial
@@ -90,7 +81,7 @@ export class OutputLimitExceeded extends Schema.TaggedError<OutputLimitExceeded>
   }
 }
 
-/** The run added more to its workspace than it may. @category errors */
+/** The run added more to its workspace than it may. */
 export class DiskFull extends Schema.TaggedError<DiskFull>()("DiskFull", {
   workspaceBytesMax: Schema.Int,
   partial: Partial
@@ -103,7 +94,7 @@ export class DiskFull extends Schema.TaggedError<DiskFull>()("DiskFull", {
   }
 }
 
-/** What a budget counts, in words. @category constants */
+/** What a budget counts, in words. */
 export const budgetUnits: Readonly<Record<BudgetName, string>> = {
   calls: "calls",
   input_tokens: "input tokens",
@@ -114,11 +105,11 @@ export const budgetUnits: Readonly<Record<BudgetName, string>> = {
   requests_per_second: "requests in a second"
 }
 
-/** A spent budget in words, such as `the run's model budget of 20 calls is spent (20 used)`. @category converting */
+/** A spent budget in words, such as `the run's model budget of 20 calls is spent (20 used)`. */
 export const describeExhaustion = ({ budget, limit, used }: Exhaustion): string =>
   `the run's model budget of ${limit} ${budgetUnits[budget]} is spent (${used} used)`
 
-/** A budget of the run's model is spent, and the run ended of it. @category errors */
+/** A budget of the run's model is spent, and the run ended of it. */
 export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>()("BudgetExceeded", {
   ...Exhaustion.fields,
   partial: Partial
@@ -130,7 +121,7 @@ export class BudgetExceeded extends Schema.TaggedError<BudgetExceeded>()("Budget
   }
 }
 
-/** A secret that opens nothing was seen on a way out, and the run was stopped for it. @category errors */
+/** A secret that opens nothing was seen on a way out, and the run was stopped for it. */
 export class ExfiltrationSuspected extends Schema.TaggedError<ExfiltrationSuspected>()(
   "ExfiltrationSuspected",
   { evidence: Evidence, partial: Partial }
@@ -143,11 +134,7 @@ export class ExfiltrationSuspected extends Schema.TaggedError<ExfiltrationSuspec
   }
 }
 
-// -----------------------------------------------------------------------------
-// faults
-// -----------------------------------------------------------------------------
-
-/** The spec is not one. @category errors */
+/** The spec is not one. */
 export class InvalidSpec extends Schema.TaggedError<InvalidSpec>()("InvalidSpec", {
   problems: Schema.Array(Schema.String)
 }) {
@@ -158,7 +145,7 @@ export class InvalidSpec extends Schema.TaggedError<InvalidSpec>()("InvalidSpec"
   }
 }
 
-/** Another run has, or had, this id. @category errors */
+/** Another run has, or had, this id. */
 export class RunIdInUse extends Schema.TaggedError<RunIdInUse>()("RunIdInUse", { runId: Schema.String }) {
   readonly code: ErrorCode = "invalid_request"
   readonly isRetryable = false
@@ -167,7 +154,7 @@ export class RunIdInUse extends Schema.TaggedError<RunIdInUse>()("RunIdInUse", {
   }
 }
 
-/** Where runs are kept cannot be reached: nothing was begun. @category errors */
+/** Where runs are kept cannot be reached: nothing was begun. */
 export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("StoreUnavailable", {
   /** Never holds a password. */
   detail: Schema.String,
@@ -180,7 +167,7 @@ export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("St
   }
 }
 
-/** The engine cannot be reached, or went away during the run. @category errors */
+/** The engine cannot be reached, or went away during the run. */
 export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()("RuntimeUnavailable", {
   detail: Schema.String,
   remedy: Schema.String,
@@ -194,7 +181,7 @@ export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()
   }
 }
 
-/** The image is not on this host. Nothing is pulled behind the caller's back. @category errors */
+/** The image is not on this host. Nothing is pulled behind the caller's back. */
 export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNotFound", {
   image: Schema.String
 }) {
@@ -205,7 +192,7 @@ export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNot
   }
 }
 
-/** The engine refused the container or lost it. @category errors */
+/** The engine refused the container or lost it. */
 export class ContainerFailed extends Schema.TaggedError<ContainerFailed>()("ContainerFailed", {
   operation: Schema.String,
   detail: Schema.String,
@@ -218,7 +205,7 @@ export class ContainerFailed extends Schema.TaggedError<ContainerFailed>()("Cont
   }
 }
 
-/** The way to the model could not be had, or broke during the run. @category errors */
+/** The way to the model could not be had, or broke during the run. */
 export class ProxyFailed extends Schema.TaggedError<ProxyFailed>()("ProxyFailed", {
   detail: Schema.String,
   remedy: Schema.String,
@@ -232,7 +219,7 @@ export class ProxyFailed extends Schema.TaggedError<ProxyFailed>()("ProxyFailed"
   }
 }
 
-/** The sandbox is not held as the spec says, so the agent was never started. @category errors */
+/** The sandbox is not held as the spec says, so the agent was never started. */
 export class PostureMismatch extends Schema.TaggedError<PostureMismatch>()("PostureMismatch", {
   mismatches: Schema.Array(Schema.String)
 }) {
@@ -243,7 +230,7 @@ export class PostureMismatch extends Schema.TaggedError<PostureMismatch>()("Post
   }
 }
 
-/** The files of the run could not be had. @category errors */
+/** The files of the run could not be had. */
 export class WorkspaceFailed extends Schema.TaggedError<WorkspaceFailed>()("WorkspaceFailed", {
   path: Schema.String,
   detail: Schema.String,
@@ -256,11 +243,7 @@ export class WorkspaceFailed extends Schema.TaggedError<WorkspaceFailed>()("Work
   }
 }
 
-// -----------------------------------------------------------------------------
-// commands and files of a sandbox that is open; it lives on
-// -----------------------------------------------------------------------------
-
-/** A command ran longer than it may, and was ended with all its children. @category errors */
+/** A command ran longer than it may, and was ended with all its children. */
 export class CommandTimedOut extends Schema.TaggedError<CommandTimedOut>()("CommandTimedOut", {
   timeoutSecondsMax: Schema.Finite,
   partial: Partial
@@ -272,7 +255,7 @@ export class CommandTimedOut extends Schema.TaggedError<CommandTimedOut>()("Comm
   }
 }
 
-/** The command could not be started as it was asked for. @category errors */
+/** The command could not be started as it was asked for. */
 export class CommandRefused extends Schema.TaggedError<CommandRefused>()("CommandRefused", {
   detail: Schema.String,
   remedy: Schema.String
@@ -284,7 +267,7 @@ export class CommandRefused extends Schema.TaggedError<CommandRefused>()("Comman
   }
 }
 
-/** Why a file cannot be had. @category models */
+/** Why a file cannot be had. */
 export const FileProblem = Schema.Literals([
   "not_found",
   "not_a_file",
@@ -297,10 +280,9 @@ export const FileProblem = Schema.Literals([
   "unreadable"
 ])
 
-/** @category models */
 export type FileProblem = typeof FileProblem.Type
 
-/** A file of the workspace could not be read, written or listed. @category errors */
+/** A file of the workspace could not be read, written or listed. */
 export class FileRefused extends Schema.TaggedError<FileRefused>()("FileRefused", {
   path: Schema.String,
   problem: FileProblem,
@@ -314,11 +296,6 @@ export class FileRefused extends Schema.TaggedError<FileRefused>()("FileRefused"
   }
 }
 
-// -----------------------------------------------------------------------------
-// the error of a run
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const LimitReason = Schema.Union([
   TimedOut,
   OomKilled,
@@ -329,10 +306,8 @@ export const LimitReason = Schema.Union([
   ExfiltrationSuspected
 ])
 
-/** @category models */
 export type LimitReason = typeof LimitReason.Type
 
-/** @category models */
 export const Reason = Schema.Union([
   TimedOut,
   OomKilled,
@@ -355,15 +330,12 @@ export const Reason = Schema.Union([
   FileRefused
 ])
 
-/** @category models */
 export type Reason = typeof Reason.Type
 
 /**
  * The only error of `SandboxRunner`.
  *
  * **Example** recover from one reason: `Effect.catchReason("SandboxError", "OomKilled", (reason) => …)`
- *
- * @category errors
  */
 export class SandboxError extends Schema.TaggedError<SandboxError>()("SandboxError", {
   /** Absent when the spec was refused before the run had an id. */

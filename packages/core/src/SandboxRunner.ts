@@ -36,11 +36,7 @@ import * as SandboxSpec from "./SandboxSpec.ts"
 import * as Telemetry from "./Telemetry.ts"
 import * as Workspace from "./Workspace.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** The source documents' result: both channels folded into one value. @category models */
+/** The source documents' result: both channels folded into one value. */
 export interface RunOnceResult {
   readonly ok: boolean
   readonly stdout: string
@@ -54,7 +50,7 @@ export interface RunOnceResult {
   readonly message?: string
 }
 
-/** A sandbox that is open for commands until its scope closes, each held to the sandbox's limits. @category models */
+/** A sandbox that is open for commands until its scope closes, each held to the sandbox's limits. */
 export interface Sandbox extends Executor.Executor {
   readonly runId: RunId.RunId
   readonly posture: Posture
@@ -64,7 +60,6 @@ export interface Sandbox extends Executor.Executor {
   readonly llmSocketPath?: string | undefined
 }
 
-/** @category services */
 export class SandboxRunner extends Context.Service<
   SandboxRunner,
   {
@@ -81,11 +76,6 @@ export class SandboxRunner extends Context.Service<
   }
 >()("@cogni/sandbox-core/SandboxRunner") {}
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.gen(function* () {
   const proxy = yield* LlmProxy.LlmProxy
   const runtime = yield* ContainerRuntime
@@ -326,22 +316,13 @@ export const make = Effect.gen(function* () {
   })
 })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** @category layers */
 export const layer: Layer.Layer<
   SandboxRunner,
   never,
   ContainerRuntime | LlmProxy.LlmProxy | RunStore.RunStore | Workspace.Workspace
 > = Layer.effect(SandboxRunner, make)
 
-/**
- * A whole runner with nothing behind it: no Docker, no files, no model. What would be the agent is a `program`.
- *
- * @category layers
- */
+/** A whole runner with nothing behind it: no Docker, no files, no model. What would be the agent is a `program`. */
 export const layerMemory = (
   options?: MemoryContainerRuntime.MemoryOptions
 ): Layer.Layer<SandboxRunner | ContainerRuntime | RunStore.RunStore> =>
@@ -349,10 +330,6 @@ export const layerMemory = (
     Layer.provide([LlmProxy.layerMemory(), Workspace.layerMemory()]),
     Layer.provideMerge(Layer.merge(MemoryContainerRuntime.layer(options), RunStore.layerMemory))
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const invalid = (error: Schema.SchemaError) => new InvalidSpec({ problems: SandboxSpec.problemsOf(error) })
 

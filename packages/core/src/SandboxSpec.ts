@@ -27,30 +27,25 @@ const KiB = 1024
 const MiB = 1024 * KiB
 const GiB = 1024 * MiB
 
-/** The kernel's cap on one argument or variable (`MAX_ARG_STRLEN`, 32 pages), less its closing NUL. @category constants */
+/** The kernel's cap on one argument or variable (`MAX_ARG_STRLEN`, 32 pages), less its closing NUL. */
 export const argumentBytesMax = 128 * KiB - 1
 
-/** One variable with its name, less what carries it into the sandbox (`COGNI_ENV_<n>=`). @category constants */
+/** One variable with its name, less what carries it into the sandbox (`COGNI_ENV_<n>=`). */
 export const variableBytesMax = argumentBytesMax - 32
 
-/** What all of argv and env may hold together; the kernel gives them a quarter of an 8 MiB stack. @category constants */
+/** What all of argv and env may hold together; the kernel gives them a quarter of an 8 MiB stack. */
 export const argumentsBytesMax = 1536 * KiB
 
-/** One input file, such as a prompt. More than this belongs into the workspace. @category constants */
+/** One input file, such as a prompt. More than this belongs into the workspace. */
 export const inputBytesMax = 4 * MiB
 
 const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
 
 /** Encoded only where it may matter: a character is one to three bytes for each of its units. */
-/** @category predicates */
 export const exceeds = (text: string, bytesMax: number) =>
   text.length > bytesMax || (text.length * 3 > bytesMax && bytesOf(text) > bytesMax)
 
-// -----------------------------------------------------------------------------
-// limits
-// -----------------------------------------------------------------------------
-
-/** How much of everything a run may have. @category models */
+/** How much of everything a run may have. */
 export const Limits = Schema.Struct({
   runtimeSecondsMax: bounded(1, 86_400, 600, "wall clock from the agent's first instruction"),
   stopGraceSecondsMax: bounded(0, 120, 5, "from SIGTERM to SIGKILL"),
@@ -87,14 +82,9 @@ export const Limits = Schema.Struct({
   filesOpenMax: bounded(16, 16_384, 4096, "open files of one process")
 })
 
-/** @category models */
 export type Limits = typeof Limits.Type
 
-// -----------------------------------------------------------------------------
-// parts
-// -----------------------------------------------------------------------------
-
-/** One element of argv: no NUL, and no longer than the kernel takes. @category models */
+/** One element of argv: no NUL, and no longer than the kernel takes. */
 export const Argument = Schema.String.check(
   Schema.makeFilter((text: string) =>
     text.includes("\0")
@@ -115,19 +105,16 @@ const environmentName =
 /**
  * Every name but those that the loader of programs or the entrypoint's own shell reads. All others are the agent's alone:
  * no program of the sandbox's own has them in its environment (`ContainerEnvironment` of the Docker package).
- *
- * @category models
  */
 export const EnvironmentName = Schema.String.check(
   Schema.isPattern(environmentName, { expected: environmentNameExpected })
 )
 
-/** @category models */
 export const Environment = Schema.Record(EnvironmentName, Argument).annotate({
   messageUnexpectedKey: `Expected ${environmentNameExpected}`
 })
 
-/** `none`, or one internal network (no route out). Nothing wider exists. @category models */
+/** `none`, or one internal network (no route out). Nothing wider exists. */
 export const Network = Schema.Union([
   Schema.Struct({ mode: Schema.Literal("none") }),
   Schema.Struct({
@@ -136,14 +123,9 @@ export const Network = Schema.Union([
   })
 ])
 
-/** @category models */
 export type Network = typeof Network.Type
 
-/**
- * The files a run may change, at `/workspace`: a fresh directory that ends with the run, or one of the host's.
- *
- * @category models
- */
+/** The files a run may change, at `/workspace`: a fresh directory that ends with the run, or one of the host's. */
 export const WorkspaceSource = Schema.Union([
   Schema.Struct({ type: Schema.Literal("temporary") }),
   Schema.Struct({
@@ -159,10 +141,9 @@ export const WorkspaceSource = Schema.Union([
   })
 ])
 
-/** @category models */
 export type WorkspaceSource = typeof WorkspaceSource.Type
 
-/** A file the agent reads and can never change: `/cogni/<name>`, and `/workspace/.cogni/<name>`. @category models */
+/** A file the agent reads and can never change: `/cogni/<name>`, and `/workspace/.cogni/<name>`. */
 export const Input = Schema.Struct({
   name: Schema.String.check(
     Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/u, {
@@ -179,16 +160,11 @@ export const Input = Schema.Struct({
   )
 })
 
-/** @category models */
 export type Input = typeof Input.Type
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
-/**
- * Who pays, and what the ledger and the trace should say. Set by the host; nothing a sandbox sends can change it.
- *
- * @category models
- */
+/** Who pays, and what the ledger and the trace should say. Set by the host; nothing a sandbox sends can change it. */
 export const LlmIdentity = Schema.Struct({
   billingAccountId: Identifier,
   attempt: bounded(0, 1000, 0, "counts from 0"),
@@ -199,7 +175,6 @@ export const LlmIdentity = Schema.Struct({
   traceUserId: Schema.optionalKey(Identifier)
 })
 
-/** @category models */
 export type LlmIdentity = typeof LlmIdentity.Type
 
 const optionalBounded = (minimum: number, maximum: number, description: string) =>
@@ -220,8 +195,6 @@ const optionalBounded = (minimum: number, maximum: number, description: string) 
  * are reserved. A call that ends without figures, because the agent hung up or the answer was cut, is charged what was
  * reserved for it, so that hanging up early buys nothing. A call that names no cap is given one where output tokens or
  * cost are limited.
- *
- * @category models
  */
 export const LlmBudget = Schema.Struct({
   callsMax: optionalBounded(1, 1_000_000, "requests that are passed on to the model"),
@@ -242,10 +215,9 @@ export const LlmBudget = Schema.Struct({
   onExhausted: withDefault(Schema.Literals(["refuse", "stop"]), "refuse")
 })
 
-/** @category models */
 export type LlmBudget = typeof LlmBudget.Type
 
-/** That a run may speak to a model, to which one, and in whose name. @category models */
+/** That a run may speak to a model, to which one, and in whose name. */
 export const LlmAccess = Schema.Struct({
   /** What the agent gets when it names none. */
   model: Identifier,
@@ -262,10 +234,9 @@ export const LlmAccess = Schema.Struct({
   caller: withDefault(Schema.Literals(["sandbox", "host"]), "sandbox")
 })
 
-/** @category models */
 export type LlmAccess = typeof LlmAccess.Type
 
-/** A tool of the host's, such as `core__get_current_time`. @category models */
+/** A tool of the host's, such as `core__get_current_time`. */
 export const ToolName = Schema.String.check(
   Schema.isPattern(/^[a-z][a-z0-9]{0,31}__[a-z][a-z0-9_]{0,63}$/u, {
     expected: "the name of a tool, such as core__get_current_time"
@@ -274,19 +245,11 @@ export const ToolName = Schema.String.check(
 
 /**
  * Whether secrets that open nothing are laid where a thief would look, and what happens when one is seen on a way out.
- *
- * @category models
  */
 export const CanaryPolicy = Schema.Literals(["off", "warn", "stop"])
 
-/** @category models */
 export type CanaryPolicy = typeof CanaryPolicy.Type
 
-// -----------------------------------------------------------------------------
-// spec
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const SandboxSpec = Schema.Struct({
   /** Made by the runner when absent. */
   runId: Schema.optionalKey(RunId),
@@ -336,18 +299,17 @@ export const SandboxSpec = Schema.Struct({
   })
 )
 
-/** @category models */
 export type SandboxSpec = typeof SandboxSpec.Type
 
-/** What a caller writes: everything with a default may be left out. @category models */
+/** What a caller writes: everything with a default may be left out. */
 export type SandboxSpecInput = typeof SandboxSpec.Encoded
 
-/** Fails with every problem of the input, not just the first. @category constructors */
+/** Fails with every problem of the input, not just the first. */
 export const decode = Schema.decodeUnknownEffect(SandboxSpec, { errors: "all", onExcessProperty: "error" })
 
 const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
 
-/** All that is wrong with an input, each with the path of its place. @category converting */
+/** All that is wrong with an input, each with the path of its place. */
 export const problemsOf = ({ issue }: Schema.SchemaError): ReadonlyArray<string> =>
   formatIssues(issue).issues.map(({ message, path }) =>
     path === undefined || path.length === 0

@@ -9,7 +9,7 @@ import { Effect, Schema } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 
-/** The tables cannot be used by this version. @category errors */
+/** The tables cannot be used by this version. */
 export class SchemaRefused extends Schema.TaggedError<SchemaRefused>()("SchemaRefused", {
   detail: Schema.String,
   remedy: Schema.String
@@ -19,7 +19,6 @@ export class SchemaRefused extends Schema.TaggedError<SchemaRefused>()("SchemaRe
   }
 }
 
-/** @category models */
 export interface Tables {
   /** The table that says which steps are done, such as `cogni_runs_version`. */
   readonly versionTable: string
@@ -30,7 +29,7 @@ export interface Tables {
   }>
 }
 
-/** Take the steps that are not taken yet; where there are none, nothing is locked. @category constructors */
+/** Take the steps that are not taken yet; where there are none, nothing is locked. */
 export const bring = Effect.fn("SchemaVersion.bring")(function* ({
   steps,
   versionTable
@@ -68,10 +67,6 @@ export const bring = Effect.fn("SchemaVersion.bring")(function* ({
     remedy: "Update Cogni Sandbox, or name another database"
   })
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const because = (cause: unknown): string =>
   cause instanceof Error ? ` (${cause.message.slice(0, messageCharactersMax)})` : ""

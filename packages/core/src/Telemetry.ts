@@ -5,7 +5,6 @@
  * they do not. No attribute ever holds a prompt, an output or a credential.
  */
 
-/** @category constants */
 export const attribute = {
   runId: "sandbox.run.id",
   agentId: "sandbox.agent.id",

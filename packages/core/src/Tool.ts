@@ -10,17 +10,12 @@ import * as InputSchema from "./internal/InputSchema.ts"
 import type { RunId } from "./RunId.ts"
 import type { LlmIdentity } from "./SandboxSpec.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What a call can do to the world. @category models */
+/** What a call can do to the world. */
 export const ToolEffect = Schema.Literals(["read_only", "state_change", "external_side_effect"])
 
-/** @category models */
 export type ToolEffect = typeof ToolEffect.Type
 
-/** Why a call did not give a result. @category models */
+/** Why a call did not give a result. */
 export const ToolErrorCode = Schema.Literals([
   "validation",
   "execution",
@@ -31,10 +26,9 @@ export const ToolErrorCode = Schema.Literals([
   "policy_denied"
 ])
 
-/** @category models */
 export type ToolErrorCode = typeof ToolErrorCode.Type
 
-/** What the agent hears; the message says what to do and holds nothing of the host. @category errors */
+/** What the agent hears; the message says what to do and holds nothing of the host. */
 export class ToolFailed extends Schema.TaggedError<ToolFailed>()("ToolFailed", {
   code: ToolErrorCode,
   detail: Schema.String
@@ -44,14 +38,13 @@ export class ToolFailed extends Schema.TaggedError<ToolFailed>()("ToolFailed", {
   }
 }
 
-/** In whose name a tool is called. @category models */
+/** In whose name a tool is called. */
 export interface ToolContext {
   readonly runId: RunId
   readonly identity: LlmIdentity
   readonly requestId: string
 }
 
-/** @category models */
 export interface Tool {
   /** `namespace__name`. */
   readonly name: string
@@ -65,20 +58,15 @@ export interface Tool {
   readonly call: (input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
 }
 
-/** Which tools a run may call. @category models */
+/** Which tools a run may call. */
 export interface ToolPolicy {
   readonly allowedTools: ReadonlyArray<string>
   readonly allowedEffects: ReadonlyArray<ToolEffect>
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Nothing. @category constants */
+/** Nothing. */
 export const denyAll: ToolPolicy = { allowedTools: [], allowedEffects: [] }
 
-/** @category constructors */
 export const make = <I, IE, O, OE>(options: {
   readonly name: string
   readonly description: string
@@ -151,15 +139,9 @@ export const make = <I, IE, O, OE>(options: {
   }
 }
 
-// -----------------------------------------------------------------------------
-// guards
-// -----------------------------------------------------------------------------
-
 /**
  * Whether a run may call a tool. One that does not exist and one that is not allowed are answered alike, so that an
  * agent cannot find out what the host has.
- *
- * @category guards
  */
 export const decide = (policy: ToolPolicy, tools: ReadonlyArray<Tool>, name: string): Tool | ToolFailed => {
   const tool = tools.find((candidate) => candidate.name === name)

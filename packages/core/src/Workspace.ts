@@ -11,13 +11,12 @@ import type { RunId } from "./RunId.ts"
 import { WorkspaceFailed } from "./SandboxError.ts"
 import type { Input, WorkspaceSource } from "./SandboxSpec.ts"
 
-/** @category constants */
 export const target = "/workspace"
 
-/** Where inputs lie besides `/workspace/.cogni`. @category constants */
+/** Where inputs lie besides `/workspace/.cogni`. */
 export const inputsTarget = "/cogni"
 
-/** A directory of files that the host lays somewhere in the sandbox, for reading. @category models */
+/** A directory of files that the host lays somewhere in the sandbox, for reading. */
 export interface PlantedDirectory {
   /** Absolute, as the agent sees it. */
   readonly target: string
@@ -26,7 +25,6 @@ export interface PlantedDirectory {
   readonly files: ReadonlyArray<Input>
 }
 
-/** @category models */
 export interface WorkspaceRequest {
   readonly runId: RunId
   readonly source: WorkspaceSource
@@ -40,28 +38,27 @@ export interface WorkspaceRequest {
   readonly directory?: string | undefined
 }
 
-/** What counts for a run's limit: bytes added since it began, or all, where all count. @category models */
+/** What counts for a run's limit: bytes added since it began, or all, where all count. */
 export interface CountedBytes {
   readonly bytes: number
   /** Whether there can be no more than that: who works while it is counted can move files out of its way. */
   readonly isCertain: boolean
 }
 
-/** Something in a workspace that is neither file, directory nor link. @category models */
+/** Something in a workspace that is neither file, directory nor link. */
 export interface SpecialFile {
   /** From the workspace. */
   readonly path: string
   readonly kind: "socket" | "FIFO" | "device"
 }
 
-/** Those in the upper levels of a workspace. @category models */
+/** Those in the upper levels of a workspace. */
 export interface SpecialFiles {
   readonly files: ReadonlyArray<SpecialFile>
   /** Whether all of the upper levels were looked at. */
   readonly isWhole: boolean
 }
 
-/** @category models */
 export interface AcquiredWorkspace {
   readonly mounts: ReadonlyArray<Mount>
   /** Who the agent must be, so that it can read and write the workspace. Never root. */
@@ -77,11 +74,7 @@ export interface AcquiredWorkspace {
 /** How many special files are named. */
 const namedMax = 10
 
-/**
- * A warning about special files, and what they open; `undefined` where there are none.
- *
- * @category converting
- */
+/** A warning about special files, and what they open; `undefined` where there are none. */
 export const specialFilesWarning = ({ files }: SpecialFiles): string | undefined => {
   if (files.length === 0) return undefined
   const named = files.slice(0, namedMax).map(({ kind, path }) => `${kind} ${JSON.stringify(path)}`)
@@ -92,14 +85,13 @@ export const specialFilesWarning = ({ files }: SpecialFiles): string | undefined
   )
 }
 
-/** Says what special files a workspace brings along. @category combinators */
+/** Says what special files a workspace brings along. */
 export const warn = ({ specialFiles }: Pick<AcquiredWorkspace, "specialFiles">): Effect.Effect<void> =>
   Effect.flatMap(specialFiles, (found) => {
     const warning = specialFilesWarning(found)
     return warning === undefined ? Effect.void : Effect.logWarning(warning)
   })
 
-/** @category services */
 export class Workspace extends Context.Service<
   Workspace,
   {
@@ -109,7 +101,6 @@ export class Workspace extends Context.Service<
   }
 >()("@cogni/sandbox-core/Workspace") {}
 
-/** @category constructors */
 export const makeMemory = (options?: {
   /** Directories that exist; all of them, when left out. */
   readonly directories?: ReadonlySet<string> | undefined
@@ -154,6 +145,6 @@ export const makeMemory = (options?: {
     return Workspace.of({ acquire })
   })
 
-/** Directories that are only names. @category layers */
+/** Directories that are only names. */
 export const layerMemory = (options?: Parameters<typeof makeMemory>[0]): Layer.Layer<Workspace> =>
   Layer.effect(Workspace, makeMemory(options))

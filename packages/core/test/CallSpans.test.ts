@@ -1,6 +1,4 @@
-/**
- * A run's model calls, as spans.
- */
+/** A run's model calls, as spans. */
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Option, Tracer } from "effect"
 import * as CallSpans from "../src/internal/CallSpans.ts"

@@ -1,6 +1,4 @@
-/**
- * What is seen on the ways out of a run, and what becomes of the run for it.
- */
+/** What is seen on the ways out of a run, and what becomes of the run for it. */
 import { assert, describe, it } from "@effect/vitest"
 import {
   LlmProxy,
@@ -16,10 +14,6 @@ import {
 import { Effect, Exit, Fiber, Layer, Ref, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { leftovers, llm, record, run, runner, settle, spec } from "./Specs.ts"
-
-// -----------------------------------------------------------------------------
-// fixtures
-// -----------------------------------------------------------------------------
 
 const at = "1970-01-01T00:00:00.000Z"
 
@@ -118,10 +112,6 @@ const flippedReason = (input: SandboxSpec.SandboxSpecInput) =>
   Effect.map(Effect.flip(run(input)), ({ reason }) => reason)
 
 const inLetters = (secret: string) => [...secret].map((letter) => `${letter}\n`)
-
-// -----------------------------------------------------------------------------
-// canaries
-// -----------------------------------------------------------------------------
 
 describe("canaries", () => {
   it.effect("off: nothing is planted, and nothing looked for", () => {
@@ -356,10 +346,6 @@ describe("canaries", () => {
   })
 })
 
-// -----------------------------------------------------------------------------
-// budgets
-// -----------------------------------------------------------------------------
-
 describe("budgets", () => {
   it.effect("spent, and the agent gave up: BudgetExceeded, with what it had said", () => {
     const { layer } = planting((_, { stdout }) => Effect.as(stdout("I cannot go on\n"), 1), exhausted)
@@ -459,10 +445,6 @@ describe("budgets", () => {
     }).pipe(Effect.provide(layer))
   })
 })
-
-// -----------------------------------------------------------------------------
-// open
-// -----------------------------------------------------------------------------
 
 describe("an open sandbox", () => {
   const { argv: _argv, ...openSpec } = spec
@@ -614,10 +596,6 @@ describe("an open sandbox", () => {
     }
   )
 })
-
-// -----------------------------------------------------------------------------
-// promised
-// -----------------------------------------------------------------------------
 
 describe("what a proxy cannot hold", () => {
   const blind = { name: "blind", inspectsBodies: false }

@@ -1,6 +1,4 @@
-/**
- * An executor and a model for tests of loops: what runs in it, and what it says, are functions.
- */
+/** An executor and a model for tests of loops: what runs in it, and what it says, are functions. */
 import { ChatModel, type Executor, type HostLoop, type RunResult, SandboxError } from "@cogni/sandbox-core"
 import { Clock, Effect } from "effect"
 

@@ -20,10 +20,6 @@ import { Cause, Clock, Duration, Effect, Exit, Fiber, Layer, Schema } from "effe
 import { TestClock } from "effect/testing"
 import { leftovers, llm, record, runId } from "./Specs.ts"
 
-// -----------------------------------------------------------------------------
-// schedules
-// -----------------------------------------------------------------------------
-
 const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
 const detail = "planted"
@@ -128,10 +124,6 @@ const leaks = ({ agent, spec }: Schedule) => agent.leaks && spec.canaries !== "o
 /** A store that claimed an id and whose answer was lost is the reaper's case, not the run's. */
 const isFair = (fault: Fault) =>
   !(fault.operation === "RunStore.open" && "moment" in fault && fault.moment === "after")
-
-// -----------------------------------------------------------------------------
-// expected
-// -----------------------------------------------------------------------------
 
 type End = "exited" | SandboxError.Reason["_tag"]
 
@@ -286,10 +278,6 @@ const expected = (schedule: Schedule): ReadonlyArray<End> => {
   const judged = stopsForBudget || stopsForLeak || (exhausted && agent.exitCode !== 0)
   return [...possible, ...(judged ? [] : ["exited" as const])]
 }
-
-// -----------------------------------------------------------------------------
-// the run
-// -----------------------------------------------------------------------------
 
 /** A workspace in memory, and what it was told to plant. */
 const planting = () => {

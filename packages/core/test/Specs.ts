@@ -1,6 +1,4 @@
-/**
- * Specs and runners that hold, for tests that need one and do not care which.
- */
+/** Specs and runners that hold, for tests that need one and do not care which. */
 import {
   ContainerRuntime,
   LlmProxy,

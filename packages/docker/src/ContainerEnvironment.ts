@@ -15,11 +15,11 @@ type Named = Pick<ContainerSpec, "env" | "role" | "supervised">
 /** What the entrypoint reads; it is gone before the agent starts. */
 const isEntrypoints = (name: string): boolean => name === "COGNI_SOCKET"
 
-/** What the caller has set, by its own names. @category converting */
+/** What the caller has set, by its own names. */
 export const ofAgent = ({ env }: Pick<Named, "env">): Readonly<Record<string, string>> =>
   Object.fromEntries(Object.entries(env).filter(([name]) => !isEntrypoints(name)))
 
-/** As the engine takes it: `NAME=VALUE`. @category converting */
+/** As the engine takes it: `NAME=VALUE`. */
 export const ofContainer = (spec: Named): ReadonlyArray<string> => {
   if (spec.role !== "agent") return Object.entries(spec.env).map(([name, value]) => `${name}=${value}`)
   const carried = spec.supervised === true ? [] : Object.entries(ofAgent(spec))

@@ -7,20 +7,17 @@ import { prefix } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect, type Scope, Stream } from "effect"
 import type { DockerApi } from "./DockerApi.ts"
 
-/** @category models */
 export interface Told {
   oomKilled: boolean
   /** A signal was sent through the engine, by whomever. */
   killed: boolean
 }
 
-/** @category models */
 export interface ContainerEvents {
   /** Follow a container from before its start until the scope closes. */
   readonly follow: (id: string) => Effect.Effect<Readonly<Told>, never, Scope.Scope>
 }
 
-/** @category constructors */
 export const make = (api: DockerApi["Service"]): Effect.Effect<ContainerEvents, never, Scope.Scope> =>
   Effect.gen(function* () {
     const followed = new Map<string, Told>()

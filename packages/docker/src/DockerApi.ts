@@ -14,14 +14,9 @@ import { finished } from "node:stream/promises"
 import { classify, faultOf, isRemovalUnderWay } from "./DockerError.ts"
 import { type DockerAddress, defaultPath, parse } from "./DockerSocket.ts"
 
-/** How long a create, a start or a removal may take on a busy engine. @category constants */
+/** How long a create, a start or a removal may take on a busy engine. */
 export const heavyCallSecondsMax = 90
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const Inspected = Schema.Struct({
   Id: Schema.String,
   Name: Schema.String,
@@ -39,10 +34,9 @@ export const Inspected = Schema.Struct({
   })
 })
 
-/** @category models */
 export type Inspected = typeof Inspected.Type
 
-/** What carries our labels. @category models */
+/** What carries our labels. */
 export interface Labelled {
   readonly kind: "container" | "volume" | "network"
   readonly id: string
@@ -55,7 +49,6 @@ const ContainerEvent = Schema.Struct({
   Actor: Schema.Struct({ ID: Schema.String, Attributes: Schema.Record(Schema.String, Schema.String) })
 })
 
-/** @category models */
 export type ContainerEvent = typeof ContainerEvent.Type
 
 const Info = Schema.Struct({
@@ -80,10 +73,8 @@ const Info = Schema.Struct({
   Warnings: Schema.NullishOr(Schema.Array(Schema.String))
 })
 
-/** @category models */
 export type Info = typeof Info.Type
 
-/** @category models */
 export interface CreateOptions {
   readonly name: string
   readonly image: string
@@ -96,11 +87,6 @@ export interface CreateOptions {
   readonly hostConfig: object
 }
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class DockerApi extends Context.Service<
   DockerApi,
   {
@@ -138,11 +124,6 @@ export class DockerApi extends Context.Service<
   }
 >()("@cogni/sandbox-docker/DockerApi") {}
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: { readonly host?: string | undefined } = {}) {
   const address = parse(options.host ?? defaultPath)
   if (address === undefined) {
@@ -347,13 +328,8 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
   })
 })
 
-/** @category layers */
 export const layer = (options?: {
   readonly host?: string | undefined
 }): Layer.Layer<DockerApi, RuntimeUnavailable> => Layer.effect(DockerApi, make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const decodeEvent = Schema.decodeUnknownOption(Schema.fromJsonString(ContainerEvent))

@@ -37,13 +37,12 @@ import * as Supervisor from "./internal/Supervisor.ts"
 import * as KernelFacts from "./KernelFacts.ts"
 import { engineMismatches, hostMismatches, parseReport, parseStatus } from "./PostureReport.ts"
 
-/** The program that every image of an agent starts with. @category constants */
+/** The program that every image of an agent starts with. */
 export const entrypoint = "/usr/local/bin/cogni-entrypoint"
 
-/** After its run must be over, a resource of an owner that cannot be seen is kept this much longer. @category constants */
+/** After its run must be over, a resource of an owner that cannot be seen is kept this much longer. */
 export const expiryGraceSeconds = 3600
 
-/** @category models */
 export interface Options {
   /** As in `DOCKER_HOST`; the usual socket when left out. */
   readonly host?: string | undefined
@@ -54,11 +53,6 @@ export interface Options {
   readonly startsConcurrentMax?: number | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: Options = {}) {
   const api = yield* DockerApi.DockerApi
   const events = yield* ContainerEvents.make(api)
@@ -252,17 +246,12 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
   })
 })
 
-/** Needs a `DockerApi`. @category layers */
+/** Needs a `DockerApi`. */
 export const layerApi = (options?: Options): Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> =>
   Layer.effect(ContainerRuntime, make(options))
 
-/** @category layers */
 export const layer = (options?: Options): Layer.Layer<ContainerRuntime, RuntimeUnavailable> =>
   Layer.provide(layerApi(options), DockerApi.layer(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const program = (spec: ContainerSpec) => {
   switch (spec.role) {

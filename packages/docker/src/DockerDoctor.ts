@@ -18,13 +18,12 @@ import { type DockerAddress, format } from "./DockerSocket.ts"
 import * as HostWorkspace from "./HostWorkspace.ts"
 import * as SpecialFiles from "./SpecialFiles.ts"
 
-/** The oldest Engine API that has everything a run needs (Engine 20.10). @category constants */
+/** The oldest Engine API that has everything a run needs (Engine 20.10). */
 export const apiVersionMin = "1.41"
 
-/** Less free disk than this is a warning. @category constants */
+/** Less free disk than this is a warning. */
 export const diskFreeBytesMin = 2 * 1024 ** 3
 
-/** @category models */
 export interface Finding {
   readonly check: string
   readonly status: "ok" | "warn" | "fail"
@@ -33,7 +32,6 @@ export interface Finding {
   readonly fix?: string | undefined
 }
 
-/** @category models */
 export interface DoctorOptions {
   /** Images that runs will need. */
   readonly images: ReadonlyArray<{
@@ -62,11 +60,6 @@ const versionAtLeast = (version: string, least: string): boolean => {
 
 const mebibytes = (bytes: number) => `${Math.round(bytes / 1024 ** 2)} MiB`
 
-// -----------------------------------------------------------------------------
-// findings of an engine that answers. Pure.
-// -----------------------------------------------------------------------------
-
-/** @category converting */
 export const engineFindings = (info: DockerApi.Info, apiVersion: string): ReadonlyArray<Finding> => [
   versionAtLeast(apiVersion, apiVersionMin)
     ? ok("api version", `${apiVersion} (Engine ${info.ServerVersion})`)
@@ -107,10 +100,6 @@ export const engineFindings = (info: DockerApi.Info, apiVersion: string): Readon
   ...KnownWeaknesses.findings(info),
   ok("capacity", `${info.NCPU} CPUs, ${mebibytes(info.MemTotal)} of memory`)
 ]
-
-// -----------------------------------------------------------------------------
-// looking
-// -----------------------------------------------------------------------------
 
 const socketFinding = (address: DockerAddress): Effect.Effect<Finding> =>
   address.type === "tcp"
@@ -212,7 +201,7 @@ const imageFinding = (
         )
   )
 
-/** Whether a run would take a directory, and what of the host an agent could reach in it. @category constructors */
+/** Whether a run would take a directory, and what of the host an agent could reach in it. */
 export const workspaceFinding = (path: string, options?: HostWorkspace.Options): Effect.Effect<Finding> =>
   Effect.flatMap(HostWorkspace.held(path, options), SpecialFiles.find).pipe(
     Effect.scoped,
@@ -227,7 +216,6 @@ export const workspaceFinding = (path: string, options?: HostWorkspace.Options):
     })
   )
 
-/** @category constructors */
 export const examine = Effect.fn("DockerDoctor.examine")(function* (
   options: DoctorOptions
 ): Effect.fn.Return<ReadonlyArray<Finding>, never, DockerApi.DockerApi> {

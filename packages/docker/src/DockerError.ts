@@ -5,7 +5,7 @@
 import { ContainerFailed, ImageNotFound, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 
-/** What dockerode and Node throw, as far as it is read here. @category models */
+/** What dockerode and Node throw, as far as it is read here. */
 export interface EngineFault {
   readonly code?: string | undefined
   readonly statusCode?: number | undefined
@@ -38,7 +38,7 @@ const wentAway = {
   remedy: "It was stopped or has crashed: look at its log, then start it and try again"
 }
 
-/** Any value that was thrown. @category converting */
+/** Any value that was thrown. */
 export const faultOf = (thrown: unknown): EngineFault => {
   if (typeof thrown !== "object" || thrown === null) return { message: String(thrown) }
   const { code, json, message, reason, statusCode } = thrown as Record<string, unknown>
@@ -53,14 +53,12 @@ export const faultOf = (thrown: unknown): EngineFault => {
   }
 }
 
-/** @category predicates */
 export const isNotFound = (fault: EngineFault): boolean => fault.statusCode === 404
 
-/** A removal that somebody else has begun. @category predicates */
+/** A removal that somebody else has begun. */
 export const isRemovalUnderWay = (fault: EngineFault): boolean =>
   fault.statusCode === 409 && /removal of container .* is already in progress/iu.test(fault.message)
 
-/** @category converting */
 export const classify = (
   operation: string,
   thrown: unknown,

@@ -11,7 +11,6 @@ import { Context, Effect, Layer } from "effect"
 import * as DockerApi from "./DockerApi.ts"
 import * as HostOwner from "./HostOwner.ts"
 
-/** @category models */
 export interface ReapReport {
   /** Names of what was removed. */
   readonly removed: ReadonlyArray<string>
@@ -21,7 +20,6 @@ export interface ReapReport {
   readonly living: number
 }
 
-/** @category services */
 export class DockerReaper extends Context.Service<
   DockerReaper,
   {
@@ -34,7 +32,6 @@ export class DockerReaper extends Context.Service<
 /** Whoever uses a thing goes before the thing. */
 const order = ["container", "volume", "network"] as const
 
-/** @category constructors */
 export const make = Effect.gen(function* () {
   const api = yield* DockerApi.DockerApi
   const removeOne = ({ id, kind }: DockerApi.Labelled) =>
@@ -70,13 +67,12 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** Needs a `DockerApi`. @category layers */
+/** Needs a `DockerApi`. */
 export const layerApi: Layer.Layer<DockerReaper, never, DockerApi.DockerApi> = Layer.effect(
   DockerReaper,
   make
 )
 
-/** @category layers */
 export const layer = (options?: {
   readonly host?: string | undefined
 }): Layer.Layer<DockerReaper, RuntimeUnavailable> => Layer.provide(layerApi, DockerApi.layer(options))

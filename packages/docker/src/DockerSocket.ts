@@ -1,20 +1,13 @@
-/**
- * Which engine? Pure: from the words of `DOCKER_HOST`, or the places where engines usually listen, to an address.
- */
+/** Which engine? Pure: from the words of `DOCKER_HOST`, or the places where engines usually listen, to an address. */
 
-/** Where an engine listens. @category models */
+/** Where an engine listens. */
 export type DockerAddress =
   | { readonly type: "unix"; readonly path: string }
   | { readonly type: "tcp"; readonly host: string; readonly port: number }
 
-/** @category constants */
 export const defaultPath = "/var/run/docker.sock"
 
-/**
- * `undefined` when the text is no address this library speaks: `unix:///path`, `/path`, `tcp://host:port`.
- *
- * @category constructors
- */
+/** `undefined` when the text is no address this library speaks: `unix:///path`, `/path`, `tcp://host:port`. */
 export const parse = (host: string): DockerAddress | undefined => {
   const unix = /^(?:unix:\/\/)?(\/[^\0]*)$/u.exec(host)
   if (unix !== null) return { type: "unix", path: unix[1]! }
@@ -23,6 +16,6 @@ export const parse = (host: string): DockerAddress | undefined => {
   return undefined
 }
 
-/** As it is written in `DOCKER_HOST`. @category converting */
+/** As it is written in `DOCKER_HOST`. */
 export const format = (address: DockerAddress): string =>
   address.type === "unix" ? `unix://${address.path}` : `tcp://${address.host}:${address.port}`

@@ -25,10 +25,10 @@ import * as HostOwner from "./HostOwner.ts"
 import * as HostTree from "./HostTree.ts"
 import { attempt } from "./internal/StateDirectory.ts"
 
-/** What of a run's directory stays. Everything else in it belongs to the living run. @category constants */
+/** What of a run's directory stays. Everything else in it belongs to the living run. */
 export const keptEntries: ReadonlyArray<string> = ["record.json", "stdout", "stderr", "audit"]
 
-/** The newest records that are listed. @category constants */
+/** The newest records that are listed. */
 export const listedMax = 500
 
 const recordFile = "record.json"
@@ -36,7 +36,7 @@ const recordFile = "record.json"
 const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
 const encodeRecord = Schema.encodeEffect(RunRecordText)
 
-/** `$XDG_STATE_HOME/cogni-sandbox`, or below `~/.local/state`. @category constants */
+/** `$XDG_STATE_HOME/cogni-sandbox`, or below `~/.local/state`. */
 export const defaultDirectory = (stateHome: string | undefined): string =>
   join(
     stateHome === undefined || stateHome === "" ? join(homedir(), ".local", "state") : stateHome,
@@ -46,17 +46,12 @@ export const defaultDirectory = (stateHome: string | undefined): string =>
 /** How long after its time an owner that cannot be seen (after a reboot, say) is given up. */
 const expiryGraceMillis = 3_600_000
 
-/** Whether a run on record as running is none any more: its owner is dead, or unseen and long over. @category predicates */
+/** Whether a run on record as running is none any more: its owner is dead, or unseen and long over. */
 export const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
   const expiresAt = new Date(Date.parse(startedAt) + spec.limits.runtimeSecondsMax * 1000 + expiryGraceMillis)
   return HostOwner.isLeftover(owner, expiresAt.toISOString(), new Date())
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (options: { readonly directory: string }) => {
   const runs = join(options.directory, "runs")
   const owner = ResourceLabels.formatOwner(HostOwner.self())
@@ -214,13 +209,8 @@ export const make = (options: { readonly directory: string }) => {
   }
 }
 
-/** @category layers */
 export const layer = (options: { readonly directory: string }): Layer.Layer<RunStore> =>
   Layer.sync(RunStore, () => make(options).store)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const readText = (path: string): Promise<string | undefined> => readFile(path, "utf8").catch(() => undefined)
 

@@ -9,13 +9,11 @@
 import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import { lines, reportBytesMax } from "./PostureReport.ts"
 
-/** @category models */
 export type Said =
   | { readonly _tag: "Reported"; readonly report: string }
   | { readonly _tag: "Started" }
   | { readonly _tag: "Failed"; readonly detail: string }
 
-/** @category models */
 export interface Handshake {
   /** Takes a chunk in; answers what was said with it and what of it is the agent's. */
   readonly push: (chunk: OutputChunk) => {
@@ -28,7 +26,6 @@ export interface Handshake {
 
 const newline = 0x0a
 
-/** @category constructors */
 export const make = (): Handshake => {
   let state: "reporting" | "held" | "over" = "reporting"
   let pending = new Uint8Array(0)

@@ -10,19 +10,17 @@ import { temporaryTargets } from "@cogni/sandbox-core/Posture"
 import type { Network } from "@cogni/sandbox-core/SandboxSpec"
 import * as SeccompProfile from "./SeccompProfile.ts"
 
-/** @category models */
 export type HostConfig = ReturnType<typeof hostConfig>
 
-/** Below this a container's own `/dev/shm` stays. @category constants */
+/** Below this a container's own `/dev/shm` stays. */
 const sharedMemoryBytesMax = 16 * 1024 * 1024
 
 /** One file may grow this far past what the workspace may, so that a run that is over its limit is seen to be. */
 const fileSlackBytes = 64 * 1024
 
-/** CFS period in microseconds; the quota is a share of it. @category constants */
+/** CFS period in microseconds; the quota is a share of it. */
 const cpuPeriodMicros = 100_000
 
-/** @category converting */
 export const hostConfig = (spec: ContainerSpec) => {
   const { limits } = spec
   const fileBytesMax = limits.workspaceBytesMax + fileSlackBytes

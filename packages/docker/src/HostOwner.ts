@@ -36,20 +36,20 @@ const machine = (): string => {
   }
 }
 
-/** This process. @category constructors */
+/** This process. */
 export const self = (): Owner => ({
   bootId: machine(),
   processId: process.pid,
   startTicks: startTicks(process.pid) ?? 0
 })
 
-/** Whether an owner lives, or lived, under this boot of this kernel. @category predicates */
+/** Whether an owner lives, or lived, under this boot of this kernel. */
 export const isOfThisBoot = ({ bootId }: Owner): boolean => bootId.startsWith(`${MountIdentity.bootId()}-`)
 
-/** What this machine is called, whichever boot or process asks. @category getters */
+/** What this machine is called, whichever boot or process asks. */
 export const machineName = (): string => hostname()
 
-/** `unknown` is an owner that cannot be seen from here: another machine, boot or namespace. @category predicates */
+/** `unknown` is an owner that cannot be seen from here: another machine, boot or namespace. */
 export const liveness = (owner: Owner): "alive" | "dead" | "unknown" => {
   if (owner.bootId !== machine() || owner.startTicks === 0) return "unknown"
   if (startTicks(owner.processId) === owner.startTicks) return "alive"
@@ -57,7 +57,7 @@ export const liveness = (owner: Owner): "alive" | "dead" | "unknown" => {
   return startTicks(1) === undefined ? "unknown" : "dead"
 }
 
-/** Whether what carries these words is left over: its owner is dead, or unknown and long over. @category predicates */
+/** Whether what carries these words is left over: its owner is dead, or unknown and long over. */
 export const isLeftover = (owner: string | undefined, expiresAt: string | undefined, now: Date): boolean => {
   const parsed = owner === undefined ? undefined : parseOwner(owner)
   const seen = parsed === undefined ? "unknown" : liveness(parsed)
@@ -70,8 +70,6 @@ export const isLeftover = (owner: string | undefined, expiresAt: string | undefi
  * Whether an engine mounts directories of this host, and sockets in them: it is spoken to over a socket, and runs under
  * the same kernel and name. One in a virtual machine has a kernel of its own; this process in a container, a name of
  * its own.
- *
- * @category predicates
  */
 export const isSharedWith = (
   address: DockerAddress,

@@ -10,10 +10,10 @@ import { promisify } from "node:util"
 
 const run = promisify(execFile)
 
-/** How long one of the two may take. @category constants */
+/** How long one of the two may take. */
 export const removalSecondsMax = 120
 
-/** Idempotent; fails when something is left. @category constructors */
+/** Idempotent; fails when something is left. */
 export const remove = async (path: string): Promise<void> => {
   try {
     await rm(path, { recursive: true, force: true, maxRetries: 3, retryDelay: 50 })

@@ -31,13 +31,13 @@ import { attempt, hold, Refused } from "./internal/WorkspaceRefusal.ts"
 import * as SpecialFiles from "./SpecialFiles.ts"
 import * as WorkspaceClaims from "./WorkspaceClaims.ts"
 
-/** Who an agent is when the host process is root and the workspace does not say. @category constants */
+/** Who an agent is when the host process is root and the workspace does not say. */
 export const defaultUser: User = { userId: 1000, groupId: 1000 }
 
-/** A workspace with more files than this cannot be watched, and ends its run. @category constants */
+/** A workspace with more files than this cannot be watched, and ends its run. */
 export const measuredEntriesMax = WorkspaceMeasure.entriesMax
 
-/** A path that no workspace may be, hold or lie in. @category models */
+/** A path that no workspace may be, hold or lie in. */
 export interface Forbidden {
   readonly path: string
   /** What it is, for the message: `the key file`. */
@@ -45,7 +45,6 @@ export interface Forbidden {
   readonly remedy: string
 }
 
-/** @category models */
 export interface Options {
   /** Besides those of the system: the directory of the records, for one. */
   readonly forbidden?: ReadonlyArray<Forbidden> | undefined
@@ -68,11 +67,6 @@ const forbidden: ReadonlyArray<Forbidden> = [
   "/usr/bin"
 ].map((path) => ({ path, remedy: "Name a directory of a project, not one of the system" }))
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (options: Options = {}) => {
   const { claims, isAllowed, look } = rulesOf(options)
 
@@ -131,7 +125,7 @@ export const make = (options: Options = {}) => {
   return Workspace.of({ acquire })
 }
 
-/** Hold a directory if a run would take it now: the same checks, and nothing is claimed. @category constructors */
+/** Hold a directory if a run would take it now: the same checks, and nothing is claimed. */
 export const held = Effect.fn("HostWorkspace.held")(function* (path: string, options: Options = {}) {
   const { claims, look } = rulesOf(options)
   const { directory } = yield* look(path)
@@ -139,12 +133,7 @@ export const held = Effect.fn("HostWorkspace.held")(function* (path: string, opt
   return directory
 })
 
-/** @category layers */
 export const layer = (options?: Options): Layer.Layer<Workspace> => Layer.sync(Workspace, () => make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const rulesOf = ({ allowed = [], claims: place, forbidden: others = [] }: Options) => {
   const claims = WorkspaceClaims.make({

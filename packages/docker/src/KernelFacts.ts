@@ -18,21 +18,19 @@ const sampleMillisMin = 5
 /** A reading takes some forty microseconds: with more containers than this at once, each is read less often. */
 const frequentlyReadMax = 4
 
-/** @category models */
 export interface KernelFacts {
   readonly oomKilled: boolean
   readonly processesRefused: boolean
   readonly peak: Peak
 }
 
-/** @category models */
 export interface KernelWatch {
   /** Read once more now: between the last output and the removal of the control group is the last chance. */
   readonly sample: () => void
   readonly facts: () => KernelFacts
 }
 
-/** One for all containers of a process, so that watching many costs no more than watching a few. @category models */
+/** One for all containers of a process, so that watching many costs no more than watching a few. */
 export interface KernelObserver {
   /** Until the scope closes; `undefined` where the container's control groups cannot be seen. */
   readonly observe: (
@@ -80,7 +78,7 @@ const count = (text: string | undefined, key?: string): number | undefined => {
   return value === undefined ? undefined : Number(value)
 }
 
-/** Where the figures of a process lie. Pure. @category converting */
+/** Where the figures of a process lie. Pure. */
 export const cgroupFiles = (
   cgroup: string
 ):
@@ -117,7 +115,7 @@ export const cgroupFiles = (
   }
 }
 
-/** `/proc/PID/status`, only when that process really is of this container on this host. @category constructors */
+/** `/proc/PID/status`, only when that process really is of this container on this host. */
 export const processStatus = (processId: number, containerId: string): string | undefined =>
   read(`/proc/${processId}/cgroup`)?.includes(containerId) === true
     ? read(`/proc/${processId}/status`)
@@ -126,8 +124,6 @@ export const processStatus = (processId: number, containerId: string): string | 
 /**
  * What the host sees at a path of a container's file system; `undefined` where this process may not look, or where the
  * process is of no such container on this host. Nothing is opened there.
- *
- * @category constructors
  */
 export const identityInside = (
   processId: number,
@@ -143,7 +139,6 @@ export const identityInside = (
   }
 }
 
-/** @category constructors */
 export const make: Effect.Effect<KernelObserver, never, Scope.Scope> = Effect.gen(function* () {
   const samplers = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined

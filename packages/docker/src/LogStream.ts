@@ -7,13 +7,11 @@ import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 
 const headerBytes = 8
 
-/** @category models */
 export interface Demultiplexer {
   /** What these bytes add, in order. Throws on a header that is none. */
   readonly push: (bytes: Uint8Array) => ReadonlyArray<OutputChunk>
 }
 
-/** @category constructors */
 export const make = (): Demultiplexer => {
   const header = new Uint8Array(headerBytes)
   let headerFilled = 0

@@ -7,7 +7,7 @@
 import type { FileIdentity, Posture } from "@cogni/sandbox-core/Posture"
 import type { HostConfig } from "./Hardening.ts"
 
-/** First and last line of the report, and what follows once the agent may start. @category constants */
+/** First and last line of the report, and what follows once the agent may start. */
 export const lines = {
   begin: "cogni-posture 1",
   end: "cogni-posture end",
@@ -15,10 +15,10 @@ export const lines = {
   failed: "cogni-failed "
 } as const
 
-/** More than this is no report. @category constants */
+/** More than this is no report. */
 export const reportBytesMax = 256 * 1024
 
-/** The fields of `/proc/PID/status` that say how a process is held. @category models */
+/** The fields of `/proc/PID/status` that say how a process is held. */
 export interface ProcessStatus {
   readonly userIds: ReadonlyArray<number>
   readonly groupIds: ReadonlyArray<number>
@@ -36,7 +36,7 @@ const ids = (text: string | undefined): ReadonlyArray<number> =>
         .filter((word) => /^\d+$/u.test(word))
         .map(Number)
 
-/** A field that is missing reads as the weakest there is, so that it never passes. @category converting */
+/** A field that is missing reads as the weakest there is, so that it never passes. */
 export const parseStatus = (text: string): ProcessStatus => {
   const field = new Map(
     text.split("\n").map((line) => {
@@ -95,7 +95,7 @@ const parseIdentities = (rows: ReadonlyArray<string>): ReadonlyMap<string, FileI
     })
   )
 
-/** `undefined` when the text is no report. @category converting */
+/** `undefined` when the text is no report. */
 export const parseReport = (text: string): Posture | undefined => {
   const all = text.split("\n")
   if (all[0] !== lines.begin || !all.includes(lines.end)) return undefined
@@ -127,8 +127,6 @@ export const parseReport = (text: string): Posture | undefined => {
 
 /**
  * Everything in which the engine's own configuration of a container differs from what was asked, each as one sentence.
- *
- * @category predicates
  */
 export const engineMismatches = (
   asked: HostConfig,
@@ -264,7 +262,7 @@ const canonical = (value: unknown): string => {
   return entries.length === 0 ? "nothing" : `{${entries.toSorted().join(", ")}}`
 }
 
-/** What the host sees of the container's first process; user ids are left out, a user namespace may map them. @category predicates */
+/** What the host sees of the container's first process; user ids are left out, a user namespace may map them. */
 export const hostMismatches = (status: ProcessStatus): ReadonlyArray<string> => [
   ...Object.entries(status.capabilities)
     .filter(([, mask]) => !/^0+$/u.test(mask))

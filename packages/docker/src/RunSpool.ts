@@ -13,7 +13,6 @@ import { mkdir, readdir, rm } from "node:fs/promises"
 import { join } from "node:path"
 import { attempt } from "./internal/StateDirectory.ts"
 
-/** @category constructors */
 export const make = (options: {
   /** That of `FileRunStore`. */
   readonly directory: string
@@ -55,10 +54,6 @@ export const make = (options: {
     clear: (runId: RunId) => attempt(spool, () => rm(join(spool, runId), { force: true }))
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const isRunId = Schema.is(RunId)
 

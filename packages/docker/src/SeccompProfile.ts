@@ -16,7 +16,7 @@
  * `SeccompProfile.test.ts` holds the whole of it; `test/integration/SystemCalls.test.ts` makes the calls from inside.
  */
 
-/** One comparison of an argument, as the engine reads it. @category models */
+/** One comparison of an argument, as the engine reads it. */
 export interface ArgumentRule {
   readonly index: number
   readonly value: number
@@ -24,11 +24,7 @@ export interface ArgumentRule {
   readonly op: "SCMP_CMP_EQ" | "SCMP_CMP_MASKED_EQ"
 }
 
-/**
- * Rules for one call add up: it passes when any of them matches, and a rule matches when all its arguments do.
- *
- * @category models
- */
+/** Rules for one call add up: it passes when any of them matches, and a rule matches when all its arguments do. */
 export interface CallRule {
   readonly names: ReadonlyArray<string>
   readonly action: "SCMP_ACT_ALLOW" | "SCMP_ACT_ERRNO"
@@ -36,7 +32,6 @@ export interface CallRule {
   readonly args?: ReadonlyArray<ArgumentRule>
 }
 
-/** @category models */
 export interface SeccompProfile {
   readonly defaultAction: "SCMP_ACT_ERRNO"
   readonly archMap: ReadonlyArray<{
@@ -46,7 +41,7 @@ export interface SeccompProfile {
   readonly syscalls: ReadonlyArray<CallRule>
 }
 
-/** What every program may call, whatever the arguments. @category constants */
+/** What every program may call, whatever the arguments. */
 export const allowed: Readonly<Record<string, ReadonlyArray<string>>> = {
   process: words(`
     alarm arch_prctl capget capset execve execveat exit exit_group fork getcpu getegid geteuid getgid
@@ -103,8 +98,6 @@ export const allowed: Readonly<Record<string, ReadonlyArray<string>>> = {
 /**
  * Answered with ENOSYS, as by a kernel without them, so that programs fall back by themselves: the C library to
  * `clone`, databases to ordinary reads and writes. The flags of `clone3` are behind a pointer, which no filter reads.
- *
- * @category constants
  */
 export const absent: ReadonlyArray<string> = words(`
   clone3 io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit
@@ -128,8 +121,6 @@ const nodeTypeMask = 0xf000
 /**
  * Requests of `ioctl(2)` that are refused: typing into a terminal (TIOCSTI), the console's selection (TIOCLINUX), and
  * loading a line discipline, each a kernel module of its own (TIOCSETD).
- *
- * @category constants
  */
 export const requestsRefused: ReadonlyArray<number> = [0x5412, 0x541c, 0x5423]
 
@@ -143,8 +134,6 @@ const level = { ip: 0, socket: 1, tcp: 6, udp: 17, ipv6: 41, netlink: 270 } as c
  * Options of sockets that are refused, by their level: programs in the kernel (SO_ATTACH_FILTER, SO_ATTACH_BPF,
  * SO_ATTACH_REUSEPORT_CBPF and _EBPF); its ciphers and upper protocols (TCP_MD5SIG, TCP_ULP, TCP_MD5SIG_EXT, TCP_AO_*);
  * IPsec in UDP (UDP_ENCAP).
- *
- * @category constants
  */
 export const optionsRefused: ReadonlyArray<{
   readonly level: number
@@ -184,8 +173,6 @@ const allow = (name: string, ...args: ReadonlyArray<ArgumentRule>): CallRule => 
  *
  * The kernel reads 32 bits of a request and the filter compares 64, so a rule that matches the refused numbers could be
  * passed by with a bit above them. Masks of 32 bits cannot, and rules that only allow need no order among them.
- *
- * @category converting
  */
 export const allBut = (
   refused: ReadonlyArray<number>,
@@ -236,7 +223,6 @@ const sockets: ReadonlyArray<CallRule> = [
   )
 ]
 
-/** @category constants */
 export const profile: SeccompProfile = {
   defaultAction: "SCMP_ACT_ERRNO",
   // No second architecture: a call in the 32-bit or the x32 convention matches no rule and is never made.
@@ -263,7 +249,7 @@ export const profile: SeccompProfile = {
   ]
 }
 
-/** The profile as the engine takes it: the text itself, in `SecurityOpt`. @category constants */
+/** The profile as the engine takes it: the text itself, in `SecurityOpt`. */
 export const securityOption: string = `seccomp=${JSON.stringify(profile)}`
 
 function words(text: string): ReadonlyArray<string> {

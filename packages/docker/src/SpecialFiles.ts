@@ -12,16 +12,16 @@ import { Effect } from "effect"
 import { constants, type Dirent } from "node:fs"
 import { opendir } from "node:fs/promises"
 
-/** How deep is looked: 1 is the workspace itself. @category constants */
+/** How deep is looked: 1 is the workspace itself. */
 export const levelsMax = 3
 
-/** How many names are read in all. @category constants */
+/** How many names are read in all. */
 export const entriesMax = 10_000
 
-/** How many directories are opened in all. @category constants */
+/** How many directories are opened in all. */
 export const directoriesMax = 500
 
-/** The upper levels first; what cannot be read, or is too much, is left out and said. @category constructors */
+/** The upper levels first; what cannot be read, or is too much, is left out and said. */
 export const find = ({ access }: Pick<HeldDirectory, "access">): Effect.Effect<SpecialFiles> =>
   Effect.promise(async (signal) => {
     const files: Array<SpecialFile> = []
@@ -49,10 +49,6 @@ export const find = ({ access }: Pick<HeldDirectory, "access">): Effect.Effect<S
     }
     return { files, isWhole }
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const kindOf = (entry: Dirent): SpecialFile["kind"] | undefined =>
   entry.isSocket()

@@ -7,13 +7,13 @@
  */
 import type { Command } from "@cogni/sandbox-core/Executor"
 
-/** Of output, that a command may be ahead of whoever reads it. @category constants */
+/** Of output, that a command may be ahead of whoever reads it. */
 export const windowBytes = 256 * 1024
 
-/** As little as a frame of output counts for in a window, so that frames of one byte are bounded too. @category constants */
+/** As little as a frame of output counts for in a window, so that frames of one byte are bounded too. */
 export const frameCostBytesMin = 256
 
-/** What one frame may hold. The supervisor reads 64 KiB at a time. @category constants */
+/** What one frame may hold. The supervisor reads 64 KiB at a time. */
 export const framePayloadBytesMax = 1024 * 1024
 
 const pieceBytes = 64 * 1024
@@ -33,11 +33,7 @@ const kind = {
   gone: 21
 } as const
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What the supervisor tells of a command. @category models */
+/** What the supervisor tells of a command. */
 export type Told =
   | { readonly _tag: "Output"; readonly channel: "stdout" | "stderr"; readonly bytes: Uint8Array }
   | {
@@ -52,21 +48,15 @@ export type Told =
   /** Nothing that came of it is left. */
   | { readonly _tag: "Gone" }
 
-/** @category models */
 export interface Frame {
   readonly id: number
   readonly told: Told
 }
 
-/** @category models */
 export interface FrameDecoder {
   /** What these bytes complete, in order. Throws on what is no frame. */
   readonly push: (bytes: Uint8Array) => ReadonlyArray<Frame>
 }
-
-// -----------------------------------------------------------------------------
-// to the supervisor
-// -----------------------------------------------------------------------------
 
 const encoder = new TextEncoder()
 
@@ -100,7 +90,7 @@ const strings = (all: ReadonlyArray<string>): Uint8Array =>
     })
   )
 
-/** A command, with all of its standard input. @category encoding */
+/** A command, with all of its standard input. */
 export const start = (id: number, command: Command, workingDirectory: string): Uint8Array => {
   const { argv, env, stdin = new Uint8Array(0) } = command
   const asked = strings([
@@ -115,25 +105,21 @@ export const start = (id: number, command: Command, workingDirectory: string): U
   return concatenate([frame(kind.start, id, asked), ...pieces, frame(kind.stdinEnd, id)])
 }
 
-/** By number, which is the kernel's. @category encoding */
+/** By number, which is the kernel's. */
 export const signal = (id: number, number: number): Uint8Array =>
   frame(kind.signal, id, encoder.encode(String(number)))
 
-/** End whatever still runs of it; answered by `Gone`. @category encoding */
+/** End whatever still runs of it; answered by `Gone`. */
 export const kill = (id: number): Uint8Array => frame(kind.kill, id)
 
-/** So many bytes of its output have been read. @category encoding */
+/** So many bytes of its output have been read. */
 export const credit = (id: number, bytes: number): Uint8Array => {
   const payload = new Uint8Array(4)
   new DataView(payload.buffer).setUint32(0, bytes)
   return frame(kind.credit, id, payload)
 }
 
-// -----------------------------------------------------------------------------
-// from the supervisor
-// -----------------------------------------------------------------------------
-
-/** What output counts for in its command's window. @category converting */
+/** What output counts for in its command's window. */
 export const costOf = (output: Uint8Array): number => Math.max(output.byteLength, frameCostBytesMin)
 
 const told = (type: number, payload: Uint8Array): Told => {
@@ -161,7 +147,6 @@ const told = (type: number, payload: Uint8Array): Told => {
   throw new Error(`no frame of a supervisor: kind ${type} with ${payload.byteLength} bytes`)
 }
 
-/** @category constructors */
 export const makeDecoder = (): FrameDecoder => {
   // Joined when they are a whole frame: to join them as they come takes the square of their number.
   let pending: Array<Uint8Array> = []

@@ -19,11 +19,7 @@ import { lstat, mkdir, readdir, readFile, rm, stat } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** One run's hold on one directory. @category models */
+/** One run's hold on one directory. */
 export const Claim = Schema.Struct({
   version: Schema.Literal(1),
   runId: RunId,
@@ -36,10 +32,9 @@ export const Claim = Schema.Struct({
   above: Schema.Array(FileIdentity)
 })
 
-/** @category models */
 export type Claim = typeof Claim.Type
 
-/** Where a directory lies. @category models */
+/** Where a directory lies. */
 export type Place = Pick<Claim, "directory" | "above">
 
 const ClaimText = Schema.fromJsonString(Claim)
@@ -51,11 +46,6 @@ const claimSecondsMax = 90_000
 
 const suffix = ".claim.json"
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (options: { readonly directory: string }) => {
   const { directory } = options
   const owner = formatOwner(HostOwner.self())
@@ -122,7 +112,7 @@ export const make = (options: { readonly directory: string }) => {
   }
 }
 
-/** Why one claim excludes another; `undefined` where it does not. Pure. @category predicates */
+/** Why one claim excludes another; `undefined` where it does not. Pure. */
 export const conflict = (asked: Place, other: Claim): string | undefined => {
   if (isSame(asked.directory, other.directory)) return undefined
   if (asked.above.some((one) => isSame(one, other.directory)))
@@ -131,10 +121,6 @@ export const conflict = (asked: Place, other: Claim): string | undefined => {
     return `holds ${other.path}, in which run ${other.runId} works`
   return undefined
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const isSame = (one: FileIdentity, other: FileIdentity): boolean =>
   one.device === other.device && one.inode === other.inode

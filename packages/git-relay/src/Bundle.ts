@@ -13,11 +13,7 @@
 import { Result } from "effect"
 import { CommitId, type ObjectFormat } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What a bundle has to be. @category models */
+/** What a bundle has to be. */
 export interface BundleExpectation {
   readonly objectFormat: ObjectFormat
   /** The only reference that may be in it. */
@@ -27,7 +23,6 @@ export interface BundleExpectation {
   readonly objectsMax: number
 }
 
-/** @category models */
 export interface BundleHeader {
   readonly tip: CommitId
   readonly objects: number
@@ -35,7 +30,7 @@ export interface BundleHeader {
   readonly packOffset: number
 }
 
-/** Takes pieces until the header is whole; then answers it, or why it is refused. @category models */
+/** Takes pieces until the header is whole; then answers it, or why it is refused. */
 export interface HeaderReader {
   /** `undefined`: there must come more. */
   readonly push: (piece: Uint8Array) => Result.Result<BundleHeader, string> | undefined
@@ -43,21 +38,12 @@ export interface HeaderReader {
   readonly end: () => string
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** An honest one has a line or two. @category constants */
+/** An honest one has a line or two. */
 export const headerBytesMax = 4096
 
 const packHeaderBytes = 12
 const newline = 0x0a
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const makeReader = (expected: BundleExpectation): HeaderReader => {
   const room = Buffer.alloc(headerBytesMax + packHeaderBytes)
   let length = 0
@@ -83,10 +69,6 @@ export const makeReader = (expected: BundleExpectation): HeaderReader => {
     end: () => (length === 0 ? "there is nothing in it" : "it ends before its pack begins")
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const signatureOf = ({ objectFormat }: BundleExpectation): string =>
   objectFormat === "sha1" ? "# v2 git bundle\n" : "# v3 git bundle\n@object-format=sha256\n"

@@ -11,11 +11,7 @@ import picomatch from "picomatch"
 import type { Violation } from "./GitRelayError.ts"
 import { BranchName, isLocal } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// rules
-// -----------------------------------------------------------------------------
-
-/** What a `Violation` names as its rule. @category models */
+/** What a `Violation` names as its rule. */
 export const Rule = Schema.Literals([
   "branch",
   "base-ancestor",
@@ -44,12 +40,7 @@ export const Rule = Schema.Literals([
   "known-secret"
 ])
 
-/** @category models */
 export type Rule = typeof Rule.Type
-
-// -----------------------------------------------------------------------------
-// parts
-// -----------------------------------------------------------------------------
 
 const KiB = 1024
 const MiB = 1024 * KiB
@@ -68,10 +59,10 @@ const glob = (what: string) =>
     })
   )
 
-/** Whether what is otherwise refused passes. @category models */
+/** Whether what is otherwise refused passes. */
 export const Choice = Schema.Literals(["refuse", "allow"])
 
-/** `Name <email>`, as git writes it. @category models */
+/** `Name <email>`, as git writes it. */
 export const Identity = Schema.String.check(
   Schema.isPattern(/^[^\0-\x1f<>]{1,200} <[^\0-\x1f<> ]{1,200}>$/u, { expected: "Name <email>" })
 )
@@ -97,11 +88,7 @@ const parts = {
   })
 }
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What runs code with the rights of the repository's owner, or says who has to approve. @category constants */
+/** What runs code with the rights of the repository's owner, or says who has to approve. */
 export const protectedPathsDefault: ReadonlyArray<string> = [
   ".github/workflows/**",
   ".github/actions/**",
@@ -163,7 +150,7 @@ export const protectedPathsDefault: ReadonlyArray<string> = [
   ".pre-commit-config.{yml,yaml}"
 ]
 
-/** Runs have `sandbox/` alone; this says it a second time. @category constants */
+/** Runs have `sandbox/` alone; this says it a second time. */
 export const protectedBranchesDefault: ReadonlyArray<string> = [
   "main",
   "master",
@@ -176,7 +163,6 @@ export const protectedBranchesDefault: ReadonlyArray<string> = [
 const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
   schema.pipe(Schema.withDecodingDefaultKey(Effect.succeed(value)))
 
-/** @category models */
 export const Policy = Schema.Struct({
   commitsMax: withDefault(parts.commitsMax, 500),
   pathsMax: withDefault(parts.pathsMax, 3000),
@@ -196,16 +182,13 @@ export const Policy = Schema.Struct({
   authors: withDefault(parts.authors, "any")
 })
 
-/** @category models */
 export type Policy = typeof Policy.Type
 
-/** What a repository has otherwise. A list takes the place of the whole list. @category models */
+/** What a repository has otherwise. A list takes the place of the whole list. */
 export const PolicyChanges = Schema.Struct(parts).mapFields(Struct.map(Schema.optionalKey))
 
-/** @category models */
 export type PolicyChanges = typeof PolicyChanges.Type
 
-/** @category models */
 export const Policies = Schema.Struct({
   default: withDefault(Policy, {}),
   /**
@@ -223,40 +206,29 @@ export const Policies = Schema.Struct({
   )
 })
 
-/** @category models */
 export type Policies = typeof Policies.Type
 
-/** What a caller writes: only what is otherwise than by default. @category models */
+/** What a caller writes: only what is otherwise than by default. */
 export type PoliciesInput = typeof Policies.Encoded
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 /** A field that does not exist is an error: what was meant to forbid something must not be passed over. */
 const strict = { errors: "all", onExcessProperty: "error" } as const
 
-/** @category constructors */
 export const decode = Schema.decodeUnknownEffect(Policies, strict)
 
-/** @category constructors */
 export const decodePolicy = Schema.decodeUnknownEffect(Policy, strict)
 
-/** Everything as documented. @category constants */
+/** Everything as documented. */
 export const defaultPolicy: Policy = Schema.decodeUnknownSync(Policy)({})
 
-/** The same for every repository. @category constants */
+/** The same for every repository. */
 export const defaults: Policies = { default: defaultPolicy, repositories: {} }
-
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
 
 const globOptions = { dot: true, nocase: true, windows: false } as const
 
 const decodeSync = Schema.decodeUnknownSync(Policies, strict)
 
-/** What holds for one origin. Throws where `decode` fails: ask that first of what came from outside. @category combinators */
+/** What holds for one origin. Throws where `decode` fails: ask that first of what came from outside. */
 export const policyFor = (policies: PoliciesInput | undefined, url: string): Policy => {
   const { default: otherwise, repositories } = decodeSync(policies ?? {})
   const name = nameOf(url)
@@ -270,7 +242,7 @@ const nameOf = (url: string): string => {
   return `${host}${pathname.replace(/\/+$/u, "").replace(/\.git$/iu, "")}`
 }
 
-/** SHA-256 in hexadecimal, the same for the same rules whatever the order of their fields. @category converting */
+/** SHA-256 in hexadecimal, the same for the same rules whatever the order of their fields. */
 export const digest = (policy: Policy): string => createHash("sha256").update(canonical(policy)).digest("hex")
 
 const canonical = (value: unknown): string => {
@@ -283,8 +255,6 @@ const canonical = (value: unknown): string => {
 /**
  * Why a run may not push to a branch: it is not below `sandbox/`, it is what the run started from, or it is protected.
  * `undefined` is leave to do it.
- *
- * @category combinators
  */
 export const branchAllowed = (policy: Policy, branch: string, base: string): Violation | undefined => {
   if (!isBranchName(branch))

@@ -13,10 +13,9 @@ import { Schema } from "effect"
 import type { Checked } from "./GitRelay.ts"
 import { BranchName, CommitId } from "./Refs.ts"
 
-/** Names the shape of `predicate`. @category constants */
+/** Names the shape of `predicate`. */
 export const predicateType = "https://cogni.dev/sandbox/commits/v1"
 
-/** @category models */
 export const CommitStatement = Schema.Struct({
   _type: Schema.Literal("https://in-toto.io/Statement/v1"),
   subject: Schema.Array(
@@ -41,10 +40,8 @@ export const CommitStatement = Schema.Struct({
   })
 })
 
-/** @category models */
 export type CommitStatement = typeof CommitStatement.Type
 
-/** @category constructors */
 export const make = (checked: Checked, auditHead?: AuditHead): CommitStatement => {
   const { bundle, clone, commits, paths, policyDigest, tip } = checked
   return {

@@ -6,17 +6,17 @@
 import { Redacted } from "effect"
 import type { GitCredential } from "./GitCredentials.ts"
 
-/** What git reads on descriptor 3, in the words of `git-credential`. @category converting */
+/** What git reads on descriptor 3, in the words of `git-credential`. */
 export const pipeText = ({ password, username }: GitCredential): string =>
   `username=${username}\npassword=${Redacted.value(password)}\n`
 
-/** What the API of a forge is shown. @category converting */
+/** What the API of a forge is shown. */
 export const apiToken = ({ password }: GitCredential): string => Redacted.value(password)
 
-/** A key that signs for an App. @category converting */
+/** A key that signs for an App. */
 export const privateKey = (key: Redacted.Redacted<string>): string => Redacted.value(key)
 
-/** Every form in which git and its servers repeat a credential. @category converting */
+/** Every form in which git and its servers repeat a credential. */
 export const formsOf = ({ password, username }: GitCredential): ReadonlyArray<string> => {
   const secret = Redacted.value(password)
   const escaped = encodeURIComponent(secret)
@@ -25,7 +25,7 @@ export const formsOf = ({ password, username }: GitCredential): ReadonlyArray<st
   return [secret, escaped, small, ...encodings(`${username}:${secret}`), ...encodings(secret)]
 }
 
-/** A secret that is looked for in commits, by value. @category converting */
+/** A secret that is looked for in commits, by value. */
 export const soughtAfter = ({
   name,
   secret

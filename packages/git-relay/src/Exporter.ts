@@ -13,11 +13,6 @@ import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { repositoryTarget } from "./GitRelay.ts"
 import type { CommitId, ObjectFormat } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ExportRequest {
   readonly runId: RunId
   /** With git in it. Never one that an agent could change. */
@@ -28,13 +23,9 @@ export interface ExportRequest {
   readonly runtimeSecondsMax: number
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 const MiB = 1024 * 1024
 
-/** What git gets. @category constants */
+/** What git gets. */
 export const limits = {
   memoryBytesMax: 1024 * MiB,
   processesMax: 64,
@@ -43,7 +34,6 @@ export const limits = {
   filesOpenMax: 1024
 } as const
 
-/** @category constants */
 export const environment: Readonly<Record<string, string>> = {
   GIT_ATTR_NOSYSTEM: "1",
   GIT_CONFIG_COUNT: "1",
@@ -59,10 +49,10 @@ export const environment: Readonly<Record<string, string>> = {
   PATH: "/usr/local/bin:/usr/bin:/bin"
 }
 
-/** Where patches lie in the container that applies them. @category constants */
+/** Where patches lie in the container that applies them. */
 export const patchesTarget = "/patches"
 
-/** Program in the runtime image that opens repositories that may be hostile. @category constants */
+/** Program in the runtime image that opens repositories that may be hostile. */
 export const program = "/usr/local/bin/cogni-git"
 
 const quiet = [
@@ -80,11 +70,7 @@ const quiet = [
   "core.bigFileThreshold=256k"
 ]
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** A container that writes the bundle of one reference to stdout. @category converting */
+/** A container that writes the bundle of one reference to stdout. */
 export const bundleSpec = (
   request: ExportRequest,
   what: { readonly ref: string; readonly baseCommit: CommitId; readonly objectFormat: ObjectFormat }
@@ -102,11 +88,7 @@ export const bundleSpec = (
   ]
 })
 
-/**
- * A container that commits what the agent did not get to. It may write to the workspace, as the agent did.
- *
- * @category converting
- */
+/** A container that commits what the agent did not get to. It may write to the workspace, as the agent did. */
 export const leftoversSpec = (request: ExportRequest, message: string): ContainerSpec => ({
   ...common(request),
   env: environment,
@@ -114,7 +96,7 @@ export const leftoversSpec = (request: ExportRequest, message: string): Containe
   argv: [program, "check", repositoryTarget, "--", "/usr/local/bin/cogni-repo", "--commit", message]
 })
 
-/** A container that puts patches onto what is checked out. @category converting */
+/** A container that puts patches onto what is checked out. */
 export const applySpec = (
   request: ExportRequest,
   patches: { readonly path: string; readonly names: ReadonlyArray<string> }
@@ -141,7 +123,7 @@ export const applySpec = (
   ]
 })
 
-/** What all containers of a relay have in common: no network, and these limits. @category converting */
+/** What all containers of a relay have in common: no network, and these limits. */
 export const common = ({
   image,
   runId,

@@ -1,6 +1,4 @@
-/**
- * Pull requests wherever the origin is: which kind of server it has is known of a few, and said of the others.
- */
+/** Pull requests wherever the origin is: which kind of server it has is known of a few, and said of the others. */
 import { Effect, Layer } from "effect"
 import type { GitCredentials } from "./GitCredentials.ts"
 import * as GitHubPullRequests from "./GitHubPullRequests.ts"
@@ -8,10 +6,8 @@ import * as GitLabMergeRequests from "./GitLabMergeRequests.ts"
 import { PullRequests } from "./PullRequests.ts"
 import { serverOf } from "./Refs.ts"
 
-/** @category models */
 export type Kind = "github" | "gitlab"
 
-/** @category models */
 export interface ForgeOptions {
   /** By server, such as `https://git.example.com`. */
   readonly forges?: Readonly<Record<string, Kind>> | undefined
@@ -19,14 +15,13 @@ export interface ForgeOptions {
   readonly gitHubApis?: Readonly<Record<string, string>> | undefined
 }
 
-/** What a server is unless somebody says otherwise: `gitlab.…` is a GitLab, any other a GitHub. @category converting */
+/** What a server is unless somebody says otherwise: `gitlab.…` is a GitLab, any other a GitHub. */
 export const kindOf = (url: string, { forges = {} }: ForgeOptions = {}): Kind => {
   const server = serverOf(url)
   const said = Object.entries(forges).find(([name]) => serverOf(name) === server)?.[1]
   return said ?? (/^https?:\/\/gitlab\./u.test(server) ? "gitlab" : "github")
 }
 
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: ForgeOptions = {}) {
   const gitlab = yield* GitLabMergeRequests.make
   const apis = yield* Effect.forEach(Object.entries(options.gitHubApis ?? {}), ([server, apiUrl]) =>
@@ -42,6 +37,5 @@ export const make = Effect.fnUntraced(function* (options: ForgeOptions = {}) {
   })
 })
 
-/** @category layers */
 export const layer = (options?: ForgeOptions): Layer.Layer<PullRequests, never, GitCredentials> =>
   Layer.effect(PullRequests, make(options))

@@ -8,29 +8,18 @@ import { Context, Effect, Layer, type Redacted } from "effect"
 import type { CredentialsUnavailable } from "./GitRelayError.ts"
 import { serverOf } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface CredentialRequest {
   /** Of the repository, as in `CloneRequest`; never a local path. */
   readonly url: string
   readonly purpose: "fetch" | "push" | "pull_request"
 }
 
-/** @category models */
 export interface GitCredential {
   /** `x-access-token` at GitHub, `oauth2` at GitLab. */
   readonly username: string
   readonly password: Redacted.Redacted<string>
 }
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class GitCredentials extends Context.Service<
   GitCredentials,
   {
@@ -41,16 +30,12 @@ export class GitCredentials extends Context.Service<
   }
 >()("@cogni/sandbox-git-relay/GitCredentials") {}
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** Public repositories, and those on this host. @category layers */
+/** Public repositories, and those on this host. */
 export const layerNone: Layer.Layer<GitCredentials> = Layer.succeed(GitCredentials, {
   get: () => Effect.succeed(undefined)
 })
 
-/** A token that is there from the beginning. @category models */
+/** A token that is there from the beginning. */
 export interface ServerToken {
   /** Scheme, host and port, such as `https://github.com`. No other server is ever sent it. */
   readonly server: string
@@ -58,7 +43,7 @@ export interface ServerToken {
   readonly token: Redacted.Redacted<string>
 }
 
-/** Each server its own token; what has none is asked without. @category layers */
+/** Each server its own token; what has none is asked without. */
 export const layerTokens = (tokens: ReadonlyArray<ServerToken>): Layer.Layer<GitCredentials> =>
   Layer.sync(GitCredentials, () => {
     const byServer = new Map(

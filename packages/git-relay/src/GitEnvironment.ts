@@ -5,11 +5,7 @@
  * reaches it. The whole of both is written out in `GitEnvironment.test.ts`, so that every change of it shows in review.
  */
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Of the host's network, what git cannot know by itself. @category models */
+/** Of the host's network, what git cannot know by itself. */
 export interface GitNetwork {
   /** A proxy of the host's for https, such as `http://proxy.internal:3128`. */
   readonly proxyUrl?: string | undefined
@@ -22,12 +18,9 @@ export interface GitNetwork {
 /**
  * How a git may speak to an origin; the only way it may. Never `file`: a git of the host opens no repository that it
  * did not make.
- *
- * @category models
  */
 export type Transport = "https" | "http" | "none"
 
-/** @category models */
 export interface GitCommand {
   /** The subcommand and what follows. */
   readonly argv: ReadonlyArray<string>
@@ -44,17 +37,13 @@ export interface GitCommand {
   readonly quarantine?: string | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** Memory that git may take for one object; a delta bomb of 2 KiB asks for gigabytes. Undocumented; git's `wrapper.c`. @category constants */
+/** Memory that git may take for one object; a delta bomb of 2 KiB asks for gigabytes. Undocumented; git's `wrapper.c`. */
 export const allocationLimit = "512m"
 
-/** Where programs are looked for. @category constants */
+/** Where programs are looked for. */
 export const searchPath = "/usr/local/bin:/usr/bin:/bin"
 
-/** The whole environment. @category constants */
+/** The whole environment. */
 export const environment: Readonly<Record<string, string>> = {
   GIT_ALLOC_LIMIT: allocationLimit,
   GIT_ASKPASS: "/bin/false",
@@ -77,7 +66,7 @@ export const environment: Readonly<Record<string, string>> = {
   XDG_CONFIG_HOME: "/nonexistent"
 }
 
-/** What every command is configured with, before anything of its own. @category constants */
+/** What every command is configured with, before anything of its own. */
 export const configuration: Readonly<Record<string, string>> = {
   "checkout.workers": "0",
   "core.askPass": "",
@@ -107,16 +96,10 @@ export const configuration: Readonly<Record<string, string>> = {
 /**
  * Hands over what is on descriptor 3, once. git itself asks it only for the server it is configured for; `store` and
  * `erase` do nothing.
- *
- * @category constants
  */
 export const credentialHelper = '!f() { test "$1" = get && cat <&3; }; f'
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** All arguments of git, its own and the command's. @category converting */
+/** All arguments of git, its own and the command's. */
 export const argumentsOf = (command: GitCommand): ReadonlyArray<string> => {
   const { credentialServer, gitDirectory, network, resolve, transport = "none", workTree } = command
   const own: ReadonlyArray<readonly [name: string, value: string]> = [
@@ -140,7 +123,6 @@ export const argumentsOf = (command: GitCommand): ReadonlyArray<string> => {
   ]
 }
 
-/** @category converting */
 export const environmentOf = ({
   gitDirectory,
   network,

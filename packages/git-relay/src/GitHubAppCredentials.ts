@@ -15,11 +15,6 @@ import * as ForgeAnswers from "./internal/ForgeAnswers.ts"
 import * as GitHubClient from "./internal/GitHubClient.ts"
 import { repositoryOf, serverOf } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface GitHubAppOptions {
   readonly appId: number
   /** In PEM. */
@@ -31,18 +26,13 @@ export interface GitHubAppOptions {
   readonly apiUrl?: string | undefined
 }
 
-/** What each use needs; never the right to change workflows. @category constants */
+/** What each use needs; never the right to change workflows. */
 export const permissions = {
   fetch: { contents: "read" },
   push: { contents: "write" },
   pull_request: { contents: "read", pull_requests: "write" }
 } as const satisfies Readonly<Record<CredentialRequest["purpose"], Readonly<Record<string, string>>>>
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (options: GitHubAppOptions): GitCredentials["Service"] => {
   const server = serverOf(options.server ?? "https://github.com")
   const mint = ({ purpose, url }: CredentialRequest) =>
@@ -84,13 +74,8 @@ export const make = (options: GitHubAppOptions): GitCredentials["Service"] => {
   })
 }
 
-/** @category layers */
 export const layer = (options: GitHubAppOptions): Layer.Layer<GitCredentials> =>
   Layer.sync(GitCredentials, () => make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const rights = "Check that the App is installed on the repository, with the rights it needs"
 

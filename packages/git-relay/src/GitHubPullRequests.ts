@@ -15,11 +15,6 @@ import * as GitHubClient from "./internal/GitHubClient.ts"
 import { PullRequests, type PullRequestTarget } from "./PullRequests.ts"
 import { repositoryOf, serverOf } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface GitHubOptions {
   /** Where the API is. Left out: `https://api.github.com` for github.com, `/api/v3` of any other server. */
   readonly apiUrl?: string | undefined
@@ -27,22 +22,12 @@ export interface GitHubOptions {
 
 const PullRequest = Schema.Struct({ number: Schema.Int, html_url: ForgeAnswers.PageUrl })
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** @category converting */
 export const apiUrlOf = (url: string, { apiUrl }: GitHubOptions = {}): string => {
   if (apiUrl !== undefined) return apiUrl.replace(/\/+$/u, "")
   const server = serverOf(url)
   return server === "https://github.com" ? "https://api.github.com" : `${server}/api/v3`
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: GitHubOptions = {}) {
   const credentials = yield* GitCredentials
 
@@ -101,13 +86,8 @@ export const make = Effect.fnUntraced(function* (options: GitHubOptions = {}) {
   })
 })
 
-/** @category layers */
 export const layer = (options?: GitHubOptions): Layer.Layer<PullRequests, never, GitCredentials> =>
   Layer.effect(PullRequests, make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const inTime = <A>(operation: Effect.Effect<A, PullRequestFailed>) =>
   ForgeAnswers.inTime(operation, ForgeAnswers.failed)

@@ -23,11 +23,6 @@ const Listed = Schema.Struct({
 
 const listedMax = 100
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.gen(function* () {
   const credentials = yield* GitCredentials
 
@@ -100,12 +95,7 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** @category layers */
 export const layer: Layer.Layer<PullRequests, never, GitCredentials> = Layer.effect(PullRequests, make)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const inTime = <A>(operation: Effect.Effect<A, PullRequestFailed>) =>
   ForgeAnswers.inTime(operation, ForgeAnswers.failed)

@@ -18,20 +18,15 @@ import {
 } from "./GitRelayError.ts"
 import { BaseBranch, BranchName, CommitId, type ObjectFormat, OriginUrl } from "./Refs.ts"
 
-/** Where the repository lies in the sandbox. @category constants */
+/** Where the repository lies in the sandbox. */
 export const repositoryTarget = "/workspace/repo"
 
-/** The deepest history that is fetched. @category constants */
+/** The deepest history that is fetched. */
 export const depthMax = 10_000
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** A secret that must not be in what is pushed, by value. @category models */
+/** A secret that must not be in what is pushed, by value. */
 export const KnownSecret = Schema.Struct({ name: Schema.String, secret: Schema.String })
 
-/** @category models */
 export const CloneRequest = Schema.Struct({
   runId: RunId,
   /** Without a credential: those belong to the relay. */
@@ -58,10 +53,9 @@ export const CloneRequest = Schema.Struct({
   canaries: Schema.optionalKey(Schema.Array(KnownSecret))
 })
 
-/** @category models */
 export type CloneRequest = typeof CloneRequest.Type
 
-/** Facts the host made before the run; none is ever read from the workspace again. @category models */
+/** Facts the host made before the run; none is ever read from the workspace again. */
 export interface Clone {
   readonly request: CloneRequest
   readonly baseBranch: string
@@ -74,13 +68,13 @@ export interface Clone {
   readonly directory: string
 }
 
-/** What may be wanted otherwise than it was at first. @category models */
+/** What may be wanted otherwise than it was at first. */
 export interface ReopenOptions {
   readonly branch?: BranchName | undefined
   readonly createPr?: boolean | undefined
 }
 
-/** A bundle on the host's disk. @category models */
+/** A bundle on the host's disk. */
 export interface CollectedBundle {
   readonly path: string
   readonly bytes: number
@@ -88,7 +82,7 @@ export interface CollectedBundle {
   readonly digest: string
 }
 
-/** What a run left, in a repository of the host's own. Nothing has been judged yet. @category models */
+/** What a run left, in a repository of the host's own. Nothing has been judged yet. */
 export interface Collected {
   readonly clone: Clone
   /** Absent: the agent committed nothing. */
@@ -96,7 +90,7 @@ export interface Collected {
   readonly bundle: CollectedBundle | undefined
 }
 
-/** What the policy let through; only this can be pushed. @category models */
+/** What the policy let through; only this can be pushed. */
 export interface Checked {
   readonly clone: Clone
   readonly tip: CommitId
@@ -107,7 +101,6 @@ export interface Checked {
   readonly policyDigest: string
 }
 
-/** @category models */
 export interface Pushed {
   readonly checked: Checked
   readonly branch: BranchName
@@ -117,7 +110,6 @@ export interface Pushed {
   readonly unchanged: boolean
 }
 
-/** @category models */
 export interface PullRequest {
   readonly url: string
   readonly number: number
@@ -125,7 +117,7 @@ export interface PullRequest {
   readonly existing: boolean
 }
 
-/** Absent parts are made from the commits. @category models */
+/** Absent parts are made from the commits. */
 export interface PullRequestText {
   readonly title?: string | undefined
   readonly body?: string | undefined
@@ -133,7 +125,7 @@ export interface PullRequestText {
   readonly draft?: boolean | undefined
 }
 
-/** What a relay holds for a run that is over. @category models */
+/** What a relay holds for a run that is over. */
 export interface Kept {
   readonly runId: RunId
   readonly url: string
@@ -146,27 +138,18 @@ export interface Kept {
   readonly inUse: boolean
 }
 
-// -----------------------------------------------------------------------------
-// progress
-// -----------------------------------------------------------------------------
-
-/** What is being done, such as "receiving objects: 42%". @category models */
+/** What is being done, such as "receiving objects: 42%". */
 export interface RelayProgress {
   readonly operation: Operation
   readonly text: string
 }
 
-/** Told of what takes long, while it happens. Nobody listens unless this is provided. @category services */
+/** Told of what takes long, while it happens. Nobody listens unless this is provided. */
 export const RelayObserver = Context.Reference<(progress: RelayProgress) => Effect.Effect<void>>(
   "@cogni/sandbox-git-relay/RelayObserver",
   { defaultValue: () => () => Effect.void }
 )
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class GitRelay extends Context.Service<
   GitRelay,
   {
@@ -212,14 +195,10 @@ export class GitRelay extends Context.Service<
   }
 >()("@cogni/sandbox-git-relay/GitRelay") {}
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
 const refuse = (operation: Operation) =>
   Effect.suspend(() => Effect.fail(new Failed({ operation, reason: new RelayUnavailable({}) })))
 
-/** Refuses every operation. @category layers */
+/** Refuses every operation. */
 export const layerNoop: Layer.Layer<GitRelay> = Layer.succeed(GitRelay, {
   clone: () => refuse("clone"),
   reopen: () => refuse("reopen"),

@@ -6,11 +6,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import { Schema } from "effect"
 import { BranchName, CommitId } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// reasons
-// -----------------------------------------------------------------------------
-
-/** Why an origin cannot be used. @category models */
+/** Why an origin cannot be used. */
 export const OriginFault = Schema.Literals([
   "unknown_host",
   "unreachable",
@@ -27,10 +23,9 @@ export const OriginFault = Schema.Literals([
   "other"
 ])
 
-/** @category models */
 export type OriginFault = typeof OriginFault.Type
 
-/** The origin cannot be used as asked. @category errors */
+/** The origin cannot be used as asked. */
 export class OriginUnavailable extends Schema.TaggedError<OriginUnavailable>()("OriginUnavailable", {
   fault: OriginFault,
   detail: Schema.String,
@@ -42,7 +37,7 @@ export class OriginUnavailable extends Schema.TaggedError<OriginUnavailable>()("
   }
 }
 
-/** The relay's own directory, cache or container did not do its part. @category errors */
+/** The relay's own directory, cache or container did not do its part. */
 export class RelayFailed extends Schema.TaggedError<RelayFailed>()("RelayFailed", {
   detail: Schema.String,
   remedy: Schema.String,
@@ -53,7 +48,7 @@ export class RelayFailed extends Schema.TaggedError<RelayFailed>()("RelayFailed"
   }
 }
 
-/** No credential could be had. @category errors */
+/** No credential could be had. */
 export class CredentialsUnavailable extends Schema.TaggedError<CredentialsUnavailable>()(
   "CredentialsUnavailable",
   {
@@ -67,7 +62,7 @@ export class CredentialsUnavailable extends Schema.TaggedError<CredentialsUnavai
   }
 }
 
-/** What came out of the workspace is no bundle that may be opened. @category errors */
+/** What came out of the workspace is no bundle that may be opened. */
 export class BundleRefused extends Schema.TaggedError<BundleRefused>()("BundleRefused", {
   detail: Schema.String,
   keptAt: Schema.String
@@ -78,7 +73,7 @@ export class BundleRefused extends Schema.TaggedError<BundleRefused>()("BundleRe
   }
 }
 
-/** A patch does not fit onto the base. @category errors */
+/** A patch does not fit onto the base. */
 export class PatchRefused extends Schema.TaggedError<PatchRefused>()("PatchRefused", {
   detail: Schema.String,
   remedy: Schema.String
@@ -89,7 +84,7 @@ export class PatchRefused extends Schema.TaggedError<PatchRefused>()("PatchRefus
   }
 }
 
-/** One thing that a rule of the policy forbids. @category models */
+/** One thing that a rule of the policy forbids. */
 export const Violation = Schema.Struct({
   /** Which rule, such as `protected-path`. */
   rule: Schema.String,
@@ -101,16 +96,15 @@ export const Violation = Schema.Struct({
   remedy: Schema.String
 })
 
-/** @category models */
 export type Violation = typeof Violation.Type
 
-/** One line. @category converting */
+/** One line. */
 export const describeViolation = ({ commit, detail, path, remedy, rule }: Violation): string => {
   const where = [path, commit?.slice(0, 12)].filter((part) => part !== undefined).join(" in ")
   return `${rule}${where === "" ? "" : `, ${where}`}: ${detail}. ${remedy}`
 }
 
-/** Rules forbid what was committed. @category errors */
+/** Rules forbid what was committed. */
 export class PolicyRefused extends Schema.TaggedError<PolicyRefused>()("PolicyRefused", {
   /** The first of them; never empty. */
   violations: Schema.Array(Violation),
@@ -129,7 +123,7 @@ export class PolicyRefused extends Schema.TaggedError<PolicyRefused>()("PolicyRe
   }
 }
 
-/** Why an origin did not take a branch. @category models */
+/** Why an origin did not take a branch. */
 export const PushFault = Schema.Literals([
   "branch_exists",
   "branch_protected",
@@ -143,10 +137,9 @@ export const PushFault = Schema.Literals([
   "timeout"
 ])
 
-/** @category models */
 export type PushFault = typeof PushFault.Type
 
-/** The origin did not take the branch, which is kept. @category errors */
+/** The origin did not take the branch, which is kept. */
 export class PushRefused extends Schema.TaggedError<PushRefused>()("PushRefused", {
   fault: PushFault,
   branch: BranchName,
@@ -160,7 +153,7 @@ export class PushRefused extends Schema.TaggedError<PushRefused>()("PushRefused"
   }
 }
 
-/** The branch is there, the pull request is not. @category errors */
+/** The branch is there, the pull request is not. */
 export class PullRequestFailed extends Schema.TaggedError<PullRequestFailed>()("PullRequestFailed", {
   detail: Schema.String,
   remedy: Schema.String,
@@ -171,7 +164,7 @@ export class PullRequestFailed extends Schema.TaggedError<PullRequestFailed>()("
   }
 }
 
-/** Nothing of this run is kept, or somebody else has it. @category errors */
+/** Nothing of this run is kept, or somebody else has it. */
 export class NotKept extends Schema.TaggedError<NotKept>()("NotKept", {
   runId: RunId,
   detail: Schema.String,
@@ -183,7 +176,7 @@ export class NotKept extends Schema.TaggedError<NotKept>()("NotKept", {
   }
 }
 
-/** There is nothing behind the port. @category errors */
+/** There is nothing behind the port. */
 export class RelayUnavailable extends Schema.TaggedError<RelayUnavailable>()("RelayUnavailable", {}) {
   readonly isRetryable = false
   override get message(): string {
@@ -191,11 +184,6 @@ export class RelayUnavailable extends Schema.TaggedError<RelayUnavailable>()("Re
   }
 }
 
-// -----------------------------------------------------------------------------
-// error
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const GitRelayReason = Schema.Union([
   OriginUnavailable,
   RelayFailed,
@@ -209,10 +197,8 @@ export const GitRelayReason = Schema.Union([
   RelayUnavailable
 ])
 
-/** @category models */
 export type GitRelayReason = typeof GitRelayReason.Type
 
-/** @category models */
 export const Operation = Schema.Literals([
   "clone",
   "reopen",
@@ -226,10 +212,9 @@ export const Operation = Schema.Literals([
   "kept"
 ])
 
-/** @category models */
 export type Operation = typeof Operation.Type
 
-/** The only error of `GitRelay`. @category errors */
+/** The only error of `GitRelay`. */
 export class GitRelayError extends Schema.TaggedError<GitRelayError>()("GitRelayError", {
   operation: Operation,
   runId: Schema.optionalKey(RunId),

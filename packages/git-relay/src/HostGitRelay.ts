@@ -27,11 +27,6 @@ import * as TakingOut from "./internal/TakingOut.ts"
 import type { PrivateServers } from "./OriginAddress.ts"
 import { PullRequests } from "./PullRequests.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface HostGitRelayOptions {
   /** What is kept of runs that are not pushed. Made, and read by nobody else. */
   readonly directory: string
@@ -56,7 +51,6 @@ export interface HostGitRelayOptions {
   readonly privateServers?: PrivateServers | undefined
 }
 
-/** @category models */
 export interface RelayLimits {
   readonly bundleBytesMax: number
   readonly objectsMax: number
@@ -77,13 +71,8 @@ export interface RelayLimits {
   readonly patchBytesMax: number
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 const MiB = 1024 * 1024
 
-/** @category constants */
 export const limits: RelayLimits = {
   // Not compressed: as much as the policy lets a run add, and its listings.
   bundleBytesMax: 256 * MiB,
@@ -99,23 +88,17 @@ export const limits: RelayLimits = {
   patchBytesMax: 64 * MiB
 }
 
-/** @category constants */
 export const cacheBytesMax = 4096 * MiB
 
-/** Who an agent is when the host process is root; otherwise it is who the host process is. @category constants */
+/** Who an agent is when the host process is root; otherwise it is who the host process is. */
 export const agentUser = { userId: 1000, groupId: 1000 } as const
 
-/** @category constants */
 export const author = { name: "Cogni Sandbox", email: "agent@sandbox.invalid" } as const
 
-/** The oldest git of the host that has all that a relay asks of it (`http.curloptResolve`). @category constants */
+/** The oldest git of the host that has all that a relay asks of it (`http.curloptResolve`). */
 export const gitVersionMin = "2.37"
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Which git there is, such as `2.39.5`; `undefined` where none can be started. @category constructors */
+/** Which git there is, such as `2.39.5`; `undefined` where none can be started. */
 export const gitVersion: Effect.Effect<string | undefined> = HostGit.run({
   argv: ["--version"],
   runtimeSecondsMax: 10
@@ -124,7 +107,6 @@ export const gitVersion: Effect.Effect<string | undefined> = HostGit.run({
   Effect.catch(() => Effect.succeed(undefined))
 )
 
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
   const runtime = yield* ContainerRuntime
   const credentials = yield* GitCredentials
@@ -255,15 +237,10 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
   })
 })
 
-/** @category layers */
 export const layer = (
   options: HostGitRelayOptions
 ): Layer.Layer<GitRelay, never, ContainerRuntime | GitCredentials | PullRequests> =>
   Layer.effect(GitRelay, make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** A run that this process holds already has its own way to end: nobody else may end it. */
 const occupy = (held: Cloning.Held, runId: RunId) =>

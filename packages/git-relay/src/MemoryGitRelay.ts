@@ -39,14 +39,10 @@ import * as OriginAnswers from "./OriginAnswers.ts"
 import { type BranchName, branchOf, type CommitId } from "./Refs.ts"
 import * as MemoryObjects from "./testing/MemoryObjects.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Files by path. @category models */
+/** Files by path. */
 export type Files = Readonly<Record<string, MemoryObjects.File>>
 
-/** What a test does behind the relay's back. @category services */
+/** What a test does behind the relay's back. */
 export class MemoryGit extends Context.Service<
   MemoryGit,
   {
@@ -71,7 +67,6 @@ export class MemoryGit extends Context.Service<
 
 type Trouble = Parameters<MemoryGit["Service"]["trouble"]>[1]
 
-/** @category models */
 export interface MemoryOptions {
   readonly policies?: CommitPolicy.Policies | undefined
 }
@@ -93,10 +88,6 @@ interface Relayed {
   /** Where the branch stood when we pushed it last. */
   pushedTip?: CommitId | undefined
 }
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 const makeGit = () => {
   const objects = MemoryObjects.make()
@@ -312,11 +303,6 @@ const makeRelay = (git: Git, options: MemoryOptions): GitRelay["Service"] => {
   })
 }
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** @category layers */
 export const layer = (options: MemoryOptions = {}): Layer.Layer<GitRelay | MemoryGit> =>
   Layer.effectContext(
     Effect.sync(() => {
@@ -324,10 +310,6 @@ export const layer = (options: MemoryOptions = {}): Layer.Layer<GitRelay | Memor
       return Context.make(MemoryGit, git.git).pipe(Context.add(GitRelay, makeRelay(git, options)))
     })
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const reopened = Effect.fnUntraced(function* (
   git: Git,

@@ -7,11 +7,7 @@
 import { Result } from "effect"
 import { IpNetwork, NetAddress } from "effect/net"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** A server with repositories that callers may name. Reached over https. @category models */
+/** A server with repositories that callers may name. Reached over https. */
 export interface ForgeHost {
   /** `git.example.com`, or `git.example.com:8443` where it is not port 443. */
   readonly host: string
@@ -22,33 +18,24 @@ export interface ForgeHost {
   readonly allowPrivateAddresses?: boolean | undefined
 }
 
-/** Servers, as {@link serverHost} has them, whose addresses may be private; `any` where the caller is this host's user. @category models */
+/** Servers, as {@link serverHost} has them, whose addresses may be private; `any` where the caller is this host's user. */
 export type PrivateServers = "any" | ReadonlyArray<string>
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** @category constants */
 export const defaultForges: ReadonlyArray<ForgeHost> = [{ host: "github.com" }, { host: "gitlab.com" }]
 
-/** How many addresses of one name are used. @category constants */
+/** How many addresses of one name are used. */
 export const addressesMax = 16
 
-// -----------------------------------------------------------------------------
-// predicates
-// -----------------------------------------------------------------------------
-
-/** Host of a URL in lower case, with the port unless it is 443. @category converting */
+/** Host of a URL in lower case, with the port unless it is 443. */
 export const serverHost = (url: string): string => new URL(url).host
 
-/** The forge whose repository a URL names, if it is one of these. @category predicates */
+/** The forge whose repository a URL names, if it is one of these. */
 export const forgeOf = (url: string, forges: ReadonlyArray<ForgeHost>): ForgeHost | undefined => {
   if (!url.startsWith("https://") || !URL.canParse(url)) return undefined
   return forges.find(({ host }) => serverHost(url) === serverHost(`https://${host}`))
 }
 
-/** Whether a text is an address of the public internet that one machine can have. @category predicates */
+/** Whether a text is an address of the public internet that one machine can have. */
 export const isPublic = (text: string): boolean => {
   const address = Result.getOrUndefined(NetAddress.ipFromString(text))
   return (
@@ -59,7 +46,7 @@ export const isPublic = (text: string): boolean => {
   )
 }
 
-/** Whether a text is an address of this host's loopback. @category predicates */
+/** Whether a text is an address of this host's loopback. */
 export const isLoopback = (text: string): boolean => {
   const address = Result.getOrUndefined(NetAddress.ipFromString(text))
   return address !== undefined && NetAddress.isLoopback(address)
@@ -68,8 +55,6 @@ export const isLoopback = (text: string): boolean => {
 /**
  * The addresses to connect to, if an origin may have all of them. One that it may not have refuses all: which of them
  * a connection would use is not ours to say.
- *
- * @category combinators
  */
 export const allowed = (
   url: string,
@@ -85,24 +70,20 @@ export const allowed = (
   return addresses.every(isAllowed) ? addresses.slice(0, addressesMax) : undefined
 }
 
-/** What tells git's curl where a server is: `http.curloptResolve`. @category converting */
+/** What tells git's curl where a server is: `http.curloptResolve`. */
 export const resolveOption = (url: string, addresses: ReadonlyArray<string>): string => {
   const { hostname, port, protocol } = new URL(url)
   const bracketed = addresses.map((address) => (address.includes(":") ? `[${address}]` : address))
   return `${hostname}:${port === "" ? (protocol === "https:" ? 443 : 80) : port}:${bracketed.join(",")}`
 }
 
-/** Whether a host is reached without the proxy, as curl reads `NO_PROXY`. @category predicates */
+/** Whether a host is reached without the proxy, as curl reads `NO_PROXY`. */
 export const isDirect = (hostname: string, noProxy: string | undefined): boolean =>
   (noProxy ?? "")
     .toLowerCase()
     .split(/[\s,]+/u)
     .map((name) => name.replace(/^\./u, ""))
     .some((name) => name === "*" || (name !== "" && (hostname === name || hostname.endsWith(`.${name}`))))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const networks = (...texts: ReadonlyArray<string>) => texts.map((text) => IpNetwork.fromStringUnsafe(text))
 

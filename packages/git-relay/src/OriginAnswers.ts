@@ -8,11 +8,7 @@ import { Result } from "effect"
 import { OriginUnavailable, type OriginFault, type PushFault } from "./GitRelayError.ts"
 import { CommitId, type ObjectFormat } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What `ls-remote --symref URL HEAD refs/heads/…` told. @category models */
+/** What `ls-remote --symref URL HEAD refs/heads/…` told. */
 export interface Advertised {
   /** The branch that HEAD names; absent when it names none. */
   readonly headBranch: string | undefined
@@ -21,18 +17,13 @@ export interface Advertised {
   readonly objectFormat: ObjectFormat
 }
 
-/** One line of `push --porcelain`. @category models */
+/** One line of `push --porcelain`. */
 export interface PushStatus {
   /** As git writes it: ` `, `*`, `=`, `!`, `+`. */
   readonly flag: string
   readonly summary: string
 }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** @category converting */
 export const parseAdvertised = (stdout: string): Advertised => {
   const refs = new Map<string, CommitId>()
   let headBranch: string | undefined
@@ -48,7 +39,7 @@ export const parseAdvertised = (stdout: string): Advertised => {
   return { headBranch, refs, objectFormat: any?.length === 64 ? "sha256" : "sha1" }
 }
 
-/** Which branch a run starts from, and where it stands. @category converting */
+/** Which branch a run starts from, and where it stands. */
 export const baseOf = (
   advertised: Advertised,
   asked: string | undefined
@@ -136,7 +127,7 @@ const patterns: ReadonlyArray<Pattern> = [
   }
 ]
 
-/** Why git could not speak to it; `said` is already redacted. @category converting */
+/** Why git could not speak to it; `said` is already redacted. */
 export const faultOf = (said: string): OriginUnavailable => {
   const words = withoutNames(said)
   const known = patterns.find(({ pattern }) => pattern.test(words))
@@ -155,7 +146,7 @@ export const faultOf = (said: string): OriginUnavailable => {
       })
 }
 
-/** What came of one reference. @category converting */
+/** What came of one reference. */
 export const parsePush = (stdout: string, branch: string): PushStatus | undefined => {
   const suffix = `:refs/heads/${branch}`
   for (const line of stdout.split("\n")) {
@@ -165,7 +156,7 @@ export const parsePush = (stdout: string, branch: string): PushStatus | undefine
   return undefined
 }
 
-/** Why a push was not taken, from all that was said of it. @category converting */
+/** Why a push was not taken, from all that was said of it. */
 export const pushFaultOf = (
   all: string
 ): { readonly fault: PushFault; readonly remedy: string; readonly isRetryable: boolean } => {
@@ -209,12 +200,7 @@ export const pushFaultOf = (
   }
 }
 
-/** @category predicates */
 export const transportOf = (url: string): "https" | "http" => (url.startsWith("https:") ? "https" : "http")
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** A repository called `openssl`, or a branch `GH006`, says nothing of what is wrong. */
 const withoutNames = (said: string): string =>

@@ -11,11 +11,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as Exporter from "./Exporter.ts"
 import type { BranchName, CommitId } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** A repository of this host, as a container is given it. @category models */
+/** A repository of this host, as a container is given it. */
 export interface OriginRequest {
   readonly runId: RunId
   /** An image of ours, with git and `cogni-git` in it. */
@@ -31,14 +27,12 @@ export interface OriginRequest {
   readonly runtimeSecondsMax: number
 }
 
-/** @category models */
 export interface ReadRequest {
   readonly baseBranch?: string | undefined
   readonly baseCommit?: CommitId | undefined
   readonly depth: number
 }
 
-/** @category models */
 export interface DeliverRequest {
   readonly branch: BranchName
   readonly tip: CommitId
@@ -53,30 +47,22 @@ export interface DeliverRequest {
   readonly how: "write" | "check"
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** Program in the runtime image that opens repositories. @category constants */
+/** Program in the runtime image that opens repositories. */
 export const program = Exporter.program
 
-/** Where the repository lies in these containers. @category constants */
+/** Where the repository lies in these containers. */
 export const originTarget = "/origin"
 
-/** Where the bundle lies in the container that delivers it. @category constants */
+/** Where the bundle lies in the container that delivers it. */
 export const deliveryTarget = "/delivery"
 
-/** The reference that a bundle from a repository of this host brings. @category constants */
+/** The reference that a bundle from a repository of this host brings. */
 export const baseRef = "refs/relay/base"
 
-/** Exit codes of `cogni-git`. @category constants */
+/** Exit codes of `cogni-git`. */
 export const exitCodes = { unfit: 65, absent: 66, moved: 75, denied: 77 } as const
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** A container that writes what stands where, and then a bundle of the base. @category converting */
+/** A container that writes what stands where, and then a bundle of the base. */
 export const readSpec = (
   request: OriginRequest,
   { baseBranch = "", baseCommit, depth }: ReadRequest
@@ -87,7 +73,7 @@ export const readSpec = (
   argv: [program, "read", request.identity, request.worktree, baseBranch, baseCommit ?? "", String(depth)]
 })
 
-/** A container that adds one branch, or finds out whether it may be added. @category converting */
+/** A container that adds one branch, or finds out whether it may be added. */
 export const deliverSpec = (request: OriginRequest, what: DeliverRequest): ContainerSpec => {
   const base = common(request)
   return {
@@ -112,10 +98,6 @@ export const deliverSpec = (request: OriginRequest, what: DeliverRequest): Conta
     ]
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const mount = ({ source }: OriginRequest, readOnly: boolean) =>
   ({ type: "directory", source, target: originTarget, readOnly }) as const

@@ -9,11 +9,6 @@
  */
 import { clip, oneLine, printable } from "./internal/Text.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface PullRequestFacts {
   readonly runId: string
   readonly baseBranch: string
@@ -21,17 +16,12 @@ export interface PullRequestFacts {
   readonly messages: ReadonlyArray<string>
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** @category constants */
 export const titleCharactersMax = 200
 
-/** GitHub takes 65,536. @category constants */
+/** GitHub takes 65,536. */
 export const bodyCharactersMax = 20_000
 
-/** Of one commit's message. @category constants */
+/** Of one commit's message. */
 export const messageCharactersMax = 2000
 
 /** Separates what would otherwise be read as one; shows nothing. */
@@ -40,11 +30,6 @@ const wordJoiner = "\u2060"
 /** What `printable` leaves, and what nobody sees: direction, annotation, and tags that only a machine reads. */
 const unseen = /[\u061c\u206a-\u206f\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = ({ baseBranch, messages, runId }: PullRequestFacts) => {
   const subject = oneLine(linesOf(messages[0] ?? "")[0] ?? "", titleCharactersMax - 20)
   const title = clip(inert(subject === "" ? `Changes of ${runId}` : subject), titleCharactersMax)
@@ -55,13 +40,9 @@ export const make = ({ baseBranch, messages, runId }: PullRequestFacts) => {
   return { title, body: clip(`${intro}\n\n${fenced(messages)}\n`, bodyCharactersMax) }
 }
 
-/** Text in which nothing acts, for where there is no code. @category converting */
+/** Text in which nothing acts, for where there is no code. */
 export const inert = (text: string): string =>
   withoutReferences(text).replace(/[<>\]()`*_|\\]/gu, (mark) => `${mark}${wordJoiner}`)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Nothing that is looked for in plain text: people, issues and the like, addresses, commands, markers. */
 const withoutReferences = (text: string): string =>

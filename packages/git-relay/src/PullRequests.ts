@@ -5,11 +5,6 @@
 import { Context, Effect, Layer } from "effect"
 import { PullRequestFailed } from "./GitRelayError.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface PullRequestTarget {
   /** Of the repository, as in `CloneRequest`; never a local path. */
   readonly url: string
@@ -17,17 +12,11 @@ export interface PullRequestTarget {
   readonly branch: string
 }
 
-/** @category models */
 export interface OpenPullRequest {
   readonly url: string
   readonly number: number
 }
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class PullRequests extends Context.Service<
   PullRequests,
   {
@@ -43,10 +32,6 @@ export class PullRequests extends Context.Service<
   }
 >()("@cogni/sandbox-git-relay/PullRequests") {}
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
 const refuse = Effect.suspend(() =>
   Effect.fail(
     new PullRequestFailed({
@@ -57,7 +42,7 @@ const refuse = Effect.suspend(() =>
   )
 )
 
-/** No forge. @category layers */
+/** No forge. */
 export const layerNoop: Layer.Layer<PullRequests> = Layer.succeed(PullRequests, {
   find: () => refuse,
   create: () => refuse

@@ -5,23 +5,15 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Schema } from "effect"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const CommitId = Schema.String.check(
   Schema.isPattern(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/u, { expected: "a whole commit id, SHA-1 or SHA-256" })
 ).pipe(Schema.brand("@cogni/sandbox-git-relay/CommitId"))
 
-/** @category models */
 export type CommitId = typeof CommitId.Type
 
 /**
  * A branch that runs may have: below `sandbox/`, of a small alphabet. `git check-ref-format` is not enough: it accepts
  * `$(id)` and `a;b`.
- *
- * @category models
  */
 export const BranchName = Schema.String.check(
   Schema.isPattern(/^sandbox\/(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9][A-Za-z0-9._-]{0,62}[A-Za-z0-9_-]$/u, {
@@ -29,10 +21,9 @@ export const BranchName = Schema.String.check(
   })
 ).pipe(Schema.brand("@cogni/sandbox-git-relay/BranchName"))
 
-/** @category models */
 export type BranchName = typeof BranchName.Type
 
-/** A branch of the origin that a run starts from, and never writes to. @category models */
+/** A branch of the origin that a run starts from, and never writes to. */
 export const BaseBranch = Schema.String.check(
   Schema.isPattern(
     /^(?!.*(?:\.\.|\/\/|\.lock(?:\/|$)|\/\.|\.\/))[A-Za-z0-9][A-Za-z0-9._/-]{0,199}(?<![./])$/u,
@@ -42,10 +33,9 @@ export const BaseBranch = Schema.String.check(
   )
 )
 
-/** How a repository names its objects. @category models */
+/** How a repository names its objects. */
 export const ObjectFormat = Schema.Literals(["sha1", "sha256"])
 
-/** @category models */
 export type ObjectFormat = typeof ObjectFormat.Type
 
 const remotePattern =
@@ -56,8 +46,6 @@ const localPattern = /^\/[^\0\r\n]{0,4000}$/u
 /**
  * Where a run's repository lies: an https URL without a credential (those belong to the relay), or the absolute path of
  * a repository on this host. Plain http passes to this host only.
- *
- * @category models
  */
 export const OriginUrl = Schema.String.check(
   Schema.makeFilter((text: string) =>
@@ -67,19 +55,15 @@ export const OriginUrl = Schema.String.check(
   )
 )
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** The branch of a run that names none. @category converting */
+/** The branch of a run that names none. */
 export const branchOf = (runId: RunId): BranchName => BranchName.make(`sandbox/${runId}`)
 
-/** An origin on this host. @category predicates */
+/** An origin on this host. */
 export const isLocal = (url: string): boolean => url.startsWith("/")
 
-/** Scheme, host and port: what a credential is bound to. @category converting */
+/** Scheme, host and port: what a credential is bound to. */
 export const serverOf = (url: string): string => new URL(url).origin
 
-/** `owner/name`, without `.git`. @category converting */
+/** `owner/name`, without `.git`. */
 export const repositoryOf = (url: string): string =>
   new URL(url).pathname.replace(/^\/+|\/+$/gu, "").replace(/\.git$/u, "")

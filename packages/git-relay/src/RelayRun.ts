@@ -20,18 +20,13 @@ import {
 import type { GitRelayError } from "./GitRelayError.ts"
 import { BranchName, CommitId } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface RelayRunRequest extends CloneRequest {
   /** Where the commits go: to a branch of the origin, or into a patch and no further. */
   readonly deliver: "push" | "patch"
   readonly pullRequest?: PullRequestText | undefined
 }
 
-/** What became of a run's commits. @category models */
+/** What became of a run's commits. */
 export type Delivery =
   /** The agent committed nothing, and left nothing that could be. */
   | { readonly _tag: "Skipped"; readonly clone: Clone }
@@ -51,7 +46,7 @@ export type Delivery =
   /** They were refused, or could not be sent: they wait likewise. What the run came to is as good as any. */
   | { readonly _tag: "Failed"; readonly clone: Clone; readonly error: GitRelayError }
 
-/** A delivery, as the record of a run has it (under `relay`). @category models */
+/** A delivery, as the record of a run has it (under `relay`). */
 export const DeliveryRecord = Schema.Struct({
   status: Schema.Literals(["skipped", "pushed", "unchanged", "patched", "kept", "failed"]),
   origin: Schema.String,
@@ -67,30 +62,20 @@ export const DeliveryRecord = Schema.Struct({
   statement: Schema.optionalKey(CommitStatement.CommitStatement)
 })
 
-/** @category models */
 export type DeliveryRecord = typeof DeliveryRecord.Type
 
-/** What a run came to, and whether that is to be pushed. @category models */
+/** What a run came to, and whether that is to be pushed. */
 export interface Used {
   readonly succeeded: boolean
   readonly auditHead?: AuditHead | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** @category constants */
 export const leftoversMessage = "Changes that the agent left uncommitted"
 
-/** The program in the runtime image that works in the repository, and commits what is left. @category constants */
+/** The program in the runtime image that works in the repository, and commits what is left. */
 export const repositoryProgram = "/usr/local/bin/cogni-repo"
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** The same command, in the repository; `message` has what it leaves uncommitted committed. @category converting */
+/** The same command, in the repository; `message` has what it leaves uncommitted committed. */
 export const inRepository = (
   argv: readonly [string, ...ReadonlyArray<string>],
   message?: string
@@ -105,8 +90,6 @@ export const inRepository = (
  * Live a run in a clone, and deliver what it committed. Fails where it cannot be cloned, and as `use` does; then the
  * commits are kept, which is said in the log. `began` is for `use` to say that an agent works in the workspace now:
  * before that, there is nothing that could be lost.
- *
- * @category constructors
  */
 export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E, R>(
   request: RelayRunRequest,
@@ -143,11 +126,7 @@ export const around = Effect.fn("RelayRun.around")(function* <A extends Used, E,
   )
 })
 
-/**
- * Collect, check and send on what a workspace holds: the second half of {@link around}, and all of a retry.
- *
- * @category constructors
- */
+/** Collect, check and send on what a workspace holds: the second half of {@link around}, and all of a retry. */
 export const deliver = Effect.fn("RelayRun.deliver")(function* (
   clone: Clone,
   request: Pick<RelayRunRequest, "deliver" | "pullRequest" | "commitLeftovers">,
@@ -175,7 +154,6 @@ export const deliver = Effect.fn("RelayRun.deliver")(function* (
   }
 })
 
-/** @category converting */
 export const recordOf = (delivery: Delivery): DeliveryRecord => {
   switch (delivery._tag) {
     case "Skipped":
@@ -206,10 +184,6 @@ export const recordOf = (delivery: Delivery): DeliveryRecord => {
       }
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const factsOf = ({ baseBranch, baseCommit, branch, request }: Clone) => ({
   origin: request.url,

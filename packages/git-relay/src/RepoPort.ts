@@ -10,11 +10,6 @@ import { openOrFind } from "./internal/OpenOrFind.ts"
 import { PullRequests } from "./PullRequests.ts"
 import type { BranchName, CommitId } from "./Refs.ts"
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class RepoPort extends Context.Service<
   RepoPort,
   {
@@ -51,16 +46,11 @@ export class RepoPort extends Context.Service<
   }
 >()("@cogni/sandbox-git-relay/RepoPort") {}
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 const given = (baseBranch: string | undefined, baseCommit: CommitId | undefined) => ({
   ...(baseBranch === undefined ? {} : { baseBranch }),
   ...(baseCommit === undefined ? {} : { baseCommit })
 })
 
-/** @category constructors */
 export const make = Effect.gen(function* () {
   const relay = yield* GitRelay
   const pullRequests = yield* PullRequests
@@ -105,5 +95,4 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** @category layers */
 export const layer: Layer.Layer<RepoPort, never, GitRelay | PullRequests> = Layer.effect(RepoPort, make)

@@ -11,11 +11,6 @@ import { lintSource } from "@secretlint/core"
 import { rules } from "@secretlint/secretlint-rule-preset-recommend"
 import { Effect } from "effect"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface Finding {
   /** Such as `github, GITHUB_TOKEN`; never what was found. */
   readonly kind: string
@@ -23,24 +18,16 @@ export interface Finding {
   readonly line: number
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /** A file is looked at in parts of this size: no expression of a rule gets more to chew on. */
 const partCharactersMax = 512 * 1024
 
 /** What parts share, so that what lies across two of them is whole in one. Longer than any token, or a private key. */
 const overlapCharacters = 16 * 1024
 
-/** A shorter secret would be found in every other file. @category constants */
+/** A shorter secret would be found in every other file. */
 export const knownSecretBytesMin = 8
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
-/** What looks like a credential in a file. Only the name of the path counts, as some rules do. @category combinators */
+/** What looks like a credential in a file. Only the name of the path counts, as some rules do. */
 export const scan = (bytes: Uint8Array, path = ""): Effect.Effect<ReadonlyArray<Finding>> =>
   Effect.gen(function* () {
     const found = new Map<string, Finding>()
@@ -59,7 +46,7 @@ export const scan = (bytes: Uint8Array, path = ""): Effect.Effect<ReadonlyArray<
     return [...found.values()].toSorted((a, b) => a.line - b.line || (a.kind < b.kind ? -1 : 1))
   })
 
-/** Which of these secrets are in it, by name, in plain or encoded. @category combinators */
+/** Which of these secrets are in it, by name, in plain or encoded. */
 export const makeKnown = (
   secrets: ReadonlyArray<Canary.Canary>
 ): ((bytes: Uint8Array) => ReadonlyArray<string>) => {
@@ -72,10 +59,6 @@ export const makeKnown = (
     return names.filter((name) => seen.has(name))
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const rulesWithoutComments = rules
   .filter(({ meta }) => !/filter-comments/u.test(meta.id))

@@ -1,6 +1,4 @@
-/**
- * What is said of commits, in a form that others verify: nothing of it may change unnoticed.
- */
+/** What is said of commits, in a form that others verify: nothing of it may change unnoticed. */
 import { assert, describe, it } from "@effect/vitest"
 import { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { RunId } from "@cogni/sandbox-core/RunId"

@@ -1,6 +1,4 @@
-/**
- * Which forge a server is, and where its API lies.
- */
+/** Which forge a server is, and where its API lies. */
 import { assert, describe, it } from "@effect/vitest"
 import { kindOf } from "@cogni/sandbox-git-relay/Forge"
 import { apiUrlOf } from "@cogni/sandbox-git-relay/GitHubPullRequests"

@@ -1,6 +1,4 @@
-/**
- * Whose credential goes where.
- */
+/** Whose credential goes where. */
 import { assert, describe, it } from "@effect/vitest"
 import * as CredentialUse from "@cogni/sandbox-git-relay/CredentialUse"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"

@@ -1,6 +1,4 @@
-/**
- * All that a git of the host is started with, written out: a change of it is a change here.
- */
+/** All that a git of the host is started with, written out: a change of it is a change here. */
 import { assert, describe, it } from "@effect/vitest"
 import * as CredentialUse from "@cogni/sandbox-git-relay/CredentialUse"
 import * as GitEnvironment from "@cogni/sandbox-git-relay/GitEnvironment"

@@ -1,6 +1,4 @@
-/**
- * The port where nothing is behind it: what refuses, by name, and says what to do.
- */
+/** The port where nothing is behind it: what refuses, by name, and says what to do. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { type Checked, type Clone, GitRelay, layerNoop } from "@cogni/sandbox-git-relay/GitRelay"

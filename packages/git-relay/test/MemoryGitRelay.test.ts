@@ -1,6 +1,4 @@
-/**
- * The relay in memory keeps the contract of the real one, and has the troubles that it is given.
- */
+/** The relay in memory keeps the contract of the real one, and has the troubles that it is given. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"

@@ -1,6 +1,4 @@
-/**
- * One pull request, whatever gets lost on the way.
- */
+/** One pull request, whatever gets lost on the way. */
 import { assert, describe, it } from "@effect/vitest"
 import { PullRequestFailed } from "@cogni/sandbox-git-relay/GitRelayError"
 import type { OpenPullRequest, PullRequests, PullRequestTarget } from "@cogni/sandbox-git-relay/PullRequests"

@@ -1,6 +1,4 @@
-/**
- * Which addresses an origin may have, and which servers callers may name.
- */
+/** Which addresses an origin may have, and which servers callers may name. */
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

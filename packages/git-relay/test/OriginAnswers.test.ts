@@ -1,6 +1,4 @@
-/**
- * What origins say, in the words of git 2.39, and what it means.
- */
+/** What origins say, in the words of git 2.39, and what it means. */
 import { assert, describe, it } from "@effect/vitest"
 import * as OriginAnswers from "@cogni/sandbox-git-relay/OriginAnswers"
 import { Result, Schema } from "effect"

@@ -1,6 +1,4 @@
-/**
- * The containers that open a repository of this host, written out: a change of them is a change here.
- */
+/** The containers that open a repository of this host, written out: a change of them is a change here. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as Exporter from "@cogni/sandbox-git-relay/Exporter"

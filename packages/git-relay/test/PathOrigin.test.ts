@@ -1,6 +1,4 @@
-/**
- * What is said of a repository of this host that cannot be opened: which path, what about it, and what to type.
- */
+/** What is said of a repository of this host that cannot be opened: which path, what about it, and what to type. */
 import * as HostPath from "@cogni/sandbox-host-files/HostPath"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"

@@ -1,6 +1,4 @@
-/**
- * A name is resolved once, and git connects to what was found; to what is not allowed nobody connects.
- */
+/** A name is resolved once, and git connects to what was found; to what is not allowed nobody connects. */
 import { GitCredentials } from "@cogni/sandbox-git-relay/GitCredentials"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"

@@ -1,6 +1,4 @@
-/**
- * Text that an agent wrote, where text acts: nothing of it does.
- */
+/** Text that an agent wrote, where text acts: nothing of it does. */
 import { assert, describe, it } from "@effect/vitest"
 import * as PullRequestText from "@cogni/sandbox-git-relay/PullRequestText"
 import { Schema } from "effect"

@@ -1,6 +1,4 @@
-/**
- * Whatever is said, no credential is in it, nor anything that a terminal would act on.
- */
+/** Whatever is said, no credential is in it, nor anything that a terminal would act on. */
 import { assert, describe, it } from "@effect/vitest"
 import { Redacted, Schema } from "effect"
 import * as Redaction from "../src/internal/Redaction.ts"

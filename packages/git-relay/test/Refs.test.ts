@@ -1,6 +1,4 @@
-/**
- * Which names never pass.
- */
+/** Which names never pass. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import {

@@ -1,6 +1,4 @@
-/**
- * What becomes of a run's commits, however the run ends.
- */
+/** What becomes of a run's commits, however the run ends. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"

@@ -1,6 +1,4 @@
-/**
- * A branch put as files into a repository of root's, beside other gits, under any umask. Only root can do that.
- */
+/** A branch put as files into a repository of root's, beside other gits, under any umask. Only root can do that. */
 import * as HostPath from "@cogni/sandbox-host-files/HostPath"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"

@@ -1,6 +1,4 @@
-/**
- * What somebody said, on its way to be shown: one line, of bounded length, on which a terminal has nothing to act.
- */
+/** What somebody said, on its way to be shown: one line, of bounded length, on which a terminal has nothing to act. */
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as Text from "../src/internal/Text.ts"

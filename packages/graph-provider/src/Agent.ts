@@ -9,38 +9,27 @@ import { Schema } from "effect"
 import type { Input, Limits } from "@cogni/sandbox-core/SandboxSpec"
 import type { AgentReader } from "./AgentOutput.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const AgentId = Schema.String.check(
   Schema.isPattern(/^[a-z][a-z0-9-]{0,31}$/u, {
     expected: "at most 32 lower-case letters, digits and hyphens, starting with a letter"
   })
 ).pipe(Schema.brand("@cogni/sandbox-graph-provider/AgentId"))
 
-/** @category models */
 export type AgentId = typeof AgentId.Type
 
-/** Which of a model API's dialects an agent speaks. @category models */
+/** Which of a model API's dialects an agent speaks. */
 export const ModelApi = Schema.Literals(["chat-completions", "responses", "messages"])
 
-/** @category models */
 export type ModelApi = typeof ModelApi.Type
 
-/** A name an agent's configuration knows a character by. @category models */
+/** A name an agent's configuration knows a character by. */
 export const Personality = Schema.String.check(
   Schema.isPattern(/^[a-z][a-z0-9_-]{0,63}$/u, {
     expected: "at most 64 lower-case letters, digits, underscores and hyphens, starting with a letter"
   })
 )
 
-/**
- * What an agent can and cannot do. A task that asks for more is refused before anything is made.
- *
- * @category models
- */
+/** What an agent can and cannot do. A task that asks for more is refused before anything is made. */
 export const Capabilities = Schema.Struct({
   /** Calls tools of its own: reads and changes files, runs commands. */
   tools: Schema.Boolean,
@@ -54,10 +43,9 @@ export const Capabilities = Schema.Struct({
   personalities: Schema.Array(Personality)
 })
 
-/** @category models */
 export type Capabilities = typeof Capabilities.Type
 
-/** What people and catalogs see of an agent. @category models */
+/** What people and catalogs see of an agent. */
 export const AgentDescription = Schema.Struct({
   id: AgentId,
   name: Schema.NonEmptyString,
@@ -68,19 +56,17 @@ export const AgentDescription = Schema.Struct({
   capabilities: Capabilities
 })
 
-/** @category models */
 export type AgentDescription = typeof AgentDescription.Type
 
-/** One turn of a conversation, as every model API has it. @category models */
+/** One turn of a conversation, as every model API has it. */
 export const Message = Schema.Struct({
   role: Schema.Literals(["system", "user", "assistant"]),
   content: Schema.String
 })
 
-/** @category models */
 export type Message = typeof Message.Type
 
-/** What an agent is asked to do, and what it must know to do it. @category models */
+/** What an agent is asked to do, and what it must know to do it. */
 export interface AgentTask {
   readonly messages: readonly [Message, ...ReadonlyArray<Message>]
   /** As the agent is to ask for it at `http://localhost:8080`. */
@@ -95,7 +81,6 @@ export interface AgentTask {
   readonly personality?: string | undefined
 }
 
-/** @category models */
 export interface Agent extends AgentDescription {
   /** A prompt travels in a file, never here: one argument is capped at 128 KiB, and shows in `ps`. */
   readonly argv: (task: AgentTask) => readonly [string, ...ReadonlyArray<string>]
@@ -108,33 +93,24 @@ export interface Agent extends AgentDescription {
   readonly reader: AgentReader
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** The file in which agents find their messages. @category constructors */
+/** The file in which agents find their messages. */
 export const messagesInput = (task: Pick<AgentTask, "messages">): Input => ({
   name: "messages.json",
   content: JSON.stringify(task.messages)
 })
 
-/** The file in which agents find their prompt, and where it is. @category constructors */
+/** The file in which agents find their prompt, and where it is. */
 export const promptInput = (task: Pick<AgentTask, "messages">): Input => ({
   name: "prompt.md",
   content: prompt(task.messages)
 })
 
-/** The tag of an agent's image where nobody said another. @category constants */
+/** The tag of an agent's image where nobody said another. */
 export const defaultImage = (image: string): string => `cogni-sandbox/${image}:latest`
 
-/** @category constants */
 export const promptPath = "/cogni/prompt.md"
 
-/**
- * A program in the runtime image: becomes a command whose standard input is a file.
- *
- * @category constructors
- */
+/** A program in the runtime image: becomes a command whose standard input is a file. */
 export const withPrompt = (
   argv: readonly [string, ...ReadonlyArray<string>]
 ): readonly [string, ...ReadonlyArray<string>] => ["/usr/local/bin/cogni-stdin", promptPath, ...argv]
@@ -142,8 +118,6 @@ export const withPrompt = (
 /**
  * A conversation as one prompt, for agents that take no other: what is asked now comes last, as it is; what was said
  * before is quoted above it, each turn under its role.
- *
- * @category converting
  */
 export const prompt = (messages: AgentTask["messages"]): string => {
   const earlier = messages.slice(0, -1)

@@ -8,7 +8,7 @@ import { Capabilities, ModelApi } from "./Agent.ts"
 import { AgentRegistry } from "./AgentRegistry.ts"
 import { GraphId, sandboxNamespace } from "./GraphId.ts"
 
-/** One entry of a catalog. @category models */
+/** One entry of a catalog. */
 export const AgentDescriptor = Schema.Struct({
   /** The same as `graphId`. */
   agentId: GraphId,
@@ -19,13 +19,11 @@ export const AgentDescriptor = Schema.Struct({
   capabilities: Schema.optionalKey(Capabilities)
 })
 
-/** @category models */
 export type AgentDescriptor = typeof AgentDescriptor.Type
 
-/** Whoever knows of graphs. @category models */
+/** Whoever knows of graphs. */
 export type CatalogProvider = Effect.Effect<ReadonlyArray<AgentDescriptor>>
 
-/** @category services */
 export class AgentCatalog extends Context.Service<
   AgentCatalog,
   {
@@ -34,7 +32,6 @@ export class AgentCatalog extends Context.Service<
   }
 >()("@cogni/sandbox-graph-provider/AgentCatalog") {}
 
-/** @category constructors */
 export const make = (providers: ReadonlyArray<CatalogProvider>): AgentCatalog["Service"] =>
   AgentCatalog.of({
     list: Effect.map(Effect.all(providers, { concurrency: "unbounded" }), (lists) => {
@@ -46,7 +43,7 @@ export const make = (providers: ReadonlyArray<CatalogProvider>): AgentCatalog["S
     })
   })
 
-/** The agents of a registry, as graphs of the sandbox. @category constructors */
+/** The agents of a registry, as graphs of the sandbox. */
 export const ofRegistry = (registry: AgentRegistry["Service"]): CatalogProvider =>
   Effect.sync(() =>
     registry.list.map(({ capabilities, description, id, modelApi, name }) => {
@@ -55,7 +52,7 @@ export const ofRegistry = (registry: AgentRegistry["Service"]): CatalogProvider 
     })
   )
 
-/** The agents of the registry, and what else is given. @category layers */
+/** The agents of the registry, and what else is given. */
 export const layer = (
   others: ReadonlyArray<CatalogProvider> = []
 ): Layer.Layer<AgentCatalog, never, AgentRegistry> =>

@@ -8,41 +8,33 @@
 import { Data, Result, Schema } from "effect"
 import type { AiEvent } from "./AiEvent.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** Tokens, as the agent counted them. For people; the ledger has its own. @category models */
+/** Tokens, as the agent counted them. For people; the ledger has its own. */
 export const AgentUsage = Schema.Struct({
   inputTokens: Schema.optionalKey(Count),
   outputTokens: Schema.optionalKey(Count)
 })
 
-/** @category models */
 export type AgentUsage = typeof AgentUsage.Type
 
-/** @category models */
 export const AgentAnswer = Schema.Struct({
   text: Schema.String,
   usage: Schema.optionalKey(AgentUsage),
   sessionId: Schema.optionalKey(Schema.String)
 })
 
-/** @category models */
 export type AgentAnswer = typeof AgentAnswer.Type
 
-/** What an agent may cause its caller to see. Usage, errors and the end are the host's to say. @category models */
+/** What an agent may cause its caller to see. Usage, errors and the end are the host's to say. */
 export type AgentEvent = Extract<
   AiEvent,
   { readonly type: "text_delta" | "tool_call_start" | "tool_call_result" | "status" }
 >
 
-/** What was understood of a piece of output, and the reader for the next. @category models */
+/** What was understood of a piece of output, and the reader for the next. */
 export type Reading = readonly [events: ReadonlyArray<AgentEvent>, next: AgentReader]
 
-/** @category models */
 export interface AgentReader {
   /** Pieces end anywhere, but never inside a character. */
   readonly feed: (text: string) => Reading
@@ -50,20 +42,16 @@ export interface AgentReader {
   readonly end: () => Result.Result<AgentAnswer, AgentFailed>
 }
 
-/** One line longer than this is passed over, and said. @category constants */
+/** One line longer than this is passed over, and said. */
 export const lineCharsMax = 4 * 1024 * 1024
 
-/** A line whose values are nested deeper than this is passed over. @category constants */
+/** A line whose values are nested deeper than this is passed over. */
 export const depthMax = 256
 
-/** How much of an agent's whole output is kept to be read at its end. @category constants */
+/** How much of an agent's whole output is kept to be read at its end. */
 export const wholeCharsMax = 16 * 1024 * 1024
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** The agent gave no answer: it said why, or what it said cannot be read. @category errors */
+/** The agent gave no answer: it said why, or what it said cannot be read. */
 export class AgentFailed extends Data.TaggedError("AgentFailed")<{
   /** The agent's own code, or `unreadable`. */
   readonly code: string
@@ -76,15 +64,10 @@ export class AgentFailed extends Data.TaggedError("AgentFailed")<{
   }
 }
 
-/** @category constructors */
 export const unreadable = (detail: string, textSoFar = ""): AgentFailed =>
   new AgentFailed({ code: "unreadable", detail, textSoFar })
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** A reader from a state, a step and an ending. @category constructors */
+/** A reader from a state, a step and an ending. */
 export const make = <S>(options: {
   readonly initial: S
   readonly feed: (state: S, text: string) => readonly [ReadonlyArray<AgentEvent>, S]
@@ -100,7 +83,7 @@ export const make = <S>(options: {
   return at(options.initial)
 }
 
-/** For agents that print one thing at their end. @category constructors */
+/** For agents that print one thing at their end. */
 export const whole = (parse: (output: string) => Result.Result<AgentAnswer, AgentFailed>): AgentReader =>
   make<Pending>({
     initial: nothing,
@@ -135,8 +118,6 @@ interface Lines<S> {
 /**
  * For agents that print one JSON object a line. A line that is none, or is longer than {@link lineCharsMax}, is passed
  * over; the last one counts without a line break.
- *
- * @category constructors
  */
 export const jsonLines = <S>(options: {
   readonly initial: S
@@ -181,19 +162,15 @@ const alsoTooLong = (lines: number) => (failed: AgentFailed) =>
     textSoFar: failed.textSoFar
   })
 
-/** All of an output at once. @category converting */
+/** All of an output at once. */
 export const read = (reader: AgentReader, output: string): Result.Result<AgentAnswer, AgentFailed> =>
   reader.feed(output)[1].end()
 
-/** The first 120 characters, on one line. @category converting */
+/** The first 120 characters, on one line. */
 export const excerpt = (text: string): string => {
   const flat = text.slice(0, 400).replace(/\s+/gu, " ")
   return flat.length > 120 ? `${flat.slice(0, 120)}…` : flat
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** `undefined` where it is no JSON object, or one that nobody could write down again. */
 const jsonOf = (line: string): unknown => {

@@ -13,10 +13,9 @@ import { openClaw } from "./agents/OpenClaw.ts"
 import { openCode } from "./agents/OpenCode.ts"
 import { pi } from "./agents/Pi.ts"
 
-/** Every agent this package ships. **Add a new agent here.** @category constants */
+/** Every agent this package ships. **Add a new agent here.** */
 export const builtIn: ReadonlyArray<Agent> = [minimal, claudeCode, codex, openClaw, openCode, pi]
 
-/** @category errors */
 export class AgentNotFound extends Schema.TaggedError<AgentNotFound>()("AgentNotFound", {
   agentId: Schema.String,
   known: Schema.Array(Schema.String)
@@ -26,7 +25,6 @@ export class AgentNotFound extends Schema.TaggedError<AgentNotFound>()("AgentNot
   }
 }
 
-/** @category services */
 export class AgentRegistry extends Context.Service<
   AgentRegistry,
   {
@@ -36,7 +34,7 @@ export class AgentRegistry extends Context.Service<
   }
 >()("@cogni/sandbox-graph-provider/AgentRegistry") {}
 
-/** Of two agents with one id, the last is meant. @category constructors */
+/** Of two agents with one id, the last is meant. */
 export const make = (agents: ReadonlyArray<Agent>): AgentRegistry["Service"] => {
   const byId = new Map<string, Agent>(agents.map((agent) => [agent.id, agent]))
   const list = [...byId.values()].toSorted((a, b) => a.name.localeCompare(b.name, "en"))
@@ -51,6 +49,5 @@ export const make = (agents: ReadonlyArray<Agent>): AgentRegistry["Service"] => 
   })
 }
 
-/** @category layers */
 export const layer = (agents: ReadonlyArray<Agent> = builtIn): Layer.Layer<AgentRegistry> =>
   Layer.sync(AgentRegistry, () => make(agents))

@@ -10,10 +10,10 @@ import { Data, Result } from "effect"
 import type { Agent, AgentTask } from "./Agent.ts"
 import { type AgentAnswer, type AgentFailed, excerpt } from "./AgentOutput.ts"
 
-/** The part of a spec that follows from an agent and its task. @category models */
+/** The part of a spec that follows from an agent and its task. */
 export type AgentPart = Pick<SandboxSpecInput, "argv" | "env" | "inputs" | "limits">
 
-/** The agent cannot do what the task asks for. @category errors */
+/** The agent cannot do what the task asks for. */
 export class CapabilityMissing extends Data.TaggedError("CapabilityMissing")<{
   readonly agentId: string
   readonly capability: "personalities" | "tools"
@@ -24,7 +24,7 @@ export class CapabilityMissing extends Data.TaggedError("CapabilityMissing")<{
   }
 }
 
-/** The agent ended otherwise than with an answer. @category models */
+/** The agent ended otherwise than with an answer. */
 export interface Problem {
   /** The agent's own code, `exit`, or `unreadable`. */
   readonly code: string
@@ -32,11 +32,7 @@ export interface Problem {
   readonly textSoFar: string
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** What the agent cannot do of what is asked, known before anything is made. @category predicates */
+/** What the agent cannot do of what is asked, known before anything is made. */
 export const check = (
   agent: Agent,
   task: Pick<AgentTask, "personality"> & { readonly needsTools?: boolean | undefined }
@@ -67,7 +63,7 @@ export const check = (
     : Result.succeed(undefined)
 }
 
-/** What the caller says of limits goes before what the agent needs. @category constructors */
+/** What the caller says of limits goes before what the agent needs. */
 export const make = (agent: Agent, task: AgentTask, limits: Partial<Limits> = {}): AgentPart => ({
   argv: agent.argv(task),
   env: agent.env(task),
@@ -78,8 +74,6 @@ export const make = (agent: Agent, task: AgentTask, limits: Partial<Limits> = {}
 /**
  * What the end of a run comes to. An exit code other than 0 is never an answer, whatever the agent says beside it.
  * A problem's message is one line, and may hold control characters of the agent's.
- *
- * @category constructors
  */
 export const judge = (
   read: Result.Result<AgentAnswer, AgentFailed>,
@@ -101,9 +95,5 @@ export const judge = (
     textSoFar
   })
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const flat = (text: string): string => text.slice(0, 4000).replace(/\s+/gu, " ")

@@ -18,12 +18,11 @@ import * as GraphEnd from "./internal/GraphEnd.ts"
 import * as GraphLife from "./internal/GraphLife.ts"
 import { ofUnknown } from "./UsageFact.ts"
 
-/** @category services */
 export class GraphExecutor extends Context.Service<GraphExecutor, Omit<GraphProvider, "providerId">>()(
   "@cogni/sandbox-graph-provider/GraphExecutor"
 ) {}
 
-/** Nobody runs graphs of this namespace. @category constructors */
+/** Nobody runs graphs of this namespace. */
 export const namespaceUnknown = (graphId: string, providers: ReadonlyArray<GraphProvider>): GraphRefused => {
   const known = providers.map(({ providerId }) => `${providerId}:`).join(", ")
   return new GraphRefused({
@@ -33,7 +32,7 @@ export const namespaceUnknown = (graphId: string, providers: ReadonlyArray<Graph
   })
 }
 
-/** The first provider that can handle a graph runs it. @category constructors */
+/** The first provider that can handle a graph runs it. */
 export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Service"] => {
   const providerOf = ({ graphId }: GraphRunRequest) =>
     providers.find((provider) => provider.canHandle(graphId))
@@ -70,7 +69,6 @@ export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Se
   })
 }
 
-/** @category layers */
 export const layer = (providers: ReadonlyArray<GraphProvider>): Layer.Layer<GraphExecutor> =>
   Layer.succeed(GraphExecutor, make(providers))
 
@@ -80,7 +78,7 @@ const broke = {
   message: "the provider of the graph ended without saying how it went; the host's log may say why"
 } as const
 
-/** Held to the grammar, also where the provider's stream ends early or has a defect. @category converting */
+/** Held to the grammar, also where the provider's stream ends early or has a defect. */
 export const kept = (
   events: Stream.Stream<AiEvent>,
   { caller, graphId }: GraphRunRequest,

@@ -8,7 +8,7 @@ import { Schema } from "effect"
 import { GraphPatch } from "./GraphPatch.ts"
 import { UsageFact } from "./UsageFact.ts"
 
-/** The coarse code of a failure. @category models */
+/** The coarse code of a failure. */
 export const AiErrorCode = Schema.Literals([
   "invalid_request",
   "not_found",
@@ -21,10 +21,8 @@ export const AiErrorCode = Schema.Literals([
   "policy_denied"
 ])
 
-/** @category models */
 export type AiErrorCode = typeof AiErrorCode.Type
 
-/** @category models */
 export const AiEvent = Schema.Union([
   Schema.Struct({ type: Schema.Literal("text_delta"), delta: Schema.String }),
   Schema.Struct({
@@ -58,5 +56,4 @@ export const AiEvent = Schema.Union([
   Schema.Struct({ type: Schema.Literal("done") })
 ])
 
-/** @category models */
 export type AiEvent = typeof AiEvent.Type

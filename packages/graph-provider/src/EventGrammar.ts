@@ -12,24 +12,18 @@ import { Result } from "effect"
 import type { AiErrorCode, AiEvent } from "./AiEvent.ts"
 import type { UsageFact } from "./UsageFact.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** How far a stream of events has come. @category models */
+/** How far a stream of events has come. */
 export type GrammarState = "speaking" | "answered" | "reported" | "failed" | "done"
 
-/** @category constants */
 export const initial = { phase: "speaking", answered: false } as const satisfies Grammar
 
-/** @category models */
 export interface Grammar {
   readonly phase: GrammarState
   /** An `assistant_final` was said: an `error` may not follow. */
   readonly answered: boolean
 }
 
-/** How a run ended. @category models */
+/** How a run ended. */
 export interface Ending {
   readonly content?: string | undefined
   /** At least one, on every path. */
@@ -39,11 +33,7 @@ export interface Ending {
     | undefined
 }
 
-// -----------------------------------------------------------------------------
-// predicates
-// -----------------------------------------------------------------------------
-
-/** The state after an event; why it may not come here, where it may not. @category predicates */
+/** The state after an event; why it may not come here, where it may not. */
 export const next = (state: Grammar, event: AiEvent): Result.Result<Grammar, string> => {
   const { phase } = state
   if (phase === "done") return Result.fail(`${event.type} after done`)
@@ -70,11 +60,7 @@ export const next = (state: Grammar, event: AiEvent): Result.Result<Grammar, str
   }
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** The last events of a run, in their order. @category constructors */
+/** The last events of a run, in their order. */
 export const ending = ({ content, facts, failure }: Ending): ReadonlyArray<AiEvent> => [
   ...(content === undefined || failure !== undefined
     ? []
@@ -84,7 +70,7 @@ export const ending = ({ content, facts, failure }: Ending): ReadonlyArray<AiEve
   { type: "done" }
 ]
 
-/** What is missing of a stream that ended where it is. Nothing, after `done`. @category constructors */
+/** What is missing of a stream that ended where it is. Nothing, after `done`. */
 export const complete = (
   state: Grammar,
   fact: UsageFact,

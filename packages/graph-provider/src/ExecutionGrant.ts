@@ -11,7 +11,6 @@ import { type GraphId, sandboxNamespace } from "./GraphId.ts"
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
-/** @category models */
 export const ExecutionGrant = Schema.Struct({
   id: Identifier,
   userId: Identifier,
@@ -32,37 +31,28 @@ export const ExecutionGrant = Schema.Struct({
   createdAt: Schema.DateFromString
 })
 
-/** @category models */
 export type ExecutionGrant = typeof ExecutionGrant.Type
-
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
 
 const refusal = { grantId: Schema.String }
 
-/** @category errors */
 export class GrantNotFound extends Schema.TaggedError<GrantNotFound>()("GrantNotFound", refusal) {
   override get message(): string {
     return `there is no grant ${this.grantId}`
   }
 }
 
-/** @category errors */
 export class GrantExpired extends Schema.TaggedError<GrantExpired>()("GrantExpired", refusal) {
   override get message(): string {
     return `grant ${this.grantId} has expired; ask its owner for a new one`
   }
 }
 
-/** @category errors */
 export class GrantRevoked extends Schema.TaggedError<GrantRevoked>()("GrantRevoked", refusal) {
   override get message(): string {
     return `grant ${this.grantId} was revoked`
   }
 }
 
-/** @category errors */
 export class GrantScopeMismatch extends Schema.TaggedError<GrantScopeMismatch>()("GrantScopeMismatch", {
   ...refusal,
   graphId: Schema.String
@@ -72,7 +62,6 @@ export class GrantScopeMismatch extends Schema.TaggedError<GrantScopeMismatch>()
   }
 }
 
-/** @category errors */
 export class SandboxNotAllowed extends Schema.TaggedError<SandboxNotAllowed>()("SandboxNotAllowed", {
   ...refusal,
   graphId: Schema.String
@@ -82,7 +71,6 @@ export class SandboxNotAllowed extends Schema.TaggedError<SandboxNotAllowed>()("
   }
 }
 
-/** @category errors */
 export class GrantAccountMismatch extends Schema.TaggedError<GrantAccountMismatch>()("GrantAccountMismatch", {
   ...refusal,
   billingAccountId: Schema.String
@@ -92,7 +80,6 @@ export class GrantAccountMismatch extends Schema.TaggedError<GrantAccountMismatc
   }
 }
 
-/** @category errors */
 export type GrantError =
   | GrantAccountMismatch
   | GrantNotFound
@@ -102,11 +89,7 @@ export type GrantError =
   | SandboxNotAllowed
   | PermissionDenied
 
-// -----------------------------------------------------------------------------
-// predicates
-// -----------------------------------------------------------------------------
-
-/** Whether a grant stands at a moment, whatever it opens. @category predicates */
+/** Whether a grant stands at a moment, whatever it opens. */
 export const checkStanding = (
   { expiresAt, id: grantId, revokedAt }: ExecutionGrant,
   now: Date
@@ -117,7 +100,7 @@ export const checkStanding = (
     : Result.succeed(undefined)
 }
 
-/** Whether a grant opens a graph at a moment; the reason where it does not. @category predicates */
+/** Whether a grant opens a graph at a moment; the reason where it does not. */
 export const check = (
   grant: ExecutionGrant,
   graphId: GraphId,
@@ -135,7 +118,7 @@ export const check = (
   return Result.succeed(undefined)
 }
 
-/** Whether a grant pays for an account: its own, and no other. @category predicates */
+/** Whether a grant pays for an account: its own, and no other. */
 export const checkAccount = (
   grant: Pick<ExecutionGrant, "id" | "billingAccountId">,
   billingAccountId: string

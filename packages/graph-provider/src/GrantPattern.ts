@@ -7,7 +7,7 @@
  */
 import { Schema } from "effect"
 
-/** Characters in one pattern. @category constants */
+/** Characters in one pattern. */
 export const patternCharactersMax = 500
 
 const printable = (characters: string, expected: string) =>
@@ -17,7 +17,7 @@ const printable = (characters: string, expected: string) =>
     Schema.isPattern(new RegExp(`^${characters}+$`, "u"), { expected })
   )
 
-/** A pattern for names of tools or models. @category models */
+/** A pattern for names of tools or models. */
 export const NamePattern = printable(
   "[\\x21-\\x7e]",
   "a name without spaces, in which * matches any characters except / and ** any characters"
@@ -26,8 +26,6 @@ export const NamePattern = printable(
 /**
  * A pattern for repositories. The server is written out in lower case: a wildcard in it could match a server that the
  * author of the pattern did not mean. `**` alone matches every repository.
- *
- * @category models
  */
 export const RepositoryPattern = Schema.String.check(
   Schema.isMaxLength(patternCharactersMax),
@@ -41,7 +39,7 @@ export const RepositoryPattern = Schema.String.check(
   )
 )
 
-/** Whether the pattern matches the whole text. @category predicates */
+/** Whether the pattern matches the whole text. */
 export const matches = (pattern: string, text: string): boolean => {
   const tokens = tokensOf(pattern)
   // Positions in the pattern that can be reached after the characters read so far.
@@ -60,7 +58,7 @@ export const matches = (pattern: string, text: string): boolean => {
   return reached.has(tokens.length)
 }
 
-/** Whether any of the patterns matches the whole text. @category predicates */
+/** Whether any of the patterns matches the whole text. */
 export const matchesAny = (patterns: ReadonlyArray<string>, text: string): boolean =>
   patterns.some((pattern) => matches(pattern, text))
 
@@ -68,8 +66,6 @@ export const matchesAny = (patterns: ReadonlyArray<string>, text: string): boole
  * A repository's URL or path as patterns see it: the server in lower case, without a default port, and without a slash
  * at the end. `undefined` for anything that two programs could read differently: a user, a query, dot segments,
  * escapes.
- *
- * @category converting
  */
 export const repositoryText = (url: string): string | undefined => {
   const [, scheme = "", authority = "", path = ""] =
@@ -81,10 +77,6 @@ export const repositoryText = (url: string): string | undefined => {
   const { host, pathname, protocol } = new URL(url)
   return pathname === path && authority !== "" ? `${protocol}//${host}${place}` : undefined
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const anything = "**"
 const inSegment = "*"

@@ -9,16 +9,11 @@ import { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import { Result, Schema } from "effect"
 import * as GrantPattern from "./GrantPattern.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const patternsMax = 64
 
 const patterns = <S extends Schema.Constraint>(pattern: S) =>
   Schema.Array(pattern).check(Schema.isMaxLength(patternsMax))
 
-/** @category models */
 export const GrantPermissions = Schema.Struct({
   /** Tools of the host, such as `core__get_current_time` or `core__*`. None when absent. */
   tools: Schema.optionalKey(patterns(GrantPattern.NamePattern)),
@@ -32,13 +27,12 @@ export const GrantPermissions = Schema.Struct({
   concurrentRunsMax: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 10_000 })))
 })
 
-/** @category models */
 export type GrantPermissions = typeof GrantPermissions.Type
 
-/** Opens no tool and no repository, and the models that the host offers. @category constants */
+/** Opens no tool and no repository, and the models that the host offers. */
 export const safeDefault: GrantPermissions = {}
 
-/** What a request names. @category models */
+/** What a request names. */
 export interface Asked {
   readonly model: string
   readonly toolIds?: ReadonlyArray<string> | undefined
@@ -46,7 +40,7 @@ export interface Asked {
   readonly budget?: LlmBudget | undefined
 }
 
-/** What the host gives to every grant. @category models */
+/** What the host gives to every grant. */
 export interface HostOffer {
   /** Patterns of the models that a grant opens when it names none itself. */
   readonly models: ReadonlyArray<string>
@@ -54,11 +48,6 @@ export interface HostOffer {
   readonly budget?: LlmBudget | undefined
 }
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** @category errors */
 export class ModelNotGranted extends Schema.TaggedError<ModelNotGranted>()("ModelNotGranted", {
   grantId: Schema.String
 }) {
@@ -67,7 +56,6 @@ export class ModelNotGranted extends Schema.TaggedError<ModelNotGranted>()("Mode
   }
 }
 
-/** @category errors */
 export class ToolNotGranted extends Schema.TaggedError<ToolNotGranted>()("ToolNotGranted", {
   grantId: Schema.String,
   /** Checked before: a plain name. */
@@ -78,7 +66,6 @@ export class ToolNotGranted extends Schema.TaggedError<ToolNotGranted>()("ToolNo
   }
 }
 
-/** @category errors */
 export class RepositoryNotGranted extends Schema.TaggedError<RepositoryNotGranted>()("RepositoryNotGranted", {
   grantId: Schema.String
 }) {
@@ -87,14 +74,9 @@ export class RepositoryNotGranted extends Schema.TaggedError<RepositoryNotGrante
   }
 }
 
-/** @category errors */
 export type PermissionDenied = ModelNotGranted | ToolNotGranted | RepositoryNotGranted
 
-// -----------------------------------------------------------------------------
-// deciding
-// -----------------------------------------------------------------------------
-
-/** The budget of the run, or the one reason why the grant does not open it. @category predicates */
+/** The budget of the run, or the one reason why the grant does not open it. */
 export const decide = (
   grantId: string,
   permissions: GrantPermissions,
@@ -114,7 +96,7 @@ export const decide = (
   return Result.succeed({ budget: narrowest([asked.budget, permissions.budget, offer.budget]) })
 }
 
-/** The smallest figure of each field; `stop` if any says so. `undefined` when none says anything. @category combinators */
+/** The smallest figure of each field; `stop` if any says so. `undefined` when none says anything. */
 export const narrowest = (budgets: ReadonlyArray<LlmBudget | undefined>): LlmBudget | undefined => {
   const said = budgets.filter((budget) => budget !== undefined)
   if (said.length === 0) return undefined
@@ -128,7 +110,7 @@ export const narrowest = (budgets: ReadonlyArray<LlmBudget | undefined>): LlmBud
   }
 }
 
-/** Every limit of a budget. @category constants */
+/** Every limit of a budget. */
 export const figures = [
   "callsMax",
   "inputTokensMax",

@@ -6,7 +6,7 @@
  */
 import { Context, Effect, Schema, type Scope } from "effect"
 
-/** A grant has as many runs under way as it may. @category errors */
+/** A grant has as many runs under way as it may. */
 export class GrantRunsExhausted extends Schema.TaggedError<GrantRunsExhausted>()("GrantRunsExhausted", {
   grantId: Schema.String,
   concurrentRunsMax: Schema.Int
@@ -16,7 +16,6 @@ export class GrantRunsExhausted extends Schema.TaggedError<GrantRunsExhausted>()
   }
 }
 
-/** @category services */
 export interface GrantRunsShape {
   /** A place for one more run, until the scope closes. */
   readonly claim: (
@@ -25,7 +24,6 @@ export interface GrantRunsShape {
   ) => Effect.Effect<void, GrantRunsExhausted, Scope.Scope>
 }
 
-/** @category constructors */
 export const make = (): GrantRunsShape => {
   const underWay = new Map<string, number>()
   const add = (grantId: string, difference: number) => {
@@ -50,10 +48,10 @@ export const make = (): GrantRunsShape => {
   }
 }
 
-/** The one count of this process, unless another is provided. @category services */
+/** The one count of this process, unless another is provided. */
 export const GrantRuns = Context.Reference<GrantRunsShape>("@cogni/sandbox-graph-provider/GrantRuns", {
   defaultValue: make
 })
 
-/** Seconds after which to ask again: when a run ends is not known. @category constants */
+/** Seconds after which to ask again: when a run ends is not known. */
 export const retrySeconds = 5

@@ -10,16 +10,12 @@ import { ExecutionGrant } from "./ExecutionGrant.ts"
 import { GrantPermissions, safeDefault } from "./GrantPermissions.ts"
 import * as GrantToken from "./GrantToken.ts"
 
-/** The newest grants that are listed. @category constants */
+/** The newest grants that are listed. */
 export const listedMax = 1000
-
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
 
 const { allowSandbox, billingAccountId, expiresAt, scopes, userId } = ExecutionGrant.fields
 
-/** What is granted, to whom, until when. @category models */
+/** What is granted, to whom, until when. */
 export const GrantInput = Schema.Struct({
   userId,
   billingAccountId,
@@ -30,21 +26,15 @@ export const GrantInput = Schema.Struct({
   permissions: Schema.optionalKey(GrantPermissions)
 })
 
-/** @category models */
 export type GrantInput = typeof GrantInput.Type
 
-/** @category models */
 export interface IssuedGrant {
   readonly grant: ExecutionGrant
   /** Told this once, and never again. */
   readonly token: Redacted.Redacted<string>
 }
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** Where grants are kept cannot be reached. Nobody is let in for that. @category errors */
+/** Where grants are kept cannot be reached. Nobody is let in for that. */
 export class GrantStoreUnavailable extends Schema.TaggedError<GrantStoreUnavailable>()(
   "GrantStoreUnavailable",
   {
@@ -58,7 +48,7 @@ export class GrantStoreUnavailable extends Schema.TaggedError<GrantStoreUnavaila
   }
 }
 
-/** What was to be granted is no grant; its values are not repeated. @category errors */
+/** What was to be granted is no grant; its values are not repeated. */
 export class GrantRefused extends Schema.TaggedError<GrantRefused>()("GrantRefused", {
   /** The path of each field that is wrong, and its rule, such as `permissions.tools.0: Expected …`. */
   problems: Schema.Array(Schema.String)
@@ -69,11 +59,6 @@ export class GrantRefused extends Schema.TaggedError<GrantRefused>()("GrantRefus
   }
 }
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class GrantStore extends Context.Service<
   GrantStore,
   {
@@ -94,14 +79,10 @@ export class GrantStore extends Context.Service<
   }
 >()("@cogni/sandbox-graph-provider/GrantStore") {}
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /** A time that is none is refused with the rest: it would never be over. */
 const checkInput = Schema.decodeUnknownEffect(Schema.toType(GrantInput), { errors: "all" })
 
-/** A grant of these words, as of now, with its token. For implementations. @category constructors */
+/** A grant of these words, as of now, with its token. For implementations. */
 export const draft = Effect.fnUntraced(function* (
   input: GrantInput
 ): Effect.fn.Return<IssuedGrant & { readonly tokenHash: string }, GrantRefused> {
@@ -121,7 +102,6 @@ export const draft = Effect.fnUntraced(function* (
   return { grant, token, tokenHash: yield* GrantToken.hash(token) }
 })
 
-/** @category constructors */
 export const makeMemory = Effect.gen(function* () {
   const grants = yield* Ref.make<ReadonlyMap<string, { grant: ExecutionGrant; tokenHash: string }>>(new Map())
   return GrantStore.of({
@@ -153,5 +133,4 @@ export const makeMemory = Effect.gen(function* () {
   })
 })
 
-/** @category layers */
 export const layerMemory: Layer.Layer<GrantStore> = Layer.effect(GrantStore, makeMemory)

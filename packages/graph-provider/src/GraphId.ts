@@ -1,17 +1,14 @@
-/**
- * The name of a graph: its provider and the graph there. Pages use it too, so it imports nothing but schemas.
- */
+/** The name of a graph: its provider and the graph there. Pages use it too, so it imports nothing but schemas. */
 import { Schema } from "effect"
 
-/** `provider:graph`, such as `sandbox:agent`. @category models */
+/** `provider:graph`, such as `sandbox:agent`. */
 export const GraphId = Schema.String.check(
   Schema.isPattern(/^[a-z][a-z0-9-]{0,31}:[a-z][a-z0-9-]{0,31}$/u, {
     expected: "provider:graph, such as sandbox:agent"
   })
 ).pipe(Schema.brand("@cogni/sandbox-graph-provider/GraphId"))
 
-/** @category models */
 export type GraphId = typeof GraphId.Type
 
-/** The namespace of graphs that run in a sandbox. @category constants */
+/** The namespace of graphs that run in a sandbox. */
 export const sandboxNamespace = "sandbox"

@@ -8,10 +8,10 @@ import { Context, Effect } from "effect"
 import type { GraphFinal, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { UsageFact } from "./UsageFact.ts"
 
-/** What of a request its observers may know: nothing of what was said. @category models */
+/** What of a request its observers may know: nothing of what was said. */
 export type ObservedRequest = Pick<GraphRunRequest, "graphId" | "model">
 
-/** How a run went. @category models */
+/** How a run went. */
 export interface ObservedEnd {
   readonly request: ObservedRequest
   readonly context: RunContext
@@ -23,8 +23,6 @@ export interface ObservedEnd {
 /**
  * Nobody, unless provided. Called while the run's scope is still open, in its own time: what takes long belongs into a
  * queue.
- *
- * @category services
  */
 export const GraphObserver = Context.Reference<(end: ObservedEnd) => Effect.Effect<void>>(
   "@cogni/sandbox-graph-provider/GraphObserver",

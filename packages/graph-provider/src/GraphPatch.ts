@@ -5,7 +5,6 @@
  */
 import { Schema } from "effect"
 
-/** @category models */
 export const GraphPatch = Schema.Struct({
   /** For `git apply`; empty where nothing differs, absent where there is a `problem`. */
   text: Schema.optionalKey(Schema.String),
@@ -16,5 +15,4 @@ export const GraphPatch = Schema.Struct({
   problem: Schema.optionalKey(Schema.String)
 })
 
-/** @category models */
 export type GraphPatch = typeof GraphPatch.Type

@@ -16,7 +16,7 @@ import { RepositoryRequest } from "./Repositories.ts"
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
-/** Who asks, and who pays. @category models */
+/** Who asks, and who pays. */
 export const LlmCaller = Schema.Struct({
   billingAccountId: Identifier,
   virtualKeyId: Identifier,
@@ -27,20 +27,18 @@ export const LlmCaller = Schema.Struct({
   maskContent: Schema.optionalKey(Schema.Boolean)
 })
 
-/** @category models */
 export type LlmCaller = typeof LlmCaller.Type
 
-/** The most messages, and characters of all of them together, that a request may have. @category constants */
+/** The most messages, and characters of all of them together, that a request may have. */
 export const messagesMax = 1000
 
-/** Messages of a graph, oldest first. @category models */
+/** Messages of a graph, oldest first. */
 export const Messages = Schema.NonEmptyArray(Message)
   .check(Schema.isMaxLength(messagesMax))
   .annotate({ description: "a conversation, the oldest message first; the last one is what is asked" })
 
 const RuntimeSeconds = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 86_400 }))
 
-/** @category models */
 export const GraphRunRequest = Schema.Struct({
   graphId: GraphId,
   messages: Messages,
@@ -57,10 +55,9 @@ export const GraphRunRequest = Schema.Struct({
   budget: Schema.optionalKey(LlmBudget)
 })
 
-/** @category models */
 export type GraphRunRequest = typeof GraphRunRequest.Type
 
-/** What a run is part of: handed to it, never read from events. @category models */
+/** What a run is part of: handed to it, never read from events. */
 export const RunContext = Schema.Struct({
   runId: RunId,
   attempt: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1000 })),
@@ -70,10 +67,9 @@ export const RunContext = Schema.Struct({
   threadId: Schema.optionalKey(Identifier)
 })
 
-/** @category models */
 export type RunContext = typeof RunContext.Type
 
-/** How a graph's run went. @category models */
+/** How a graph's run went. */
 export const GraphFinal = Schema.Struct({
   ok: Schema.Boolean,
   runId: RunId,
@@ -94,10 +90,9 @@ export const GraphFinal = Schema.Struct({
   patch: Schema.optionalKey(GraphPatch)
 })
 
-/** @category models */
 export type GraphFinal = typeof GraphFinal.Type
 
-/** Why a run may not start. @category errors */
+/** Why a run may not start. */
 export class GraphRefused extends Schema.TaggedError<GraphRefused>()("GraphRefused", {
   error: AiErrorCode,
   /** The tag of what refused it, such as `GrantExpired`. */
@@ -111,7 +106,7 @@ export class GraphRefused extends Schema.TaggedError<GraphRefused>()("GraphRefus
   }
 }
 
-/** One run under way. Closing its scope ends it. @category models */
+/** One run under way. Closing its scope ends it. */
 export interface GraphRun {
   readonly runId: RunId
   /**
@@ -127,7 +122,6 @@ export interface GraphRun {
   readonly cancel: Effect.Effect<void>
 }
 
-/** @category models */
 export interface GraphProvider {
   readonly providerId: string
   readonly canHandle: (graphId: GraphId) => boolean

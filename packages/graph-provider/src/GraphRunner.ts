@@ -12,18 +12,12 @@ import * as EventGrammar from "./EventGrammar.ts"
 import type { GraphFinal, GraphRun, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import * as GraphEnd from "./internal/GraphEnd.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface GraphRunResult {
   /** For one reader, once. */
   readonly stream: AsyncIterable<AiEvent>
   readonly final: Promise<GraphFinal>
 }
 
-/** @category models */
 export interface GraphRunner {
   /** Aborting the signal ends the run; its events still say how it ended. */
   readonly runGraph: (
@@ -33,11 +27,7 @@ export interface GraphRunner {
   ) => GraphRunResult
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Runs live in the scope it is made in: closing that ends them all. @category constructors */
+/** Runs live in the scope it is made in: closing that ends them all. */
 export const make: Effect.Effect<GraphRunner, never, GraphExecutor | Scope.Scope> = Effect.gen(function* () {
   const executor = yield* GraphExecutor
   const fork = yield* FiberSet.makeRuntime<never, void, never>()
@@ -84,10 +74,6 @@ export const make: Effect.Effect<GraphRunner, never, GraphExecutor | Scope.Scope
     }
   }
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const aborting = (signal: AbortSignal | undefined, abort: () => void) => {
   if (signal === undefined) return Effect.void

@@ -9,13 +9,9 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { Context, Effect, Layer, Schema } from "effect"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const Name = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(250))
 
-/** A repository that a run is to work in. @category models */
+/** A repository that a run is to work in. */
 export const RepositoryRequest = Schema.Struct({
   /** Without a credential: those belong to the relay. */
   url: Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(2000)),
@@ -27,10 +23,9 @@ export const RepositoryRequest = Schema.Struct({
   pullRequest: Schema.optionalKey(Schema.Boolean)
 })
 
-/** @category models */
 export type RepositoryRequest = typeof RepositoryRequest.Type
 
-/** A clone, as the run that works in it sees it. @category models */
+/** A clone, as the run that works in it sees it. */
 export interface RepositoryPlace {
   /** A directory of the host, for the run's workspace. */
   readonly workspacePath: string
@@ -38,16 +33,16 @@ export interface RepositoryPlace {
   readonly within: (argv: readonly [string, ...ReadonlyArray<string>]) => readonly [string, ...Array<string>]
 }
 
-/** Where the repository is, inside the sandbox. @category constants */
+/** Where the repository is, inside the sandbox. */
 export const repositoryPath = "/workspace/repo"
 
-/** What a run came to, and whether what it committed is to be sent on. @category models */
+/** What a run came to, and whether what it committed is to be sent on. */
 export interface RepositoryUse {
   readonly succeeded: boolean
   readonly auditHead?: AuditHead | undefined
 }
 
-/** What became of the commits. @category models */
+/** What became of the commits. */
 export interface RepositoryDelivery {
   readonly status: "skipped" | "pushed" | "unchanged" | "kept" | "failed"
   readonly branch: string
@@ -58,11 +53,7 @@ export interface RepositoryDelivery {
   readonly record: Schema.Json
 }
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** The repository could not be had; no agent was started. @category errors */
+/** The repository could not be had; no agent was started. */
 export class RepositoryUnavailable extends Schema.TaggedError<RepositoryUnavailable>()(
   "RepositoryUnavailable",
   {
@@ -76,11 +67,6 @@ export class RepositoryUnavailable extends Schema.TaggedError<RepositoryUnavaila
   }
 }
 
-// -----------------------------------------------------------------------------
-// port
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class Repositories extends Context.Service<
   Repositories,
   {
@@ -104,7 +90,7 @@ export class Repositories extends Context.Service<
   }
 >()("@cogni/sandbox-graph-provider/Repositories") {}
 
-/** For executors without a relay: every request that names a repository is refused. @category layers */
+/** For executors without a relay: every request that names a repository is refused. */
 export const layerNoop: Layer.Layer<Repositories> = Layer.sync(Repositories, () => {
   const refuse = Effect.fail(
     new RepositoryUnavailable({

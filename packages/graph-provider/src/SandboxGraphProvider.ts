@@ -20,17 +20,10 @@ import * as SandboxTurn from "./internal/SandboxTurn.ts"
 import { Repositories } from "./Repositories.ts"
 import { sandboxNamespace } from "./GraphId.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface SandboxGraphOptions {
   /** Nothing runs unless this is true. */
   readonly enabled: boolean
-  /**
-   * Patterns of the models that a grant opens when it names none itself. None of them: such a grant opens no model.
-   */
+  /** Patterns of the models that a grant opens when it names none itself. None of them: such a grant opens no model. */
   readonly models: ReadonlyArray<string>
   /** The most that any run may have of its model, whatever its grant and its request say. Absent: as those say. */
   readonly budget?: LlmBudget | undefined
@@ -44,19 +37,12 @@ export interface SandboxGraphOptions {
   readonly runtimeSecondsMax?: number | undefined
 }
 
-/** @category services */
 export class SandboxGraphProvider extends Context.Service<SandboxGraphProvider, GraphProvider>()(
   "@cogni/sandbox-graph-provider/SandboxGraphProvider"
 ) {}
 
-/** @category constants */
 export const defaultRuntimeSecondsMax = 3600
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
   const admit = yield* Admission.make({
     enabled: options.enabled,
@@ -93,11 +79,6 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
   })
 })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** @category layers */
 export const layer = (
   options: SandboxGraphOptions
 ): Layer.Layer<

@@ -14,14 +14,10 @@ import { GrantPermissions } from "./GrantPermissions.ts"
 import { draft, GrantStore, GrantStoreUnavailable, listedMax } from "./GrantStore.ts"
 import * as GrantToken from "./GrantToken.ts"
 
-/** How long one question to the database may take. @category constants */
+/** How long one question to the database may take. */
 export const callSecondsMax = 10
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Makes the table, or brings it to this version. @category constructors */
+/** Makes the table, or brings it to this version. */
 export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClient> =
   SchemaVersion.bring({
     versionTable: "cogni_grants_version",
@@ -55,7 +51,7 @@ export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, 
     ]
   })
 
-/** Needs a table that is there: {@link layer} makes it. @category constructors */
+/** Needs a table that is there: {@link layer} makes it. */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient
 
@@ -114,7 +110,6 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** @category layers */
 export const layer: Layer.Layer<GrantStore, GrantStoreUnavailable | SchemaVersion.SchemaRefused, SqlClient> =
   Layer.effect(
     GrantStore,
@@ -123,10 +118,6 @@ export const layer: Layer.Layer<GrantStore, GrantStoreUnavailable | SchemaVersio
       make
     )
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 interface Row {
   readonly granted: string

@@ -16,11 +16,6 @@ import type { GraphPatch } from "./GraphPatch.ts"
 import * as TaskPatch from "./internal/TaskPatch.ts"
 import * as TaskPrompt from "./internal/TaskPrompt.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface TaskOptions {
   /** A sandbox that is open. */
   readonly executor: Executor
@@ -41,33 +36,26 @@ export interface TaskOptions {
   readonly tell?: HostLoop.Tell | undefined
 }
 
-/** @category models */
 export interface TaskResult {
   readonly end: HostLoop.LoopEnd
   /** Absent where the sandbox was over before it could be made. */
   readonly patch: GraphPatch | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** @category constants */
 export const graphId = GraphId.make("sandbox:task")
 
-/** The folder under `images/` whose image a task works in. @category constants */
+/** The folder under `images/` whose image a task works in. */
 export const image = "runtime"
 
-/** @category constants */
 export const defaultPatchBytesMax = 2 * 1024 * 1024
 
-/** What a sandbox must keep of a command's output, for a patch of so many bytes. @category constants */
+/** What a sandbox must keep of a command's output, for a patch of so many bytes. */
 export const outputRetainedBytesOf: (patchBytesMax: number) => number = TaskPatch.outputBytesOf
 
-/** How much longer than its loop a task may take: for the state at the beginning, and the patch at the end. @category constants */
+/** How much longer than its loop a task may take: for the state at the beginning, and the patch at the end. */
 export const patchSecondsMax = 2 * TaskPatch.commandSecondsMax + 30
 
-/** For catalogs. @category constants */
+/** For catalogs. */
 export const descriptor: AgentDescriptor = {
   agentId: graphId,
   graphId,
@@ -78,15 +66,9 @@ export const descriptor: AgentDescriptor = {
   capabilities: { tools: true, streaming: "delta", toolEvents: true, history: "messages", personalities: [] }
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /**
  * How it went is in the end of its loop; it fails where the sandbox was over before that began, or gives no patch that
  * is required.
- *
- * @category constructors
  */
 export const run = Effect.fn("Task.run")(function* (
   options: TaskOptions

@@ -22,11 +22,6 @@ import { defaultRuntimeSecondsMax, type SandboxGraphOptions } from "./SandboxGra
 import * as Task from "./Task.ts"
 import { sandboxNamespace } from "./GraphId.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface TaskGraphOptions extends SandboxGraphOptions {
   /** Of every loop; what a request says of time is within them. */
   readonly limits?: Partial<LoopLimits> | undefined
@@ -34,19 +29,13 @@ export interface TaskGraphOptions extends SandboxGraphOptions {
   readonly patchBytesMax?: number | undefined
 }
 
-/** @category services */
 export class TaskGraphProvider extends Context.Service<TaskGraphProvider, GraphProvider>()(
   "@cogni/sandbox-graph-provider/TaskGraphProvider"
 ) {}
 
-/** The task, for a catalog: `AgentCatalog.layer([TaskGraphProvider.catalog])`. @category constants */
+/** The task, for a catalog: `AgentCatalog.layer([TaskGraphProvider.catalog])`. */
 export const catalog: CatalogProvider = Effect.succeed([Task.descriptor])
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
   const patchBytesMax = options.patchBytesMax ?? Task.defaultPatchBytesMax
   const runtimeSecondsMax = options.runtimeSecondsMax ?? defaultRuntimeSecondsMax
@@ -79,11 +68,6 @@ export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
   })
 })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** @category layers */
 export const layer = (
   options: TaskGraphOptions
 ): Layer.Layer<TaskGraphProvider, never, ChatModel | GrantStore | Repositories | RunStore | SandboxRunner> =>

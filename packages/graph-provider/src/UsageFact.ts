@@ -10,7 +10,6 @@ import { Schema } from "effect"
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
-/** @category models */
 export const UsageFact = Schema.Struct({
   runId: RunId,
   attempt: Count,
@@ -32,20 +31,14 @@ export const UsageFact = Schema.Struct({
   usageRaw: Schema.optionalKey(Schema.Record(Schema.String, Schema.Unknown))
 })
 
-/** @category models */
 export type UsageFact = typeof UsageFact.Type
 
-/** @category constructors */
 export const decode = Schema.decodeUnknownEffect(UsageFact, { errors: "all", onExcessProperty: "error" })
 
-/** What a ledger counts once. @category converting */
+/** What a ledger counts once. */
 export const key = (fact: UsageFact): string => `${fact.runId}/${fact.attempt}/${fact.usageUnitId ?? ""}`
 
-// -----------------------------------------------------------------------------
-// from a run
-// -----------------------------------------------------------------------------
-
-/** Whose a run's calls are. @category models */
+/** Whose a run's calls are. */
 export interface UsageOwner {
   readonly runId: RunId
   readonly attempt: number
@@ -54,17 +47,15 @@ export interface UsageOwner {
   readonly virtualKeyId: string
 }
 
-/** What kind of executor says so. @category constants */
+/** What kind of executor says so. */
 export const executorType = "sandbox"
 
-/** The unit of the calls of a run that are counted together, because there are too many to list. @category constants */
+/** The unit of the calls of a run that are counted together, because there are too many to list. */
 export const restUnitId = "rest"
 
 /**
  * One fact for each call that reached the model; at least one for a run, so that a run that called nothing, and one of
  * which nothing is known, can be told apart: the first used 0 tokens, the second says nothing of tokens.
- *
- * @category constructors
  */
 export const fromTraffic = (
   owner: UsageOwner,
@@ -97,10 +88,10 @@ export const fromTraffic = (
   return traffic.unreadableRows > 0 ? [common] : [{ ...common, inputTokens: 0, outputTokens: 0 }]
 }
 
-/** Of a run of which nobody knows what it used. @category constructors */
+/** Of a run of which nobody knows what it used. */
 export const ofUnknown = (owner: UsageOwner): UsageFact => fromTraffic(owner, undefined)[0]
 
-/** Of a run that was refused before anything was made: nothing was used. @category constructors */
+/** Of a run that was refused before anything was made: nothing was used. */
 export const ofNothing = (owner: UsageOwner): UsageFact => ({
   ...owner,
   source: executorType,

@@ -1,6 +1,4 @@
-/**
- * Whether a run may start: in which order it is refused, at which moment, and as whose fault.
- */
+/** Whether a run may start: in which order it is refused, at which moment, and as whose fault. */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { GrantStore, GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/GrantStore"

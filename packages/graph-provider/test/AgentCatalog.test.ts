@@ -1,6 +1,4 @@
-/**
- * What a catalog shows: every graph once, by name, and without anything being run.
- */
+/** What a catalog shows: every graph once, by name, and without anything being run. */
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
 import { GraphId } from "@cogni/sandbox-graph-provider/GraphId"

@@ -1,6 +1,4 @@
-/**
- * Reading an agent's output as it comes: in any pieces, of any length, whatever it is.
- */
+/** Reading an agent's output as it comes: in any pieces, of any length, whatever it is. */
 import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"

@@ -1,6 +1,4 @@
-/**
- * Finding and listing agents, ours and an application's own.
- */
+/** Finding and listing agents, ours and an application's own. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { AgentDescription, AgentId } from "@cogni/sandbox-graph-provider/Agent"

@@ -1,6 +1,4 @@
-/**
- * What the end of a run comes to: an answer only with exit code 0, and else one line that says why.
- */
+/** What the end of a run comes to: an answer only with exit code 0, and else one line that says why. */
 import { AgentFailed, unreadable } from "@cogni/sandbox-graph-provider/AgentOutput"
 import * as AgentSpec from "@cogni/sandbox-graph-provider/AgentSpec"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"

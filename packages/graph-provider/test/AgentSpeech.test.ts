@@ -1,6 +1,4 @@
-/**
- * What an agent says, from its bytes: cut anywhere, whatever they are, as much as it likes.
- */
+/** What an agent says, from its bytes: cut anywhere, whatever they are, as much as it likes. */
 import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"

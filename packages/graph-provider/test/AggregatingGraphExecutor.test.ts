@@ -1,6 +1,4 @@
-/**
- * Many providers behind one executor, each held to the grammar whatever it does.
- */
+/** Many providers behind one executor, each held to the grammar whatever it does. */
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
 import { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
 import { GraphId } from "@cogni/sandbox-graph-provider/GraphId"

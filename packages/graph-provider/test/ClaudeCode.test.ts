@@ -1,6 +1,4 @@
-/**
- * Claude Code: what it is started with, and how strictly what it says is read. Recorded from 2.1.330.
- */
+/** Claude Code: what it is started with, and how strictly what it says is read. Recorded from 2.1.330. */
 import { promptPath } from "@cogni/sandbox-graph-provider/Agent"
 import { claudeCode } from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
 import { assert, describe, it } from "@effect/vitest"

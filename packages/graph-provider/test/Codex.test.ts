@@ -1,6 +1,4 @@
-/**
- * Codex: what it is started with, and how strictly what it says is read. Recorded from 0.169.0.
- */
+/** Codex: what it is started with, and how strictly what it says is read. Recorded from 0.169.0. */
 import { promptPath } from "@cogni/sandbox-graph-provider/Agent"
 import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
 import { assert, describe, it } from "@effect/vitest"

@@ -1,6 +1,4 @@
-/**
- * The end of a run, where something is wrong with whoever is told of it, or with its record.
- */
+/** The end of a run, where something is wrong with whoever is told of it, or with its record. */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"

@@ -1,6 +1,4 @@
-/**
- * The grammar of events: what it lets through, and that any stream at all can be held to it.
- */
+/** The grammar of events: what it lets through, and that any stream at all can be held to it. */
 import { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
 import * as EventGrammar from "@cogni/sandbox-graph-provider/EventGrammar"
 import { ofNothing } from "@cogni/sandbox-graph-provider/UsageFact"

@@ -1,6 +1,4 @@
-/**
- * What a grant opens, and above all what it does not.
- */
+/** What a grant opens, and above all what it does not. */
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 import { check, ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"

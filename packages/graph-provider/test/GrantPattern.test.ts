@@ -1,6 +1,4 @@
-/**
- * The pattern language of grants, against a second implementation of it, and what no pattern can match.
- */
+/** The pattern language of grants, against a second implementation of it, and what no pattern can match. */
 import { matches, RepositoryPattern, repositoryText } from "@cogni/sandbox-graph-provider/GrantPattern"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

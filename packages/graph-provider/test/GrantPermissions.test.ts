@@ -1,6 +1,4 @@
-/**
- * What a grant opens beyond its graphs: exactly what it names, and never more after it was narrowed.
- */
+/** What a grant opens beyond its graphs: exactly what it names, and never more after it was narrowed. */
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import { matches } from "@cogni/sandbox-graph-provider/GrantPattern"
 import {

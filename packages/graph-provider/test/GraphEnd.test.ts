@@ -1,6 +1,4 @@
-/**
- * How a run went, as its caller is told.
- */
+/** How a run went, as its caller is told. */
 import { type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as Errors from "@cogni/sandbox-core/SandboxError"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"

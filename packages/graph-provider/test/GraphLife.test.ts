@@ -1,6 +1,4 @@
-/**
- * What a reader sees of a run that does not end by itself.
- */
+/** What a reader sees of a run that does not end by itself. */
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
 import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"

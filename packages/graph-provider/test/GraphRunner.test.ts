@@ -1,6 +1,4 @@
-/**
- * The port for callers that do not speak Effect: a promise that always settles, an iteration that may be left.
- */
+/** The port for callers that do not speak Effect: a promise that always settles, an iteration that may be left. */
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
 import * as GraphRunner from "@cogni/sandbox-graph-provider/GraphRunner"

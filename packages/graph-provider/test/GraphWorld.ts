@@ -1,6 +1,4 @@
-/**
- * A graph provider on a runner of memory, for tests.
- */
+/** A graph provider on a runner of memory, for tests. */
 import { AgentId, type Agent } from "@cogni/sandbox-graph-provider/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { openClaw } from "@cogni/sandbox-graph-provider/agents/OpenClaw"

@@ -1,6 +1,4 @@
-/**
- * An executor for tests of scripts that would run in a sandbox: the test's own machine, in directories of its own.
- */
+/** An executor for tests of scripts that would run in a sandbox: the test's own machine, in directories of its own. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Effect } from "effect"

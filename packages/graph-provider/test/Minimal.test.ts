@@ -1,6 +1,4 @@
-/**
- * The minimal agent: what it is started with, and how strictly what it says is read.
- */
+/** The minimal agent: what it is started with, and how strictly what it says is read. */
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 import { read } from "@cogni/sandbox-graph-provider/AgentOutput"

@@ -1,6 +1,4 @@
-/**
- * OpenClaw: what it is started with, and how strictly its envelope is read. Recorded from 2026.9.6.
- */
+/** OpenClaw: what it is started with, and how strictly its envelope is read. Recorded from 2026.9.6. */
 import { type AgentTask, promptPath } from "@cogni/sandbox-graph-provider/Agent"
 import * as OpenClaw from "@cogni/sandbox-graph-provider/agents/OpenClaw"
 import { assert, describe, it } from "@effect/vitest"

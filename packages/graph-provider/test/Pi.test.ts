@@ -1,6 +1,4 @@
-/**
- * pi: what it is started with, and how strictly what it says is read. Recorded from 0.87.1.
- */
+/** pi: what it is started with, and how strictly what it says is read. Recorded from 0.87.1. */
 import { promptPath } from "@cogni/sandbox-graph-provider/Agent"
 import { pi } from "@cogni/sandbox-graph-provider/agents/Pi"
 import { assert, describe, it } from "@effect/vitest"

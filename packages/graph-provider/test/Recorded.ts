@@ -1,6 +1,4 @@
-/**
- * What real agents wrote, and the ways in which it may come: cut anywhere, in another order, with noise around it.
- */
+/** What real agents wrote, and the ways in which it may come: cut anywhere, in another order, with noise around it. */
 import { assert } from "@effect/vitest"
 import { Result, Schema } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
@@ -63,10 +61,6 @@ export const toolsOf = ({ events }: Heard): ReadonlyArray<string> => {
       : []
   })
 }
-
-// -----------------------------------------------------------------------------
-// properties
-// -----------------------------------------------------------------------------
 
 const isEvent = Schema.is(AiEvent)
 

@@ -1,6 +1,4 @@
-/**
- * Whatever an agent does and whatever its reader does: the grammar holds, `final` settles, nothing is left.
- */
+/** Whatever an agent does and whatever its reader does: the grammar holds, `final` settles, nothing is left. */
 import { type Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunStore } from "@cogni/sandbox-core/RunStore"

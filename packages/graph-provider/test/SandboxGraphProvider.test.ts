@@ -1,6 +1,4 @@
-/**
- * Runs of a graph on a runner of memory: what their readers are told, and what becomes of them whatever readers do.
- */
+/** Runs of a graph on a runner of memory: what their readers are told, and what becomes of them whatever readers do. */
 import { GraphObserver } from "@cogni/sandbox-graph-provider/GraphObserver"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"

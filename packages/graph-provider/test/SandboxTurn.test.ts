@@ -1,6 +1,4 @@
-/**
- * A run in a clone: what the relay is told of it, and where the agent works. No git here: the relay is recorded.
- */
+/** A run in a clone: what the relay is told of it, and where the agent works. No git here: the relay is recorded. */
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
 import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"

@@ -1,6 +1,4 @@
-/**
- * Grants in a file: the contract, and what can be read in the file afterwards.
- */
+/** Grants in a file: the contract, and what can be read in the file afterwards. */
 import { assert, describe, it } from "@effect/vitest"
 import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
 import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"

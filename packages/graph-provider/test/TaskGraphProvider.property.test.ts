@@ -1,6 +1,4 @@
-/**
- * Whatever a model says, a sandbox does and a reader does: the grammar holds, `final` settles, nothing is left.
- */
+/** Whatever a model says, a sandbox does and a reader does: the grammar holds, `final` settles, nothing is left. */
 import * as ChatModel from "@cogni/sandbox-core/ChatModel"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"

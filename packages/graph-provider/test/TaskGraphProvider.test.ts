@@ -1,6 +1,4 @@
-/**
- * Tasks on a runner of memory: what their readers are told, what comes back, and who may ask.
- */
+/** Tasks on a runner of memory: what their readers are told, what comes back, and who may ask. */
 import * as ChatModel from "@cogni/sandbox-core/ChatModel"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"

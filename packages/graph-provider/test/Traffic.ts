@@ -1,6 +1,4 @@
-/**
- * The traffic of a run, for tests.
- */
+/** The traffic of a run, for tests. */
 import type { LlmCall, LlmTraffic } from "@cogni/sandbox-core/RunResult"
 
 export const call = (over: Partial<LlmCall> = {}): LlmCall => ({

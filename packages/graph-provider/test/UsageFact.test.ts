@@ -1,6 +1,4 @@
-/**
- * What the ledger takes, and the event that carries it.
- */
+/** What the ledger takes, and the event that carries it. */
 import { assert, describe, it } from "@effect/vitest"
 import { LlmCall } from "@cogni/sandbox-core/RunResult"
 import { RunId } from "@cogni/sandbox-core/RunId"

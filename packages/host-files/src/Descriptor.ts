@@ -7,7 +7,7 @@
 import { constants, existsSync, type Stats } from "node:fs"
 import { type FileHandle, open } from "node:fs/promises"
 
-/** A file, directory, link or device that is held open, for its facts and for look-ups in it. @category models */
+/** A file, directory, link or device that is held open, for its facts and for look-ups in it. */
 export interface Entry {
   readonly handle: FileHandle
   readonly stats: Stats
@@ -16,27 +16,24 @@ export interface Entry {
 /**
  * Refers to a file without opening it, so that a FIFO is not waited for and a device not woken (open(2)). The same
  * number on every machine that Node runs on with Linux; Node does not export it.
- *
- * @category constants
  */
 export const O_PATH = 0o10_000_000
 
 const descriptors = "/proc/self/fd"
 
-/** Whether this system can reach a file through a descriptor. Only Linux can. @category predicates */
+/** Whether this system can reach a file through a descriptor. Only Linux can. */
 export const isSupported = (): boolean => process.platform === "linux" && existsSync(descriptors)
 
-/** The path of what is held open. @category getters */
+/** The path of what is held open. */
 export const self = ({ fd }: FileHandle): string => `${descriptors}/${fd}`
 
-/** The path of a name in a directory that is held open. @category getters */
+/** The path of a name in a directory that is held open. */
 export const at = (directory: FileHandle, name: string): string => `${self(directory)}/${name}`
 
-/** @category predicates */
 export const isErrno = (thrown: unknown, ...codes: ReadonlyArray<string>): boolean =>
   codes.includes(String((thrown as NodeJS.ErrnoException | undefined)?.code))
 
-/** Holds what a path names, without following a link at its end and without opening it. @category constructors */
+/** Holds what a path names, without following a link at its end and without opening it. */
 export const peek = async (path: string | Buffer, flags = 0): Promise<Entry> => {
   const handle = await open(path, O_PATH | constants.O_NOFOLLOW | flags)
   try {

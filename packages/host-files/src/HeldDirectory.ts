@@ -9,7 +9,6 @@ import { Effect, type Scope } from "effect"
 import { fromErrno, type HostPathRefused } from "./HostPathError.ts"
 import * as HostPath from "./HostPath.ts"
 
-/** @category models */
 export interface HeldDirectory {
   /** Absolute and without a link in it, as it was when it was opened. */
   readonly path: string
@@ -26,7 +25,6 @@ export interface HeldDirectory {
   readonly mode: number
 }
 
-/** @category models */
 export interface HoldOptions {
   /** Directories that agents may write: no link is followed in or below one. */
   readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
@@ -35,8 +33,6 @@ export interface HoldOptions {
 /**
  * Opens a directory and holds it until the scope closes. A link at the end of the path is refused; one above it is
  * followed only where no other user could have made it ({@link HostPath}).
- *
- * @category constructors
  */
 export const hold = (
   path: string,
@@ -71,7 +67,7 @@ const open = async (path: string, options: HoldOptions | undefined) => {
   return { directory, entry }
 }
 
-/** Whether one directory is the other or lies below it. @category predicates */
+/** Whether one directory is the other or lies below it. */
 export const isWithin = (
   inner: Pick<HeldDirectory, "above" | "identity">,
   outer: HostPath.Identity

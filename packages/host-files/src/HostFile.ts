@@ -13,11 +13,6 @@ import { fromErrno, HostPathRefused } from "./HostPathError.ts"
 import * as HostPath from "./HostPath.ts"
 import * as InheritedDescriptor from "./InheritedDescriptor.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ReadOptions {
   /** A longer file is refused. */
   readonly bytesMax: number
@@ -27,7 +22,6 @@ export interface ReadOptions {
   readonly streams?: boolean | undefined
 }
 
-/** @category models */
 export interface Content {
   readonly bytes: Uint8Array
   /** Permission bits; `undefined` for a descriptor that this process was started with. */
@@ -36,7 +30,6 @@ export interface Content {
   readonly path: string
 }
 
-/** @category models */
 export interface ReserveOptions {
   /** Directories that agents may write: a file in or below one is refused. */
   readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
@@ -44,7 +37,6 @@ export interface ReserveOptions {
   readonly mode?: number | undefined
 }
 
-/** @category models */
 export interface Reservation {
   /** As it was given. */
   readonly path: string
@@ -52,11 +44,7 @@ export interface Reservation {
   readonly write: (content: string | Uint8Array) => Effect.Effect<void, HostPathRefused>
 }
 
-// -----------------------------------------------------------------------------
-// reading
-// -----------------------------------------------------------------------------
-
-/** Reads a regular file, or a descriptor that this process was started with. @category constructors */
+/** Reads a regular file, or a descriptor that this process was started with. */
 export const read = (path: string, options: ReadOptions): Effect.Effect<Content, HostPathRefused> => {
   const tooLarge = refused(
     path,
@@ -121,15 +109,9 @@ const readWhole = async (file: FileHandle, size: number, bytesMax: number, tooLa
   }
 }
 
-// -----------------------------------------------------------------------------
-// writing
-// -----------------------------------------------------------------------------
-
 /**
  * Opens a file for writing before anything else happens, so that a path that will not do fails then. Its directory and
  * a temporary file in it are held until the scope closes; unless it was written, the name stays as it was.
- *
- * @category constructors
  */
 export const reserve = (
   path: string,
@@ -229,21 +211,13 @@ const discard = async ({ file, identity, isSettled, parent, temporary }: Draft):
   await parent.close()
 }
 
-/**
- * Writes a file in one go, as {@link reserve} does. For what is not written after an agent has worked.
- *
- * @category constructors
- */
+/** Writes a file in one go, as {@link reserve} does. For what is not written after an agent has worked. */
 export const write = (
   path: string,
   content: string | Uint8Array,
   options?: ReserveOptions
 ): Effect.Effect<void, HostPathRefused> =>
   Effect.scoped(Effect.flatMap(reserve(path, options), (reserved) => reserved.write(content)))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const bytesOf = (content: string | Uint8Array) =>
   typeof content === "string" ? new TextEncoder().encode(content) : content

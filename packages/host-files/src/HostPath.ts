@@ -14,17 +14,13 @@ import { access, constants, lstat, readlink } from "node:fs/promises"
 import { isErrno, isSupported, peek, self } from "./Descriptor.ts"
 import { fromErrno, HostPathRefused } from "./HostPathError.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What tells one file or directory of the host from every other. @category models */
+/** What tells one file or directory of the host from every other. */
 export interface Identity {
   readonly device: bigint
   readonly inode: bigint
 }
 
-/** Something that was found and is held until it is closed. @category models */
+/** Something that was found and is held until it is closed. */
 export interface Place {
   /** Absolute and without a link in it, as it was walked; for messages, and for nothing that opens it. */
   readonly path: string
@@ -34,7 +30,7 @@ export interface Place {
   readonly close: () => Promise<void>
 }
 
-/** Where a walk ended; to be closed with {@link close}. @category models */
+/** Where a walk ended; to be closed with {@link close}. */
 export interface Found {
   /** The directory that the last name was looked up in; absent for the root of the host. */
   readonly parent: (Place & { readonly name: string }) | undefined
@@ -46,7 +42,6 @@ export interface Found {
   readonly path: string
 }
 
-/** @category models */
 export interface WalkOptions {
   /** A link at the end of the path: followed like any other, refused, or answered as what was found. */
   readonly last: "follow" | "refuse" | "keep"
@@ -71,19 +66,13 @@ const stepsMax = 2_000
 /** The number of directories that are held open at once. */
 const depthMax = 256
 
-/** Made in each workspace of a user, and left there. @category constants */
+/** Made in each workspace of a user, and left there. */
 export const agentMark = ".cogni"
 
 const othersWrite = 0o022n
 
-// -----------------------------------------------------------------------------
-// identities
-// -----------------------------------------------------------------------------
-
-/** @category getters */
 export const identityOf = ({ dev, ino }: BigIntStats): Identity => ({ device: dev, inode: ino })
 
-/** @category predicates */
 export const isSame = (one: Identity, other: Identity): boolean =>
   one.device === other.device && one.inode === other.inode
 
@@ -101,10 +90,6 @@ const opening = async (place: Place): Promise<string | undefined> => {
   )
   return isReadOnly ? undefined : `can be written by other users (mode ${(mode & 0o7777n).toString(8)})`
 }
-
-// -----------------------------------------------------------------------------
-// looking up
-// -----------------------------------------------------------------------------
 
 const heldPlace = async (path: string, access: string): Promise<Place> => {
   const { handle } = await peek(access)
@@ -306,11 +291,7 @@ class Walk {
   }
 }
 
-// -----------------------------------------------------------------------------
-// walking
-// -----------------------------------------------------------------------------
-
-/** Walks to a path, relative to where this process works. Throws `HostPathRefused`. @category constructors */
+/** Walks to a path, relative to where this process works. Throws `HostPathRefused`. */
 export const find = (path: string, options: WalkOptions): Promise<Found> => {
   if (path === "" || path.includes("\0")) {
     const detail = path === "" ? "is empty" : "holds a NUL character"
@@ -319,7 +300,6 @@ export const find = (path: string, options: WalkOptions): Promise<Found> => {
   return new Walk(path, options).find()
 }
 
-/** @category constructors */
 export const close = async ({ entry, parent }: Found): Promise<void> => {
   await entry?.close()
   await parent?.close()

@@ -6,7 +6,6 @@
  */
 import * as Schema from "effect/Schema"
 
-/** @category models */
 export const HostPathProblem = Schema.Literals([
   "invalid_path",
   "not_found",
@@ -21,10 +20,9 @@ export const HostPathProblem = Schema.Literals([
   "unreadable"
 ])
 
-/** @category models */
 export type HostPathProblem = typeof HostPathProblem.Type
 
-/** A path of the host was refused, or could not be used. @category errors */
+/** A path of the host was refused, or could not be used. */
 export class HostPathRefused extends Schema.TaggedError<HostPathRefused>()("HostPathRefused", {
   /** As it was given. */
   path: Schema.String,
@@ -87,7 +85,7 @@ const words: Readonly<Record<string, Words>> = {
   }
 }
 
-/** The refusal for an error that the kernel gave. @category converting */
+/** The refusal for an error that the kernel gave. */
 export const fromErrno = (path: string, thrown: unknown): HostPathRefused => {
   if (thrown instanceof HostPathRefused) return thrown
   const code = (thrown as NodeJS.ErrnoException | undefined)?.code ?? ""

@@ -18,7 +18,7 @@ import { fromErrno } from "./HostPathError.ts"
 
 const standard: Readonly<Record<string, number>> = { "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2 }
 
-/** The descriptor that a path stands for, if it does. @category converting */
+/** The descriptor that a path stands for, if it does. */
 export const of = (path: string): number | undefined => {
   const number = /^(?:\/dev|\/proc\/(?:self|thread-self))\/fd\/(\d{1,6})$/u.exec(path)?.[1]
   return number === undefined ? standard[path] : Number(number)
@@ -32,7 +32,7 @@ const writeFrom = promisify(writeDescriptor)
 
 const pathOf = (descriptor: number) => `/dev/fd/${descriptor}`
 
-/** Everything until its end. Throws `tooLarge` beyond `bytesMax`. @category constructors */
+/** Everything until its end. Throws `tooLarge` beyond `bytesMax`. */
 export const read = async (
   descriptor: number,
   bytesMax: number,
@@ -68,14 +68,14 @@ export const read = async (
   return Buffer.concat(pieces, total)
 }
 
-/** Fails where there is no such descriptor, or where it is a socket or a directory. @category constructors */
+/** Fails where there is no such descriptor, or where it is a socket or a directory. */
 export const requireWritable = async (descriptor: number): Promise<void> => {
   const stats = await stat(descriptor)
   if (stats.isDirectory()) throw fromErrno(pathOf(descriptor), { code: "EISDIR" })
   if (stats.isSocket()) throw fromErrno(pathOf(descriptor), { code: "ENXIO" })
 }
 
-/** Waits while a pipe is full. @category constructors */
+/** Waits while a pipe is full. */
 export const write = async (descriptor: number, bytes: Uint8Array): Promise<void> => {
   // A pipe of this process may be one that does not wait; one that is opened again waits.
   const again = (await stat(descriptor)).isFIFO() ? await open(pathOf(descriptor), "w") : undefined

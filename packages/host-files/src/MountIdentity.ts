@@ -9,7 +9,7 @@ import { readFileSync } from "node:fs"
 import { lstat } from "node:fs/promises"
 import * as HostPath from "./HostPath.ts"
 
-/** This boot of the kernel, by which it is told from every other; `unknown` where it does not say. @category getters */
+/** This boot of the kernel, by which it is told from every other; `unknown` where it does not say. */
 export const bootId = (): string => {
   try {
     return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()
@@ -18,12 +18,12 @@ export const bootId = (): string => {
   }
 }
 
-/** A directory that is held open, or that nobody else can exchange (`isPrivate`). @category constructors */
+/** A directory that is held open, or that nobody else can exchange (`isPrivate`). */
 export const make = (
   { device, inode }: HostPath.Identity,
   { isPrivate }: { readonly isPrivate: boolean }
 ): HeldIdentity => ({ device: String(device), inode: String(inode), bootId: bootId(), isPrivate })
 
-/** A directory that this process has made below one that only it and its user can enter. @category constructors */
+/** A directory that this process has made below one that only it and its user can enter. */
 export const ofPrivate = async (path: string): Promise<HeldIdentity> =>
   make(HostPath.identityOf(await lstat(path, { bigint: true })), { isPrivate: true })

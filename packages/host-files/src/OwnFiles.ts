@@ -25,80 +25,72 @@ const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDWR, O_TRUNC, O_WR
 
 type Content = string | Uint8Array
 
-// -----------------------------------------------------------------------------
-// directories
-// -----------------------------------------------------------------------------
-
-/** Makes a directory of mode 0700 with a name of its own. @category constructors */
+/** Makes a directory of mode 0700 with a name of its own. */
 export const temporaryDirectory = (prefix: string, parent: string = tmpdir()): Promise<string> =>
   mkdtemp(join(parent, prefix))
 
-/** Makes a directory of mode 0700, and those above it that are missing. @category constructors */
+/** Makes a directory of mode 0700, and those above it that are missing. */
 export const makeDirectory = async (path: string): Promise<void> => {
   await mkdir(path, { recursive: true, mode: 0o700 })
 }
 
-// -----------------------------------------------------------------------------
-// files
-// -----------------------------------------------------------------------------
-
-/** Makes a file; fails with `EEXIST` where there is anything of that name. @category constructors */
+/** Makes a file; fails with `EEXIST` where there is anything of that name. */
 export const create = async (path: string, content: Content, mode = 0o600): Promise<void> => {
   await requireOwn(dirname(path))
   await filled(await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode), content)
 }
 
-/** Makes an empty file where there is none. @category constructors */
+/** Makes an empty file where there is none. */
 export const touch = async (path: string): Promise<void> => {
   await requireOwn(dirname(path))
   await filled(await open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600), "")
 }
 
-/** Writes a whole file beside its name and renames it; a reader sees the old one or the new one. @category constructors */
+/** Writes a whole file beside its name and renames it; a reader sees the old one or the new one. */
 export const replace = async (path: string, content: Content, mode = 0o600): Promise<void> => {
   const draft = `${path}.${crypto.randomUUID()}.new`
   await create(draft, content, mode)
   await renamed(draft, path)
 }
 
-/** Adds to a regular file that is there. @category constructors */
+/** Adds to a regular file that is there. */
 export const append = async (path: string, content: Content): Promise<void> => {
   const file = await open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK)
   await filled(file, content)
 }
 
-/** Opens a new file that only ever grows. @category constructors */
+/** Opens a new file that only ever grows. */
 export const openNewLog = async (path: string): Promise<FileHandle> => {
   await requireOwn(dirname(path))
   return open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
 }
 
-/** Opens a file again that only ever grows. @category constructors */
+/** Opens a file again that only ever grows. */
 export const openLog = async (path: string): Promise<FileHandle> => {
   await requireOwn(dirname(path))
   return open(path, O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK)
 }
 
-/** Opens a file that begins empty. @category constructors */
+/** Opens a file that begins empty. */
 export const openScratch = async (path: string): Promise<FileHandle> => {
   await requireOwn(dirname(path))
   return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK, 0o600)
 }
 
-/** Renames, within a file system. A link under the new name is replaced and not followed. @category combinators */
+/** Renames, within a file system. A link under the new name is replaced and not followed. */
 export const move = (from: string | Buffer, to: string): Promise<void> => rename(from, to)
 
-/** Gives a file a second name; fails with `EEXIST` where there is anything of that name. @category combinators */
+/** Gives a file a second name; fails with `EEXIST` where there is anything of that name. */
 export const link = (from: string, to: string): Promise<void> => linkTo(from, to)
 
-/** Copies a file, sharing its blocks where the file system can, and renames the copy. @category combinators */
+/** Copies a file, sharing its blocks where the file system can, and renames the copy. */
 export const copy = async (from: string, to: string): Promise<void> => {
   const draft = `${to}.${crypto.randomUUID()}.new`
   await copyFile(from, draft, constants.COPYFILE_FICLONE | constants.COPYFILE_EXCL)
   await renamed(draft, to)
 }
 
-/** Makes a file for a program that opens it itself, if it is missing, and closes it to others. @category constructors */
+/** Makes a file for a program that opens it itself, if it is missing, and closes it to others. */
 export const secureSync = (path: string): void => {
   const descriptor = openSync(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600)
   try {
@@ -110,17 +102,13 @@ export const secureSync = (path: string): void => {
   }
 }
 
-/** Opens one end of a FIFO, and nothing else. @category constructors */
+/** Opens one end of a FIFO, and nothing else. */
 export const openPipeSync = (path: string, flags: number): number => {
   const descriptor = openSync(path, flags | O_NOFOLLOW)
   if (fstatSync(descriptor).isFIFO()) return descriptor
   closeSync(descriptor)
   throw notOwn(path, "is no FIFO")
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const filled = async (file: FileHandle, content: Content): Promise<void> => {
   try {

@@ -1,6 +1,4 @@
-/**
- * Files of a workspace that lies on the host: read, written and listed through directories that are held open.
- */
+/** Files of a workspace that lies on the host: read, written and listed through directories that are held open. */
 import { entriesMax, type FileEntry, fileEntry, fileBytesMax, type Files } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { FileRefused } from "@cogni/sandbox-core/SandboxError"
@@ -15,10 +13,6 @@ import * as WorkspaceWalk from "./WorkspaceWalk.ts"
 const fileSecondsMax = 60
 
 const looksAtOnce = 64
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
   const walked = <A>(
@@ -104,10 +98,6 @@ export const withDirectory = <A, E, R>(
       (found) => Effect.promise(() => WorkspaceWalk.close(found))
     )
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** In whichever way the workspace is spelled. */
 const relative = (root: WorkspaceWalk.Root, path: string) =>

@@ -32,10 +32,6 @@ const linksMax = 40
 /** A path has 2048 parts at most; links, and what leads up again, can make that more. */
 const stepsMax = 10_000
 
-// -----------------------------------------------------------------------------
-// names
-// -----------------------------------------------------------------------------
-
 const partsOf = (path: string) => path.split("/").filter((part) => part !== "" && part !== ".")
 
 /** What is left of an absolute path below the workspace, in whichever way that is spelled. */
@@ -46,10 +42,6 @@ const below = ({ alias, workspace }: Root, path: string): ReadonlyArray<string> 
     .find((prefix) => prefix.every((part, at) => parts[at] === part))
   return prefix === undefined ? undefined : parts.slice(prefix.length)
 }
-
-// -----------------------------------------------------------------------------
-// walking
-// -----------------------------------------------------------------------------
 
 export const close = async ({ entry, parent }: Found): Promise<void> => {
   await entry?.handle.close()

@@ -18,11 +18,6 @@ import { Clock, Effect, Layer, Stream } from "effect"
 import * as ChatErrors from "./internal/ChatErrors.ts"
 import * as HostFetch from "./internal/HostFetch.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface AiSdkChatModelOptions {
   /** Of one event of a stream, before it is parsed. Absent: 8 MiB. */
   readonly lineBytesMax?: number | undefined
@@ -30,11 +25,6 @@ export interface AiSdkChatModelOptions {
   readonly bodyBytesMax?: number | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (options: AiSdkChatModelOptions = {}): ChatModel["Service"] => {
   const limits: HostFetch.FetchLimits = {
     lineBytesMax: options.lineBytesMax ?? 8 * 1024 * 1024,
@@ -44,13 +34,8 @@ export const make = (options: AiSdkChatModelOptions = {}): ChatModel["Service"] 
   return ChatModel.of({ stream: (request, at) => Stream.unwrap(open(request, at, limits)) })
 }
 
-/** @category layers */
 export const layer = (options?: AiSdkChatModelOptions): Layer.Layer<ChatModel> =>
   Layer.sync(ChatModel, () => make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const open = Effect.fnUntraced(function* (
   request: ChatRequest,

@@ -1,6 +1,4 @@
-/**
- * A model's API on a unix socket or a port, for tests: what it answers is a function, and what it heard is kept.
- */
+/** A model's API on a unix socket or a port, for tests: what it answers is a function, and what it heard is kept. */
 import { Effect, FileSystem, Path } from "effect"
 import { NodeServices } from "@effect/platform-node"
 import * as http from "node:http"

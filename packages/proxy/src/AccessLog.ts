@@ -8,14 +8,10 @@
 import { Option, Schema } from "effect"
 import type { LlmCall } from "@cogni/sandbox-core/RunResult"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const Seconds = Schema.FiniteFromString.check(Schema.isGreaterThanOrEqualTo(0))
 const Count = Schema.FiniteFromString.pipe(Schema.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)))
 
-/** One line, as `NginxConfig` lays it out: all values are text. @category models */
+/** One line, as `NginxConfig` lays it out: all values are text. */
 export const AccessLogLine = Schema.Struct({
   at: Seconds,
   requestId: Schema.String,
@@ -36,10 +32,9 @@ export const AccessLogLine = Schema.Struct({
   connection: Schema.String
 })
 
-/** @category models */
 export type AccessLogLine = typeof AccessLogLine.Type
 
-/** What a log says so far. @category models */
+/** What a log says so far. */
 export interface AccessLog {
   /** The first `callsKeptMax` calls. */
   readonly calls: ReadonlyArray<LlmCall>
@@ -50,32 +45,22 @@ export interface AccessLog {
   readonly passedOn: number
 }
 
-/** Reads an access log, and beside it the error log of the same nginx. @category models */
+/** Reads an access log, and beside it the error log of the same nginx. */
 export interface Reader {
   readonly addAccess: (bytes: Uint8Array) => void
   readonly addErrors: (bytes: Uint8Array) => void
   readonly read: () => AccessLog
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** More calls than these are counted, and are to be read in the log itself. @category constants */
+/** More calls than these are counted, and are to be read in the log itself. */
 export const callsKeptMax = 1000
 
-/** nginx bounds all that it writes in a row; what is longer is none of its rows. @category constants */
+/** nginx bounds all that it writes in a row; what is longer is none of its rows. */
 export const rowBytesMax = 64 * 1024
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 /**
  * **Gotchas** nginx calls a request complete when its upstream broke off in the middle of the answer: it sent all it
  * had. Only the error log tells. Such a break ends the client's connection too, so it was the last request on it.
- *
- * @category constructors
  */
 export const makeReader = (): Reader => {
   const calls: Array<LlmCall> = []
@@ -125,11 +110,6 @@ export const makeReader = (): Reader => {
   }
 }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** @category converting */
 export const toLlmCall = (line: AccessLogLine): LlmCall => ({
   // nginx says when it ended.
   at: new Date(Math.min(Math.max(0, line.at - line.seconds) * 1000, 8.64e15)).toISOString(),
@@ -143,10 +123,6 @@ export const toLlmCall = (line: AccessLogLine): LlmCall => ({
   durationMs: Math.round(line.seconds * 1000),
   completed: line.completion === "OK"
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const decodeLine = Schema.decodeUnknownOption(Schema.fromJsonString(AccessLogLine))
 

@@ -15,15 +15,11 @@ import {
 import { CanaryPolicy, LlmBudget, LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { Schema } from "effect"
 
-// -----------------------------------------------------------------------------
-// parts
-// -----------------------------------------------------------------------------
-
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 const Millis = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** SHA-256 in hexadecimal. @category models */
+/** SHA-256 in hexadecimal. */
 export const Digest = AuditHead.fields.hash
 
 /** An HTTP status as it was sent to the agent. */
@@ -32,11 +28,7 @@ const Status = Schema.Int.check(Schema.isBetween({ minimum: 100, maximum: 999 })
 /** Of a request that the run's list of calls has, though no call went upstream: what is in that list besides. */
 const Listed = Schema.Struct({ requestBytes: Count, responseBytes: Count, durationMs: Millis })
 
-// -----------------------------------------------------------------------------
-// entries
-// -----------------------------------------------------------------------------
-
-/** The first entry: whose socket it is, and what may go through it. @category models */
+/** The first entry: whose socket it is, and what may go through it. */
 export const RunOpened = Schema.Struct({
   type: Schema.Literal("run.opened"),
   runId: Schema.String,
@@ -53,7 +45,7 @@ export const RunOpened = Schema.Struct({
   canaries: CanaryPolicy
 })
 
-/** A call that is about to go upstream. Written before its first byte does. @category models */
+/** A call that is about to go upstream. Written before its first byte does. */
 export const CallStarted = Schema.Struct({
   type: Schema.Literal("call.started"),
   requestId: Schema.String,
@@ -86,7 +78,7 @@ export const CallStarted = Schema.Struct({
   body: Schema.optionalKey(Schema.String)
 })
 
-/** How that call ended. @category models */
+/** How that call ended. */
 export const CallEnded = Schema.Struct({
   type: Schema.Literal("call.ended"),
   requestId: Schema.String,
@@ -109,7 +101,7 @@ export const CallEnded = Schema.Struct({
   body: Schema.optionalKey(Schema.String)
 })
 
-/** Something that was not let through; also what was no HTTP. @category models */
+/** Something that was not let through; also what was no HTTP. */
 export const RequestRefused = Schema.Struct({
   type: Schema.Literal("request.refused"),
   requestId: Schema.optionalKey(Schema.String),
@@ -126,7 +118,7 @@ export const RequestRefused = Schema.Struct({
   suppressedCalls: Schema.optionalKey(Count)
 })
 
-/** Something the gateway answered by itself, such as the list of models. @category models */
+/** Something the gateway answered by itself, such as the list of models. */
 export const RequestAnswered = Schema.Struct({
   type: Schema.Literal("request.answered"),
   requestId: Schema.String,
@@ -136,7 +128,7 @@ export const RequestAnswered = Schema.Struct({
   call: Schema.optionalKey(Listed)
 })
 
-/** A tool of the host that the agent called, and what came of it. @category models */
+/** A tool of the host that the agent called, and what came of it. */
 export const ToolCalled = Schema.Struct({
   type: Schema.Literal("tool.called"),
   requestId: Schema.String,
@@ -153,19 +145,19 @@ export const ToolCalled = Schema.Struct({
   durationMs: Millis
 })
 
-/** A canary was seen on its way out. @category models */
+/** A canary was seen on its way out. */
 export const ExfiltrationSuspected = Schema.Struct({
   type: Schema.Literal("exfiltration.suspected"),
   evidence: Evidence
 })
 
-/** A budget that does not come back by waiting is spent. @category models */
+/** A budget that does not come back by waiting is spent. */
 export const BudgetExhausted = Schema.Struct({
   type: Schema.Literal("budget.exhausted"),
   exhaustion: Exhaustion
 })
 
-/** The last entry: nothing goes through any more. @category models */
+/** The last entry: nothing goes through any more. */
 export const RunClosed = Schema.Struct({
   type: Schema.Literal("run.closed"),
   usage: LlmUsageTotal,
@@ -176,7 +168,6 @@ export const RunClosed = Schema.Struct({
   failure: Schema.optionalKey(Schema.String)
 })
 
-/** @category models */
 export type RunClosed = typeof RunClosed.Type
 
 const entries = [
@@ -191,15 +182,9 @@ const entries = [
   RunClosed
 ] as const
 
-/** @category models */
 export const AuditEntry = Schema.Union(entries)
 
-/** @category models */
 export type AuditEntry = typeof AuditEntry.Type
-
-// -----------------------------------------------------------------------------
-// lines
-// -----------------------------------------------------------------------------
 
 const before = {
   seq: Schema.Int.check(Schema.isGreaterThanOrEqualTo(1)).annotate({
@@ -218,7 +203,7 @@ const after = {
 const line = <F extends Schema.Struct.Fields>(entry: Schema.Struct<F>) =>
   Schema.Struct({ ...before, ...entry.fields, ...after })
 
-/** One line of an audit, in the order in which its fields are written. @category models */
+/** One line of an audit, in the order in which its fields are written. */
 export const AuditLine = Schema.Union([
   line(RunOpened),
   line(CallStarted),
@@ -231,5 +216,4 @@ export const AuditLine = Schema.Union([
   line(RunClosed)
 ])
 
-/** @category models */
 export type AuditLine = typeof AuditLine.Type

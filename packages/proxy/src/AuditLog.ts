@@ -13,11 +13,7 @@ import type { AuditLine } from "./AuditEntry.ts"
 import { append, genesis, lineBytesMax, relativePath } from "./internal/AuditChain.ts"
 import { decode, type Look, lookAt, makeRows, type Place, type Row } from "./internal/AuditRow.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** How an audit is not what was written. @category models */
+/** How an audit is not what was written. */
 export type ProblemKind =
   /** A line has other bytes than those that were hashed, or does not follow from the one before. */
   | "changed"
@@ -37,7 +33,7 @@ export type ProblemKind =
   | "not_of_this_run"
   | "continued_after_close"
 
-/** The first place at which an audit is not what was written. @category models */
+/** The first place at which an audit is not what was written. */
 export interface Problem {
   readonly kind: ProblemKind
   /** Counts from 1. */
@@ -48,7 +44,6 @@ export interface Problem {
   readonly detail: string
 }
 
-/** @category models */
 export type Verdict =
   | {
       readonly _tag: "Whole"
@@ -67,7 +62,7 @@ export type Verdict =
       readonly sound: AuditHead
     }
 
-/** What an audit is held against. @category models */
+/** What an audit is held against. */
 export interface Expected {
   readonly runId: string
   /** As the run's record has it. */
@@ -76,7 +71,7 @@ export interface Expected {
   readonly ended: boolean
 }
 
-/** A line as it passes by. @category models */
+/** A line as it passes by. */
 export interface Seen {
   readonly number: number
   /** `undefined` where it cannot be read. */
@@ -85,7 +80,6 @@ export interface Seen {
   readonly sound: boolean
 }
 
-/** @category models */
 export interface Verifier {
   /** The next bytes of the audit, cut anywhere. */
   readonly push: (bytes: Uint8Array) => void
@@ -93,17 +87,9 @@ export interface Verifier {
   readonly end: () => Verdict
 }
 
-// -----------------------------------------------------------------------------
-// writing
-// -----------------------------------------------------------------------------
-
 export { append, genesis, lineBytesMax, relativePath }
 
-// -----------------------------------------------------------------------------
-// verifying
-// -----------------------------------------------------------------------------
-
-/** The whole of it at once. @category constructors */
+/** The whole of it at once. */
 export const verify = (bytes: Uint8Array, expected: Expected): Verdict => {
   const verifier = makeVerifier(expected)
   verifier.push(bytes)
@@ -115,8 +101,6 @@ export const verify = (bytes: Uint8Array, expected: Expected): Verdict => {
  *
  * After the first problem it reads on, because what follows tells a line that was put in from one that was changed, and
  * one that was moved from one that was taken out.
- *
- * @category constructors
  */
 export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void): Verifier => {
   let head = genesis(expected.runId)
@@ -255,10 +239,6 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
 
   return { push: rows.push, end }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 interface Found {
   problem: Problem

@@ -24,11 +24,7 @@ import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
 import * as Allowance from "./internal/Allowance.ts"
 import * as Prices from "./Prices.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Why a request may not pass now, or ever. @category models */
+/** Why a request may not pass now, or ever. */
 export interface Refusal {
   readonly exhaustion: Exhaustion
   /** Waiting does not help: nothing passes any more. */
@@ -38,7 +34,7 @@ export interface Refusal {
   readonly detail: string
 }
 
-/** A call that is about to go upstream. @category models */
+/** A call that is about to go upstream. */
 export interface Call {
   /** As the upstream knows it. */
   readonly model: string
@@ -53,12 +49,11 @@ export interface Call {
   readonly free?: boolean | undefined
 }
 
-/** A call that is under way. @category models */
+/** A call that is under way. */
 export interface Ticket extends Call {
   readonly reserved: { readonly inputTokens: number; readonly outputTokens: number; readonly costUsd: number }
 }
 
-/** @category models */
 export interface CallEnd {
   /** The figures that the upstream told. */
   readonly usage?: LlmUsage | undefined
@@ -67,7 +62,7 @@ export interface CallEnd {
   readonly mayHaveRun: boolean
 }
 
-/** How long the answer of the next call may be, in tokens. @category models */
+/** How long the answer of the next call may be, in tokens. */
 export interface AnswerCaps {
   /** No call may ask for more; undefined where no budget bounds it. */
   readonly max: number | undefined
@@ -75,14 +70,12 @@ export interface AnswerCaps {
   readonly absent: number | undefined
 }
 
-/** @category models */
 export interface LedgerOptions {
   readonly prices?: Prices.Prices | undefined
   /** Where the budget says nothing. */
   readonly defaults: { readonly concurrentCallsMax: number; readonly requestsPerSecondMax: number }
 }
 
-/** @category models */
 export interface Ledger {
   /** Any request at all: held to the rate, of which a second's worth may come at once. */
   readonly request: (nowMillis: number) => Refusal | undefined
@@ -103,23 +96,12 @@ export interface Ledger {
   readonly exhausted: () => Exhaustion | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /**
  * The cap put into a call that names none while a budget bounds answers, and what is reserved for a call that goes out
  * without a cap. As high as models in wide use accept.
- *
- * @category constants
  */
 export const outputTokensDefault = 16_384
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (budget: LlmBudget | undefined, { defaults, prices }: LedgerOptions): Ledger => {
   const concurrentMax = budget?.concurrentCallsMax ?? defaults.concurrentCallsMax
   const perSecondMax = budget?.requestsPerSecondMax ?? defaults.requestsPerSecondMax
@@ -271,8 +253,6 @@ const rowOf = (ticket: Ticket, told: LlmUsage | undefined, prices: Prices.Prices
 
 /**
  * The figures that the upstream told, out of the usage that was recorded for a call: what differs from its reservation.
- *
- * @category getters
  */
 export const toldOf = (ticket: Ticket, row: LlmUsage, prices: Prices.Prices | undefined): LlmUsage => {
   const { costUsd, estimated, inputTokens, outputTokens, ...rest } = row
@@ -331,10 +311,6 @@ const makeTotals = () => {
     })
   }
 }
-
-// -----------------------------------------------------------------------------
-// refusals
-// -----------------------------------------------------------------------------
 
 const noFurther = "No further call will pass: finish with what you have."
 

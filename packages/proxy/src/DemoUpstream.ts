@@ -10,14 +10,9 @@ import { createHash } from "node:crypto"
 import type { ServerResponse } from "node:http"
 import * as RecordingServer from "./internal/RecordingServer.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** A request as the upstream got it. @category models */
+/** A request as the upstream got it. */
 export type Received = RecordingServer.Received
 
-/** @category models */
 export interface DemoUpstreamOptions {
   /** Listen on this unix socket instead of a free port of the loopback interface. */
   readonly socketPath?: string | undefined
@@ -25,14 +20,13 @@ export interface DemoUpstreamOptions {
   readonly raw?: boolean | undefined
 }
 
-/** @category models */
 export interface DemoUpstream {
   /** `http://127.0.0.1:<port>`; absent on a unix socket. */
   readonly url: string | undefined
   readonly received: Effect.Effect<ReadonlyArray<Received>>
 }
 
-/** The only model it has. @category constants */
+/** The only model it has. */
 export const model = "demo"
 
 const Part = Schema.Union([Schema.String, Schema.Struct({ text: Schema.optionalKey(Schema.String) })])
@@ -51,11 +45,6 @@ const Asked = Schema.fromJsonString(
   })
 )
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const acquire = (options: DemoUpstreamOptions = {}): Effect.Effect<DemoUpstream, never, Scope.Scope> =>
   RecordingServer.acquire(options, (request, body, response) => {
     const path = (request.url ?? "").split("?")[0]
@@ -77,10 +66,6 @@ export const acquire = (options: DemoUpstreamOptions = {}): Effect.Effect<DemoUp
     response.setHeader("x-litellm-call-id", `demo-${id}`)
     answer({ response, id, question, text: say(question), stream: asked.value.stream === true })
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 interface Answer {
   readonly response: ServerResponse

@@ -7,14 +7,10 @@
  */
 import * as ProxyAnswers from "./ProxyAnswers.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Whose words. @category models */
+/** Whose words. */
 export type Dialect = "openai" | "anthropic"
 
-/** An answer of the gateway's own. @category models */
+/** An answer of the gateway's own. */
 export interface GatewayError {
   readonly status: number
   readonly code: string
@@ -27,32 +23,26 @@ export interface GatewayError {
   readonly final?: boolean | undefined
 }
 
-/** @category models */
 export interface Answer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** Of the errors that every proxy has. @category constructors */
+/** Of the errors that every proxy has. */
 export const known = (code: string, status?: number): GatewayError => {
   const error = ProxyAnswers.errors.find((candidate) => candidate.code === code)
   if (error === undefined) throw new TypeError(`no such answer: ${code}`)
   return { status: status ?? error.statuses[0], code, message: error.message }
 }
 
-/** @category constants */
 export const unsupportedMediaType: GatewayError = {
   status: 415,
   code: "unsupported_media_type",
   message: "The sandbox's proxy reads JSON only. Send content-type: application/json, uncompressed."
 }
 
-/** The host has more to do than it can hold. @category constants */
+/** The host has more to do than it can hold. */
 export const busy: GatewayError = {
   status: 503,
   code: "proxy_busy",
@@ -60,7 +50,6 @@ export const busy: GatewayError = {
   retryAfterSeconds: 1
 }
 
-/** @category constants */
 export const upstreamRefused: GatewayError = {
   status: 502,
   code: "upstream_refused",
@@ -69,7 +58,6 @@ export const upstreamRefused: GatewayError = {
   final: true
 }
 
-/** @category constants */
 export const exfiltration: GatewayError = {
   status: 403,
   code: "exfiltration_suspected",
@@ -77,7 +65,6 @@ export const exfiltration: GatewayError = {
   final: true
 }
 
-/** @category constants */
 export const inspectionFailed: GatewayError = {
   status: 413,
   code: "request_too_complex",
@@ -99,14 +86,9 @@ const anthropicTypes: Readonly<Record<number, string>> = {
   429: "rate_limit_error"
 }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** Which API a path belongs to. @category converting */
+/** Which API a path belongs to. */
 export const dialectOf = (path: string): Dialect => (path.startsWith("/v1/messages") ? "anthropic" : "openai")
 
-/** @category converting */
 export const render = (error: GatewayError, dialect: Dialect): Answer => {
   // What is spent for good is no rate: OpenAI says so with a 429 of another type, Anthropic with a 402.
   const spent = error.final === true && error.status === 429
@@ -138,7 +120,7 @@ export const render = (error: GatewayError, dialect: Dialect): Answer => {
   }
 }
 
-/** The models a run may name, as `GET /v1/models` lists them in both APIs. @category converting */
+/** The models a run may name, as `GET /v1/models` lists them in both APIs. */
 export const models = (names: ReadonlyArray<string>): Answer => ({
   status: 200,
   headers: { "content-type": "application/json" },
@@ -159,7 +141,6 @@ export const models = (names: ReadonlyArray<string>): Answer => ({
   })
 })
 
-/** @category constants */
 export const health: Answer = {
   status: 200,
   headers: { "content-type": "application/json" },
@@ -168,7 +149,7 @@ export const health: Answer = {
 
 const hiddenNames = new Set(ProxyAnswers.hiddenHeaders)
 
-/** Of one connection, or tells the agent of the upstream, its keys or its money. @category guards */
+/** Of one connection, or tells the agent of the upstream, its keys or its money. */
 export const isHidden = (name: string): boolean =>
   hiddenNames.has(name) ||
   connectionHeaders.has(name) ||

@@ -34,11 +34,6 @@ import type { Prices } from "./Prices.ts"
 import * as RoutePolicy from "./RoutePolicy.ts"
 import * as Upstream from "./Upstream.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface GatewayLlmProxyOptions {
   /** Where the host reaches the model API, with or without `/v1`. */
   readonly url: string
@@ -91,7 +86,7 @@ export interface GatewayLlmProxyOptions {
 
 const MiB = 1024 * 1024
 
-/** What holds where nothing else is said. @category constants */
+/** What holds where nothing else is said. */
 export const defaults = {
   requestBytesMax: RoutePolicy.requestBytesMax,
   concurrentCallsMax: 64,
@@ -110,11 +105,6 @@ export const defaults = {
   requestSecondsMax: 120
 } as const
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions) {
   const address = yield* Effect.result(
     Effect.fromResult(Upstream.address({ type: "host", url: options.url }))
@@ -182,17 +172,8 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
   })
 })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** @category layers */
 export const layer = (options: GatewayLlmProxyOptions): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
   Layer.effect(LlmProxy, make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Each takes some 50 MB, and no more of them than processors ever work at one time. Two keep one run from the others. */
 const shardsDefault = () => Math.min(defaults.shardsMax, Math.max(2, os.availableParallelism()))

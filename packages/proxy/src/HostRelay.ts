@@ -16,11 +16,6 @@ import * as BytePacer from "./internal/BytePacer.ts"
 import { systemAuthorities } from "./internal/UpstreamClient.ts"
 import type { Address } from "./Upstream.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface HostRelayOptions {
   readonly address: Address
   /** Who may connect: the user of the proxy container. */
@@ -36,7 +31,6 @@ export interface HostRelayOptions {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
 }
 
-/** @category models */
 export interface HostRelay {
   /** Holds the socket and nothing else. Gone when the scope is closed. */
   readonly directory: string
@@ -49,14 +43,13 @@ export interface HostRelay {
   readonly lastFailure: () => string | undefined
 }
 
-/** The socket cannot be made. @category errors */
+/** The socket cannot be made. */
 export class RelayFailed extends Data.TaggedError("RelayFailed")<{ readonly detail: string }> {
   override get message(): string {
     return this.detail
   }
 }
 
-/** @category constants */
 export const socketName = "upstream.sock"
 
 /** `sun_path` is 108 bytes, its end included. */
@@ -67,11 +60,6 @@ const connectionsMaxDefault = 128
 /** How long an upstream may go on after the proxy has hung up. */
 const lingerSecondsMax = 10
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const acquire = Effect.fn("HostRelay.acquire")(function* (
   options: HostRelayOptions
 ): Effect.fn.Return<HostRelay, RelayFailed, Scope.Scope> {
@@ -188,10 +176,6 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
     lastFailure: () => lastFailure
   }
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
   Effect.tryPromise({

@@ -13,14 +13,9 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { admit, type Header } from "./RoutePolicy.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** The real key. It stays redacted up to the line that writes it into a header. @category models */
+/** The real key. It stays redacted up to the line that writes it into a header. */
 export type UpstreamKey = Redacted.Redacted<string>
 
-/** @category models */
 export interface Injection {
   readonly upstreamKey: UpstreamKey
   readonly identity: LlmIdentity
@@ -33,13 +28,12 @@ export interface Injection {
   readonly keyHeader?: KeyHeader | undefined
 }
 
-/** @category models */
 export type KeyHeader = "authorization" | "x-api-key"
 
-/** The most one header may hold. @category constants */
+/** The most one header may hold. */
 export const headerBytesMax = 16 * 1024
 
-/** The headers that say who pays and prove that it may, in the order in which they are written. @category constants */
+/** The headers that say who pays and prove that it may, in the order in which they are written. */
 export const injectedHeaderNames = [
   "authorization",
   "x-litellm-customer-id",
@@ -47,7 +41,7 @@ export const injectedHeaderNames = [
   "x-litellm-spend-logs-metadata"
 ] as const
 
-/** A value that no header can carry unchanged. Never shows the value: it may be the key. @category errors */
+/** A value that no header can carry unchanged. Never shows the value: it may be the key. */
 export class UnusableHeader extends Schema.TaggedError<UnusableHeader>()("UnusableHeader", {
   subject: Schema.Literals(["key", "billing account"]),
   problem: Schema.String
@@ -62,17 +56,11 @@ export class UnusableHeader extends Schema.TaggedError<UnusableHeader>()("Unusab
   }
 }
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
 /**
  * The headers the upstream gets, in order; names in lower case, each once.
  *
  * **Gotchas** A key or billing account beyond ASCII goes out as the bytes of its UTF-8 form; an upstream that reads
  * headers as Latin-1 (LiteLLM does) then shows it in that spelling. Ids in plain ASCII are read the same everywhere.
- *
- * @category combinators
  */
 export const inject = (injection: Injection): Result.Result<ReadonlyArray<Header>, UnusableHeader> => {
   const key = Redacted.value(injection.upstreamKey)
@@ -94,8 +82,6 @@ export const inject = (injection: Injection): Result.Result<ReadonlyArray<Header
 /**
  * What the ledger keeps beside a call: always the same keys, `null` where the run has none, and only ASCII, so that
  * its bytes mean the same to every reader of headers.
- *
- * @category converting
  */
 export const spendMetadata = (runId: RunId, identity: LlmIdentity): string =>
   JSON.stringify({
@@ -113,10 +99,10 @@ export const spendMetadata = (runId: RunId, identity: LlmIdentity): string =>
     ).join("")
   )
 
-/** For a server of the host's own that a tool asks; not the model's key. @category converting */
+/** For a server of the host's own that a tool asks; not the model's key. */
 export const bearer = (token: Redacted.Redacted<string>): string => `Bearer ${Redacted.value(token)}`
 
-/** A text of unknown origin without the key, however it was quoted in it. @category converting */
+/** A text of unknown origin without the key, however it was quoted in it. */
 export const scrub = (text: string, upstreamKey: UpstreamKey): string => {
   const key = Redacted.value(upstreamKey)
   const spellings = new Set([key, JSON.stringify(key).slice(1, -1), encodeURIComponent(key.toWellFormed())])
@@ -125,15 +111,11 @@ export const scrub = (text: string, upstreamKey: UpstreamKey): string => {
     .reduce((clean, spelling) => clean.replaceAll(spelling, "[key]"), text)
 }
 
-/** The key in plain text, to be sent to a thread that serves runs, in a message and nowhere else. @category converting */
+/** The key in plain text, to be sent to a thread that serves runs, in a message and nowhere else. */
 export const handedOver = (upstreamKey: UpstreamKey): string => Redacted.value(upstreamKey)
 
-/** The key again, in the thread that it was sent to. @category converting */
+/** The key again, in the thread that it was sent to. */
 export const received = (key: string): UpstreamKey => Redacted.make(key)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const problemOf = (subject: UnusableHeader["subject"], value: string): UnusableHeader | undefined => {
   const problem = problems.find(([has]) => has(value))?.[1]

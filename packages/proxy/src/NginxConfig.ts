@@ -13,11 +13,6 @@ import * as ProxyAnswers from "./ProxyAnswers.ts"
 import * as RoutePolicy from "./RoutePolicy.ts"
 import type { Address } from "./Upstream.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface NginxConfig {
   readonly address: Address
   /** How the upstream is reached: through the host's relay, or by name on an internal network. */
@@ -33,11 +28,7 @@ export interface NginxConfig {
   readonly requestsPerSecondMax?: number | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** Paths inside the proxy container. @category constants */
+/** Paths inside the proxy container. */
 export const paths = {
   listen: "/llm-sock/llm.sock",
   relay: "/upstream/upstream.sock",
@@ -45,14 +36,8 @@ export const paths = {
   errorLog: "/audit/error.log"
 } as const
 
-/** @category constants */
 export const defaults = { concurrentRequestsMax: 64, requestsPerSecondMax: 50 } as const
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** @category converting */
 export const render = (config: NginxConfig): string => {
   const literals = makeLiterals()
   const server = [
@@ -94,10 +79,6 @@ export const render = (config: NginxConfig): string => {
     block("http", [], [...literals.directives(), ...http(config), block("server", [], server)])
   ])
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const rateOf = (config: NginxConfig) => config.requestsPerSecondMax ?? defaults.requestsPerSecondMax
 

@@ -23,11 +23,6 @@ import * as KeyInjection from "./KeyInjection.ts"
 import * as NginxConfig from "./NginxConfig.ts"
 import * as Upstream from "./Upstream.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface NginxLlmProxyOptions {
   /** The proxy image, as `images/proxy` builds it. */
   readonly image: string
@@ -46,11 +41,6 @@ export interface NginxLlmProxyOptions {
   readonly auditBytesMax?: number | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) {
   const runtime = yield* ContainerRuntime
   const owner = proxyUser()
@@ -204,17 +194,8 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
   })
 })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** @category layers */
 export const layer = (options: NginxLlmProxyOptions): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
   Layer.effect(LlmProxy, make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const MiB = 1024 * 1024
 

@@ -1,12 +1,10 @@
-/**
- * What a model costs, where the upstream does not say it with every answer.
- */
+/** What a model costs, where the upstream does not say it with every answer. */
 import * as Schema from "effect/Schema"
 import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
 
 const Price = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** US dollars for a million tokens. @category models */
+/** US dollars for a million tokens. */
 export const ModelPrice = Schema.Struct({
   input: Price,
   output: Price,
@@ -17,16 +15,14 @@ export const ModelPrice = Schema.Struct({
   cacheWrite1h: Schema.optionalKey(Price)
 })
 
-/** @category models */
 export type ModelPrice = typeof ModelPrice.Type
 
-/** By the name that the upstream knows. @category models */
+/** By the name that the upstream knows. */
 export const Prices = Schema.Record(Schema.String, ModelPrice)
 
-/** @category models */
 export type Prices = typeof Prices.Type
 
-/** A call as far as its price goes. @category models */
+/** A call as far as its price goes. */
 export interface Call {
   readonly model: string
   /** It asks the provider to cache its input for an hour. */
@@ -36,11 +32,7 @@ export interface Call {
 const priceOf = (prices: Prices | undefined, model: string): ModelPrice | undefined =>
   prices !== undefined && Object.hasOwn(prices, model) ? prices[model] : undefined
 
-/**
- * Unknown where the model has no price, or the upstream did not tell the tokens.
- *
- * @category converting
- */
+/** Unknown where the model has no price, or the upstream did not tell the tokens. */
 export const costOf = (
   prices: Prices | undefined,
   { cachesForHour, model }: Call,
@@ -65,7 +57,7 @@ export const costOf = (
 
 const hourPriceOf = ({ cacheWrite1h, input }: ModelPrice): number => cacheWrite1h ?? 2 * input
 
-/** The most that so many tokens can cost, with all input at its dearest. Unknown without a price. @category converting */
+/** The most that so many tokens can cost, with all input at its dearest. Unknown without a price. */
 export const costMaxOf = (
   prices: Prices | undefined,
   { cachesForHour, model }: Call,

@@ -6,7 +6,6 @@
  */
 import * as RoutePolicy from "./RoutePolicy.ts"
 
-/** @category models */
 export interface ProxyError {
   /** What it is for; the first is the usual one. */
   readonly statuses: readonly [number, ...Array<number>]
@@ -17,7 +16,6 @@ export interface ProxyError {
 
 const allowed = RoutePolicy.routes.map(({ method, path }) => `${method} ${path}`).join(", ")
 
-/** @category constants */
 export const errors: ReadonlyArray<ProxyError> = [
   {
     statuses: [400, 414, 431, 494, 501, 505],
@@ -76,11 +74,7 @@ const withPrefix = (prefix: string, names: string): ReadonlyArray<string> =>
     .split(/\s+/u)
     .map((name) => `${prefix}${name}`)
 
-/**
- * Headers of an upstream's answer that tell the agent about the upstream, its keys or its money.
- *
- * @category constants
- */
+/** Headers of an upstream's answer that tell the agent about the upstream, its keys or its money. */
 export const hiddenHeaders: ReadonlyArray<string> = [
   ...withPrefix(
     "x-litellm-",

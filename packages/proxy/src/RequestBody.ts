@@ -14,11 +14,7 @@ import * as InputBound from "./internal/InputBound.ts"
 import * as JsonText from "./internal/JsonText.ts"
 import { type Api, requestBytesMax } from "./RoutePolicy.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What holds for a run's requests. Plain data: it may go to another thread. @category models */
+/** What holds for a run's requests. Plain data: it may go to another thread. */
 export interface BodyPolicy {
   readonly api: Api
   /** The run's own, where the agent names none. */
@@ -38,7 +34,6 @@ export interface BodyPolicy {
   readonly betas?: ReadonlyArray<string> | undefined
 }
 
-/** @category models */
 export interface Rebuilt {
   readonly body: string
   /** As the upstream knows it. */
@@ -59,27 +54,18 @@ export interface Rebuilt {
   readonly cachesForHour: boolean
 }
 
-/** Why a body does not pass. Plain data. @category errors */
+/** Why a body does not pass. Plain data. */
 export type BodyRefused = BodyRefusal.BodyRefused
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** Deeper than any conversation or schema of a tool. @category constants */
+/** Deeper than any conversation or schema of a tool. */
 export const depthMax = 100
 
-/** Of messages, items or tools. @category constants */
+/** Of messages, items or tools. */
 export const entriesMax = 20_000
 
-/** What the gateway itself adds to a body: names, identity, caps. @category constants */
+/** What the gateway itself adds to a body: names, identity, caps. */
 export const ownBytesMax = 4096
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
-/** @category combinators */
 export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Rebuilt, BodyRefused> =>
   Result.gen(function* () {
     const rule = BodyRules.rules[policy.api]
@@ -120,10 +106,6 @@ export const rebuild = (bytes: Uint8Array, policy: BodyPolicy): Result.Result<Re
       cachesForHour: body.includes('"ttl":"1h"')
     }
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const refuse = (...refusal: Parameters<typeof BodyRefusal.make>) => Result.fail(BodyRefusal.make(...refusal))
 

@@ -11,21 +11,18 @@ import * as Canary from "@cogni/sandbox-core/Canary"
 import type { GatewayError } from "./GatewayAnswers.ts"
 import * as RequestBody from "./RequestBody.ts"
 
-/** @category models */
 export interface InspectionRequest {
   readonly body: Uint8Array
   readonly policy: RequestBody.BodyPolicy
   readonly canaries: ReadonlyArray<Canary.Canary>
 }
 
-/** @category models */
 export interface Sent extends Omit<RequestBody.Rebuilt, "body"> {
   readonly body: Uint8Array
   /** SHA-256 of what goes upstream, in hexadecimal. */
   readonly digest: string
 }
 
-/** @category models */
 export interface Inspection {
   /** SHA-256 of what the agent sent, in hexadecimal. */
   readonly digest: string
@@ -37,7 +34,6 @@ export interface Inspection {
 
 const encoder = new TextEncoder()
 
-/** @category combinators */
 export const inspect = ({ body, canaries, policy }: InspectionRequest): Inspection => {
   const outcome = Result.match(RequestBody.rebuild(body, policy), {
     onFailure: ({ code, message, param, status }): Inspection["outcome"] => ({

@@ -6,14 +6,9 @@
  * the agent. Whatever is not listed here does not pass.
  */
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Which of a model's APIs a body belongs to. @category models */
+/** Which of a model's APIs a body belongs to. */
 export type Api = "chat_completions" | "responses" | "messages" | "count_tokens"
 
-/** @category models */
 export interface Route {
   readonly method: "GET" | "POST"
   readonly path: string
@@ -23,7 +18,7 @@ export interface Route {
   readonly queries: ReadonlyArray<string>
 }
 
-/** A header of the client that is heard, when its whole value matches. @category models */
+/** A header of the client that is heard, when its whole value matches. */
 export interface ClientHeader {
   readonly name: string
   /** Without anchors; the whole value has to match. Plain enough to mean the same to PCRE. */
@@ -32,20 +27,15 @@ export interface ClientHeader {
   readonly fallback?: string | undefined
 }
 
-/** A header, its name in lower case. @category models */
+/** A header, its name in lower case. */
 export type Header = readonly [name: string, value: string]
 
-/** @category models */
 export type Decision =
   | { readonly _tag: "Allowed"; readonly route: Route; readonly query: string }
   | { readonly _tag: "Answered" }
   | { readonly _tag: "Refused"; readonly status: 403 | 405 | 413 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** All that reaches the upstream. @category constants */
+/** All that reaches the upstream. */
 export const routes: ReadonlyArray<Route> = [
   { method: "POST", path: "/v1/chat/completions", api: "chat_completions", queries: [] },
   { method: "POST", path: "/v1/responses", api: "responses", queries: [] },
@@ -54,17 +44,15 @@ export const routes: ReadonlyArray<Route> = [
   { method: "GET", path: "/v1/models", queries: [] }
 ]
 
-/** Answered by the proxy itself: somebody listens. @category constants */
+/** Answered by the proxy itself: somebody listens. */
 export const healthPath = "/health"
 
-/** A long conversation with pictures; more is a mistake. @category constants */
+/** A long conversation with pictures; more is a mistake. */
 export const requestBytesMax = 32 * 1024 * 1024
 
 /**
  * What a client may switch on in the API of Anthropic, of all that `anthropic-beta` can: how a conversation is written
  * and how much is thought. Not what makes a call dearer, keeps state, or has the provider fetch and execute.
- *
- * @category constants
  */
 export const betaNames: ReadonlyArray<string> = [
   "advanced-tool-use-2025-11-20",
@@ -82,17 +70,12 @@ export const betaNames: ReadonlyArray<string> = [
 
 const mediaType = "(?:application/json|text/event-stream|[*]/[*])"
 
-/** All that is heard of what a client says about itself. @category constants */
+/** All that is heard of what a client says about itself. */
 export const clientHeaders: ReadonlyArray<ClientHeader> = [
   { name: "accept", pattern: `${mediaType}(?:, ?${mediaType}){0,3}`, fallback: "*/*" },
   { name: "anthropic-version", pattern: "[0-9]{4}-[0-9]{2}-[0-9]{2}" }
 ]
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
-/** @category combinators */
 export const decide = (request: {
   readonly method: string
   /** As it stands in the request line. */
@@ -110,7 +93,7 @@ export const decide = (request: {
   return { _tag: "Allowed", route, query: route.queries.includes(query) ? query : "" }
 }
 
-/** What is heard of a client's headers. One that came twice is not heard at all. @category combinators */
+/** What is heard of a client's headers. One that came twice is not heard at all. */
 export const admit = (headers: ReadonlyArray<Header>): ReadonlyArray<Header> =>
   clientHeaders.flatMap(({ fallback, name, pattern }): ReadonlyArray<Header> => {
     const values = headers.filter(([candidate]) => candidate.toLowerCase() === name).map(([, value]) => value)
@@ -119,7 +102,7 @@ export const admit = (headers: ReadonlyArray<Header>): ReadonlyArray<Header> =>
     return value === undefined ? [] : [[name, value]]
   })
 
-/** Which betas are heard of those that a client asks for, each once. @category combinators */
+/** Which betas are heard of those that a client asks for, each once. */
 export const betas = (headers: ReadonlyArray<Header>): ReadonlyArray<string> => {
   const asked = new Set(
     headers

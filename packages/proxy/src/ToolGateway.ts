@@ -11,11 +11,6 @@ import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as Tool from "@cogni/sandbox-core/Tool"
 import type { ToolCalled } from "./AuditEntry.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ToolGatewayOptions {
   readonly runId: RunId
   readonly identity: LlmIdentity
@@ -27,7 +22,6 @@ export interface ToolGatewayOptions {
   readonly called: (fact: typeof ToolCalled.Type) => void
 }
 
-/** @category models */
 export interface ToolCall {
   readonly requestId: string
   readonly via: "http" | "mcp"
@@ -37,7 +31,6 @@ export interface ToolCall {
   readonly runId?: string | undefined
 }
 
-/** @category models */
 export interface ToolGateway {
   /** Those that the run may call. */
   readonly allowed: ReadonlyArray<Tool.Tool>
@@ -46,17 +39,12 @@ export interface ToolGateway {
   readonly close: Effect.Effect<void>
 }
 
-/** What all tools of a run may be asked in one call. @category constants */
+/** What all tools of a run may be asked in one call. */
 export const argumentsBytesMax = 256 * 1024
 
 /** How long tools may take to stop when their run is over. */
 const closeMillisMax = 1000
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): Effect.fn.Return<ToolGateway> {
   const { identity, policy, runId, tools } = options
   const turns = yield* Semaphore.make(options.concurrentMax ?? 16)
@@ -132,10 +120,6 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
     )
   }
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const refused = (code: Tool.ToolErrorCode, detail: string) =>
   Effect.fail(new Tool.ToolFailed({ code, detail }))

@@ -6,7 +6,6 @@
  */
 import { Result, Schema } from "effect"
 
-/** @category models */
 export const Upstream = Schema.Union([
   /** Reached by the host process, on behalf of a proxy that has no network at all. */
   Schema.Struct({ type: Schema.Literal("host"), url: Schema.String }),
@@ -14,10 +13,9 @@ export const Upstream = Schema.Union([
   Schema.Struct({ type: Schema.Literal("container"), url: Schema.String, networkName: Schema.String })
 ])
 
-/** @category models */
 export type Upstream = typeof Upstream.Type
 
-/** The URL cannot be one of a model API. @category errors */
+/** The URL cannot be one of a model API. */
 export class UpstreamRefused extends Schema.TaggedError<UpstreamRefused>()("UpstreamRefused", {
   problem: Schema.String,
   remedy: Schema.String
@@ -27,7 +25,7 @@ export class UpstreamRefused extends Schema.TaggedError<UpstreamRefused>()("Upst
   }
 }
 
-/** A URL in parts, each from a small alphabet. @category models */
+/** A URL in parts, each from a small alphabet. */
 export interface Address {
   readonly secure: boolean
   /** A name or an IP address; IPv6 without brackets. */
@@ -45,7 +43,7 @@ const example = "Write it as http://127.0.0.1:4000 or https://models.example.com
 
 const refuse = (problem: string, remedy = example) => Result.fail(new UpstreamRefused({ problem, remedy }))
 
-/** Take a URL apart, with or without `/v1` at its end. @category converting */
+/** Take a URL apart, with or without `/v1` at its end. */
 export const address = (upstream: Upstream): Result.Result<Address, UpstreamRefused> => {
   const url = URL.parse(upstream.url)
   if (url === null) return refuse("is not a URL")

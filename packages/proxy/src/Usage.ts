@@ -11,11 +11,6 @@ import * as EventCutter from "./internal/EventCutter.ts"
 import * as JsonMember from "./internal/JsonMember.ts"
 import type { Api } from "./RoutePolicy.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface UsageReaderOptions {
   readonly api: Api
   readonly contentType: string
@@ -23,7 +18,6 @@ export interface UsageReaderOptions {
   readonly withholdUsage: boolean
 }
 
-/** @category models */
 export interface AnswerEnd {
   /** What was held back and must still be handed on. */
   readonly rest: Uint8Array | undefined
@@ -36,7 +30,6 @@ export interface AnswerEnd {
   readonly garbage: boolean
 }
 
-/** @category models */
 export interface UsageReader {
   /** A piece of the answer; returns what is to be handed on now: the same bytes, unless something is withheld. */
   readonly push: (piece: Uint8Array) => Uint8Array
@@ -44,27 +37,18 @@ export interface UsageReader {
   readonly end: () => AnswerEnd
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** A longer event of a stream is passed on, and what it says of usage is unknown. @category constants */
+/** A longer event of a stream is passed on, and what it says of usage is unknown. */
 export const eventBytesMax = 1024 * 1024
 
-/** So is a longer account of usage in an answer in one piece, however long the answer is. @category constants */
+/** So is a longer account of usage in an answer in one piece, however long the answer is. */
 export const usageBytesMax = 64 * 1024
 
-/** No call has more tokens than this: whoever says so is wrong. @category constants */
+/** No call has more tokens than this: whoever says so is wrong. */
 export const tokensMax = 1_000_000_000
 
-/** Nor does one cost more. @category constants */
+/** Nor does one cost more. */
 export const costUsdMax = 1_000_000
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const makeReader = (options: UsageReaderOptions): UsageReader =>
   isEvents(options.contentType) ? makeEvents(options) : makeWhole(options)
 
@@ -140,11 +124,7 @@ const makeEvents = ({ api, withholdUsage }: UsageReaderOptions): UsageReader => 
   }
 }
 
-// -----------------------------------------------------------------------------
-// getters
-// -----------------------------------------------------------------------------
-
-/** The cost of a call as LiteLLM says it. The headers of a stream come before anything was written, and tell nothing. @category getters */
+/** The cost of a call as LiteLLM says it. The headers of a stream come before anything was written, and tell nothing. */
 export const ofHeaders = (
   headers: Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 ): number | undefined => {
@@ -155,10 +135,6 @@ export const ofHeaders = (
   const cost = Number(value)
   return isCost(cost) ? cost : undefined
 }
-
-// -----------------------------------------------------------------------------
-// events
-// -----------------------------------------------------------------------------
 
 /** Types of events after which nothing more of an answer comes. */
 const lastTypes: ReadonlySet<unknown> = new Set([
@@ -250,10 +226,6 @@ const soFar = (told: LlmUsage): LlmUsage => {
   const { costUsd: _cost, outputTokens: _output, ...input } = told
   return (input.inputTokens ?? 0) === 0 ? {} : input
 }
-
-// -----------------------------------------------------------------------------
-// usage
-// -----------------------------------------------------------------------------
 
 type Fields = Readonly<Record<string, unknown>>
 

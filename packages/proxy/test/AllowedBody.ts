@@ -232,10 +232,6 @@ const places: Readonly<Record<RoutePolicy.Api, Places>> = {
   count_tokens: count
 }
 
-// -----------------------------------------------------------------------------
-// judging
-// -----------------------------------------------------------------------------
-
 /** Each thing that is in a body and may not be; none is what one hopes for. */
 export const violations = (
   api: RoutePolicy.Api,

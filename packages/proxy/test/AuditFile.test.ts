@@ -1,6 +1,4 @@
-/**
- * The audit of a run on the disk: what is said to be written is written, and what cannot be written is said.
- */
+/** The audit of a run on the disk: what is said to be written is written, and what cannot be written is said. */
 import { afterEach, assert, describe, it, vi } from "@effect/vitest"
 import { Arbitrary, Deferred, Effect, Exit, Scope } from "effect"
 import * as fs from "node:fs"

@@ -1,6 +1,4 @@
-/**
- * The chain: whatever is done to an audit, it is seen, and it is said where.
- */
+/** The chain: whatever is done to an audit, it is seen, and it is said where. */
 import { assert, describe, it } from "@effect/vitest"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { Arbitrary, Schema } from "effect"
@@ -98,10 +96,6 @@ const assertProblem = (
   assert.deepStrictEqual({ ...problem, detail: "" }, { kind, line, offset, detail: "" }, problem.detail)
   assert.match(problem.detail, /\S+ \S+/u)
 }
-
-// -----------------------------------------------------------------------------
-// what is written
-// -----------------------------------------------------------------------------
 
 describe("a line", () => {
   it("is one object whose hash covers all of it that comes before, the hash of the line before included", () => {
@@ -201,10 +195,6 @@ describe("an untouched audit", () => {
     )
   })
 })
-
-// -----------------------------------------------------------------------------
-// what is found
-// -----------------------------------------------------------------------------
 
 describe("a change of one byte", () => {
   const small = write([answered("/"), closed])

@@ -1,6 +1,4 @@
-/**
- * What is charged of a run whose thread was lost is what its ledger had charged, plus the calls that were open.
- */
+/** What is charged of a run whose thread was lost is what its ledger had charged, plus the calls that were open. */
 import { assert, describe, it } from "@effect/vitest"
 import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
 import * as RunId from "@cogni/sandbox-core/RunId"

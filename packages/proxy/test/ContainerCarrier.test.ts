@@ -1,6 +1,4 @@
-/**
- * Containers of sockets that do not start, that die, and that are waited for.
- */
+/** Containers of sockets that do not start, that die, and that are waited for. */
 import type { Container } from "@cogni/sandbox-core/ContainerRuntime"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"

@@ -1,6 +1,4 @@
-/**
- * What Node's own server would answer or read by itself: it is held to the run's bounds like everything else.
- */
+/** What Node's own server would answer or read by itself: it is held to the run's bounds like everything else. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as net from "node:net"

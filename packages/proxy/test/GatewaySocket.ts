@@ -1,6 +1,4 @@
-/**
- * A gateway with a scripted upstream, spoken to over a run's own socket, byte for byte and without Docker.
- */
+/** A gateway with a scripted upstream, spoken to over a run's own socket, byte for byte and without Docker. */
 import * as net from "node:net"
 import * as fs from "node:fs/promises"
 import * as os from "node:os"

@@ -1,6 +1,4 @@
-/**
- * What a request reserves of input is never less than what a provider can bill for it.
- */
+/** What a request reserves of input is never less than what a provider can bill for it. */
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as Budget from "../src/Budget.ts"

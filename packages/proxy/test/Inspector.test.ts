@@ -1,6 +1,4 @@
-/**
- * Whose body waits for whose, among runs that share a thread.
- */
+/** Whose body waits for whose, among runs that share a thread. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as Inspector from "../src/internal/Inspector.ts"

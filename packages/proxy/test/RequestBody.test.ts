@@ -14,10 +14,6 @@ const input = { input: "hi" }
 
 const weather = { type: "function", function: { name: "weather", parameters: {} } }
 
-// -----------------------------------------------------------------------------
-// who pays, and which model
-// -----------------------------------------------------------------------------
-
 describe("the identity", () => {
   it("is the run's, in the field that its API has for it", () => {
     assert.deepStrictEqual(passed(hi, chat).sent, { ...hi, model: "m", user: account })
@@ -58,10 +54,6 @@ describe("the model", () => {
       assert.include(message, "m, other")
     })
 })
-
-// -----------------------------------------------------------------------------
-// bounds
-// -----------------------------------------------------------------------------
 
 describe("a key of the provider's cache", () => {
   const keyOf = (api: RoutePolicy.Api, key: unknown, billingAccountId = account) =>
@@ -224,10 +216,6 @@ describe("a stream of chat", () => {
   })
 })
 
-// -----------------------------------------------------------------------------
-// tools
-// -----------------------------------------------------------------------------
-
 describe("tools", () => {
   it("that the provider runs are left out, with the choice that names one", () => {
     const search = { type: "web_search", filters: {} }
@@ -335,10 +323,6 @@ describe("what an answer is to include", () => {
   })
 })
 
-// -----------------------------------------------------------------------------
-// what is left out
-// -----------------------------------------------------------------------------
-
 describe("what is left out", () => {
   const evil = { tags: ["x"], messages: [{ role: "user", content: "hi", metadata: {}, user: "x" }] }
 
@@ -381,10 +365,6 @@ describe("what is left out", () => {
     assert.deepStrictEqual(odd.dropped, ["a\ufffd\ufffd\ufffdb", "y".repeat(100)])
   })
 })
-
-// -----------------------------------------------------------------------------
-// what is said of a refusal
-// -----------------------------------------------------------------------------
 
 describe("a refusal", () => {
   it("never repeats what stands in the request", () => {

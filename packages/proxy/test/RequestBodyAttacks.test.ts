@@ -34,10 +34,6 @@ const item = (...items: ReadonlyArray<unknown>) => ({ input: items })
 
 const nested = (depth: number, open: string, close: string) => `${open.repeat(depth)}1${close.repeat(depth)}`
 
-// -----------------------------------------------------------------------------
-// who pays, where it goes, what it does
-// -----------------------------------------------------------------------------
-
 const fields: ReadonlyArray<Attack> = [
   only("user", { user: "evil" }),
   only("User", { User: "evil" }),
@@ -179,10 +175,6 @@ const fields: ReadonlyArray<Attack> = [
   }
 ]
 
-// -----------------------------------------------------------------------------
-// what others have kept
-// -----------------------------------------------------------------------------
-
 const kept = { refused: "state_not_allowed" }
 
 const states: ReadonlyArray<Attack> = [
@@ -236,10 +228,6 @@ const states: ReadonlyArray<Attack> = [
     sent: item({ type: "reasoning", summary: [] })
   }
 ]
-
-// -----------------------------------------------------------------------------
-// what a provider would fetch
-// -----------------------------------------------------------------------------
 
 const remote = { refused: "remote_url_not_allowed" }
 const part = "messages[0].content[0]"
@@ -354,10 +342,6 @@ const addresses: ReadonlyArray<Attack> = [
   })
 ]
 
-// -----------------------------------------------------------------------------
-// what is no JSON, or hardly any
-// -----------------------------------------------------------------------------
-
 const invalid = { refused: "invalid_json" }
 const utf16 = (text: string) => new Uint8Array(Buffer.from(text, "utf16le"))
 
@@ -453,10 +437,6 @@ const texts: ReadonlyArray<Attack> = [
     }
   )
 ]
-
-// -----------------------------------------------------------------------------
-// what looks like something else
-// -----------------------------------------------------------------------------
 
 const here = "data:image/png;base64,AA=="
 

@@ -101,10 +101,6 @@ describe("a name that acts on a proxy, wherever it is put", () => {
     })
 })
 
-// -----------------------------------------------------------------------------
-// anything at all
-// -----------------------------------------------------------------------------
-
 const apis: ReadonlyArray<RoutePolicy.Api> = ["chat_completions", "responses", "messages", "count_tokens"]
 const natural = Arbitrary.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1_000_000 })))
 const json = Arbitrary.schema(Schema.Json)

@@ -1,6 +1,4 @@
-/**
- * The bounds of one run, without sockets and without a clock.
- */
+/** The bounds of one run, without sockets and without a clock. */
 import { assert, describe, it } from "@effect/vitest"
 import { EventEmitter } from "node:events"
 import * as Allowance from "../src/internal/Allowance.ts"

@@ -1,6 +1,4 @@
-/**
- * A run as the main thread sees it, over a pool whose threads are this test.
- */
+/** A run as the main thread sees it, over a pool whose threads are this test. */
 import { assert, describe, it } from "@effect/vitest"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as RunId from "@cogni/sandbox-core/RunId"

@@ -1,6 +1,4 @@
-/**
- * One run in its shard at its beginning and at its end, where something goes wrong there.
- */
+/** One run in its shard at its beginning and at its end, where something goes wrong there. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Tool from "@cogni/sandbox-core/Tool"
 import { Deferred, Effect, Schema } from "effect"

@@ -1,6 +1,4 @@
-/**
- * A shard that misbehaves ends alone: its runs fail with words, their audits are closed, and no other run notices.
- */
+/** A shard that misbehaves ends alone: its runs fail with words, their audits are closed, and no other run notices. */
 import { assert, describe, it } from "@effect/vitest"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { Effect, Redacted } from "effect"

@@ -1,6 +1,4 @@
-/**
- * The pipe between the container of sockets and the gateway: one run cannot end the connections of another.
- */
+/** The pipe between the container of sockets and the gateway: one run cannot end the connections of another. */
 import * as SocketTunnel from "../src/internal/SocketTunnel.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"

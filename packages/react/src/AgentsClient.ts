@@ -1,14 +1,8 @@
-/**
- * Asks a server which agents there are, and believes only an answer that is a catalog.
- */
+/** Asks a server which agents there are, and believes only an answer that is a catalog. */
 import { AgentDescriptor } from "@cogni/sandbox-graph-provider/AgentCatalog"
 import { Data, Option, Schema } from "effect"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Where the server is, and how to ask it. @category models */
+/** Where the server is, and how to ask it. */
 export interface AgentsOptions {
   /** Before `/api/v1/ai/agents`; of your own backend, which adds the grant's token. Absent: the page's own origin. */
   readonly baseUrl?: string | undefined
@@ -17,14 +11,10 @@ export interface AgentsOptions {
   readonly fetch?: typeof globalThis.fetch | undefined
 }
 
-/** An agent that can be asked. @category models */
+/** An agent that can be asked. */
 export type Agent = AgentDescriptor
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** The catalog could not be had. @category errors */
+/** The catalog could not be had. */
 export class AgentsUnavailable extends Data.TaggedError("AgentsUnavailable")<{
   /** Of the answer; absent where there was none. */
   readonly status: number | undefined
@@ -38,14 +28,9 @@ export class AgentsUnavailable extends Data.TaggedError("AgentsUnavailable")<{
   }
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constants */
 export const path = "/api/v1/ai/agents"
 
-/** Rejects with {@link AgentsUnavailable}. @category constructors */
+/** Rejects with {@link AgentsUnavailable}. */
 export const list = async (
   { baseUrl = "", fetch = globalThis.fetch, headers = {} }: AgentsOptions,
   signal: AbortSignal
@@ -76,10 +61,6 @@ export const list = async (
   }
   return catalog.value.agents
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const decodeCatalog = Schema.decodeUnknownOption(Schema.Struct({ agents: Schema.Array(AgentDescriptor) }))
 

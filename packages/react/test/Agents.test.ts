@@ -1,8 +1,6 @@
 // @vitest-environment happy-dom
 // @vitest-environment-options {"settings": {"fetch": {"disableSameOriginPolicy": true}}}
-/**
- * The hook in a document, against a real server.
- */
+/** The hook in a document, against a real server. */
 import { AgentsProvider, agentsQuery, useAgents } from "@cogni/sandbox-react/Agents"
 import { type AgentsOptions, AgentsUnavailable } from "@cogni/sandbox-react/AgentsClient"
 import { assert, describe, it } from "@effect/vitest"

@@ -1,6 +1,4 @@
-/**
- * What a page gets when it uses the hook: nothing of a server, and not much.
- */
+/** What a page gets when it uses the hook: nothing of a server, and not much. */
 import { assert, describe, it } from "@effect/vitest"
 import { fileURLToPath } from "node:url"
 import { gzipSync } from "node:zlib"

@@ -7,10 +7,9 @@
 import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
 import * as EventStream from "./EventStream.ts"
 
-/** What a client asks for it with: `?protocol=ai-sdk`. @category constants */
+/** What a client asks for it with: `?protocol=ai-sdk`. */
 export const protocol = "ai-sdk"
 
-/** @category constants */
 export const headers: Readonly<Record<string, string>> = {
   ...EventStream.headers,
   "x-vercel-ai-ui-message-stream": "v1"
@@ -18,7 +17,6 @@ export const headers: Readonly<Record<string, string>> = {
 
 type Part = Readonly<Record<string, unknown>> & { readonly type: string }
 
-/** @category constructors */
 export const make = (runId: string): EventStream.EventEncoder => {
   let texts = 0
   let isOpen = false
@@ -79,10 +77,6 @@ export const make = (runId: string): EventStream.EventEncoder => {
     headers
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const calling = { dynamic: true, providerExecuted: true }
 

@@ -15,12 +15,11 @@ import * as UnknownCallers from "./internal/UnknownCallers.ts"
 import * as Problem from "./Problem.ts"
 import type { ServerLimits } from "./ServerLimits.ts"
 
-/** By whose word a request is answered. @category services */
+/** By whose word a request is answered. */
 export class CurrentGrant extends Context.Service<CurrentGrant, ExecutionGrant.ExecutionGrant>()(
   "@cogni/sandbox-server/CurrentGrant"
 ) {}
 
-/** @category services */
 export class Authentication extends HttpApiMiddleware.Service<Authentication, { provides: CurrentGrant }>()(
   "@cogni/sandbox-server/Authentication",
   {
@@ -29,7 +28,6 @@ export class Authentication extends HttpApiMiddleware.Service<Authentication, { 
   }
 ) {}
 
-/** @category layers */
 export const layer = (
   limits: ServerLimits
 ): Layer.Layer<Authentication, never, GrantStore | RateLimiter.RateLimiter> =>
@@ -73,7 +71,7 @@ export const layer = (
     })
   )
 
-/** Fails with 429 when a grant is faster than it may be; a minute's worth may come at once. @category combinators */
+/** Fails with 429 when a grant is faster than it may be; a minute's worth may come at once. */
 export const withinRate = (
   limiter: RateLimiter.RateLimiter,
   what: "requests" | "runs",
@@ -81,10 +79,6 @@ export const withinRate = (
   perMinuteMax: number
 ): Effect.Effect<void, typeof Problem.TooMany.Type, HttpServerRequest.HttpServerRequest> =>
   take(limiter, `${what}/${grantId}`, perMinuteMax, `this grant may make ${perMinuteMax} ${what} a minute`)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Before the store is asked: a token that is not known to be a grant's may be anything. */
 const unknownWithinRate = (limiter: RateLimiter.RateLimiter, bucket: number, perMinuteMax: number) =>

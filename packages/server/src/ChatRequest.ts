@@ -17,11 +17,6 @@ const { budget, graphId, messages, personality, repository, runtimeSecondsMax } 
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const ChatRequest = Schema.Struct({
   graphId,
   messages,
@@ -39,27 +34,22 @@ export const ChatRequest = Schema.Struct({
   attempt: Schema.optionalKey(RunContext.fields.attempt)
 }).annotate({ identifier: "ChatRequest" })
 
-/** @category models */
 export type ChatRequest = typeof ChatRequest.Type
 
-/** What the request was part of, besides its body. @category models */
+/** What the request was part of, besides its body. */
 export interface ChatTrace {
   readonly requestId: string
   readonly traceId: string
   readonly idempotencyKey: string | undefined
 }
 
-/** A run, as the executor takes it. @category models */
+/** A run, as the executor takes it. */
 export interface ChatRun {
   readonly request: GraphRunRequest
   readonly context: RunContext
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** The body of a request, up to a size. @category constructors */
+/** The body of a request, up to a size. */
 export const read = Effect.fnUntraced(function* (
   request: HttpServerRequest.HttpServerRequest,
   bodyBytesMax: number
@@ -86,7 +76,6 @@ export const read = Effect.fnUntraced(function* (
   )
 })
 
-/** @category constructors */
 export const runOf = Effect.fnUntraced(function* (
   body: ChatRequest,
   grant: ExecutionGrant,
@@ -137,10 +126,6 @@ export const runOf = Effect.fnUntraced(function* (
     }
   }
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const decode = Schema.decodeUnknownEffect(ChatRequest, { errors: "all", onExcessProperty: "error" })
 

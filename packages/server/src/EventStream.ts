@@ -6,7 +6,7 @@
  */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
 
-/** What turns the events of one run into the text of its response. @category models */
+/** What turns the events of one run into the text of its response. */
 export interface EventEncoder {
   /** Before the first event. */
   readonly begin: string
@@ -15,16 +15,15 @@ export interface EventEncoder {
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** Takes a line without ending an event, or being one. @category constants */
+/** Takes a line without ending an event, or being one. */
 export const heartbeat = ": heartbeat\n\n"
 
-/** What keeps proxies from holding back, changing or keeping a stream. @category constants */
+/** What keeps proxies from holding back, changing or keeping a stream. */
 export const headers: Readonly<Record<string, string>> = {
   "cache-control": "no-cache, no-transform",
   "x-accel-buffering": "no"
 }
 
-/** @category constructors */
 export const make = (runId: string): EventEncoder => {
   let id = 0
   return {

@@ -9,21 +9,19 @@ import { HttpServer, HttpServerRequest, type HttpServerResponse } from "effect/h
 import { NetAddress } from "effect/net"
 import * as Problem from "./Problem.ts"
 
-/** Names of this machine that only itself can mean. @category constants */
+/** Names of this machine that only itself can mean. */
 export const local: ReadonlyArray<string> = ["localhost", "127.0.0.1", "[::1]"]
 
 /**
  * The name in a `Host` header, in lower case and without the port; `undefined` for anything that is not a plain name or
  * address.
- *
- * @category converting
  */
 export const nameIn = (host: string | undefined): string | undefined =>
   /^(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9._-]{0,252}[a-z0-9])?)(?::\d{1,5})?$/u.exec(
     host?.toLowerCase() ?? ""
   )?.[1]
 
-/** The names of a server that listens at an address: the address, the local ones, and those that were configured. @category constructors */
+/** The names of a server that listens at an address: the address, the local ones, and those that were configured. */
 export const of = (
   address: NetAddress.SocketAddress,
   configured: ReadonlyArray<string> = []
@@ -35,7 +33,7 @@ export const of = (
   return new Set([...local, ...own, ...configured].flatMap((name) => nameIn(name) ?? []))
 }
 
-/** Answers a request under one of the names, and refuses every other. @category combinators */
+/** Answers a request under one of the names, and refuses every other. */
 export const checked = Effect.fnUntraced(function* (configured: ReadonlyArray<string>) {
   const { address } = yield* HttpServer.HttpServer
   const names = of(address, configured)

@@ -11,11 +11,6 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class IdempotencyKeys extends Context.Service<
   IdempotencyKeys,
   {
@@ -23,30 +18,20 @@ export class IdempotencyKeys extends Context.Service<
   }
 >()("@cogni/sandbox-server/IdempotencyKeys") {}
 
-// -----------------------------------------------------------------------------
-// predicates
-// -----------------------------------------------------------------------------
-
-/** What ids that follow from a key begin with. @category constants */
+/** What ids that follow from a key begin with. */
 export const prefix = "key-"
 
 /**
  * Whether only the server may make an id of this form: its own, and that of earlier versions, whose ids followed from
  * account and key without a secret and may still be on record.
- *
- * @category predicates
  */
 export const isReserved = (runId: string): boolean =>
   runId.startsWith(prefix) || /^run-[0-9a-f]{32}$/u.test(runId)
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Bytes of the secret. @category constants */
+/** Bytes of the secret. */
 export const secretBytes = 32
 
-/** From a secret of {@link secretBytes} bytes; it cannot be read back. @category constructors */
+/** From a secret of {@link secretBytes} bytes; it cannot be read back. */
 export const make = Effect.fnUntraced(function* (secret: Uint8Array<ArrayBuffer>) {
   const key = yield* Effect.promise(() =>
     crypto.subtle.importKey("raw", secret, { name: "HMAC", hash: "SHA-256" }, false, ["sign"])
@@ -66,7 +51,7 @@ export const make = Effect.fnUntraced(function* (secret: Uint8Array<ArrayBuffer>
   })
 })
 
-/** In the database's table of secrets, where the first process that asks makes the secret. @category constructors */
+/** In the database's table of secrets, where the first process that asks makes the secret. */
 export const makeSql: Effect.Effect<
   IdempotencyKeys["Service"],
   SchemaVersion.SchemaRefused | SqlError,
@@ -89,17 +74,13 @@ export const makeSql: Effect.Effect<
   return yield* make(secret)
 })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** A secret of this process: after a restart, a key starts a new run. @category layers */
+/** A secret of this process: after a restart, a key starts a new run. */
 export const layerMemory: Layer.Layer<IdempotencyKeys> = Layer.effect(
   IdempotencyKeys,
   Effect.suspend(() => make(randomSecret()))
 )
 
-/** A secret that all processes on one database share. @category layers */
+/** A secret that all processes on one database share. */
 export const layerSql: Layer.Layer<IdempotencyKeys, SchemaVersion.SchemaRefused, SqlClient> = Layer.effect(
   IdempotencyKeys,
   // Without what the database said: it may repeat what it was sent.
@@ -112,10 +93,6 @@ export const layerSql: Layer.Layer<IdempotencyKeys, SchemaVersion.SchemaRefused,
     )
   )
 )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const bring = SchemaVersion.bring({
   versionTable: "cogni_server_version",

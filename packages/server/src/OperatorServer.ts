@@ -14,13 +14,12 @@ import type { RunRoster } from "./RunRoster.ts"
 import * as ServerApi from "./ServerApi.ts"
 import * as ServerHealth from "./ServerHealth.ts"
 
-/** @category models */
 export interface OperatorServerOptions {
   /** Further names in `Host` that it answers to. */
   readonly hostNames?: ReadonlyArray<string> | undefined
 }
 
-/** What the platform gives to a server. @category models */
+/** What the platform gives to a server. */
 export type Platform =
   | Etag.Generator
   | FileSystem.FileSystem
@@ -28,7 +27,7 @@ export type Platform =
   | HttpServer.HttpServer
   | Path.Path
 
-/** Serves until its scope closes, of the server whose roster it is given. @category layers */
+/** Serves until its scope closes, of the server whose roster it is given. */
 export const layer = ({ hostNames = [] }: OperatorServerOptions = {}): Layer.Layer<
   never,
   never,
@@ -54,10 +53,6 @@ const served = (hostNames: ReadonlyArray<string>) =>
     ),
     { disableLogger: true, disableListenLog: true }
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const health = HttpRouter.use(
   Effect.fnUntraced(function* (router) {

@@ -11,10 +11,6 @@ import { Effect, Schema } from "effect"
 import { HttpEffect, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiSchema } from "effect/http-api"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const problem = <const Codes extends ReadonlyArray<string>>(
   status: number,
   identifier: string,
@@ -32,50 +28,41 @@ const problem = <const Codes extends ReadonlyArray<string>>(
     .annotate({ identifier, description })
     .pipe(HttpApiSchema.status(status))
 
-/** @category models */
 export const Invalid = problem(400, "Invalid", ["invalid_request"], "The request is not what it should be.")
-/** @category models */
 export const Unpaid = problem(402, "Unpaid", ["insufficient_credits"], "The account cannot pay for it.")
-/** @category models */
 export const Denied = problem(
   403,
   "Denied",
   ["authz_denied", "policy_denied"],
   "The grant does not open it, or nobody's runs start here."
 )
-/** @category models */
 export const NotFound = problem(
   404,
   "NotFound",
   ["not_found"],
   "There is nothing of that name for this account."
 )
-/** @category models */
 export const Conflict = problem(
   409,
   "Conflict",
   ["conflict"],
   "The run is there already, or is over already."
 )
-/** @category models */
 export const TooLarge = problem(413, "TooLarge", ["too_large"], "The body is larger than this server takes.")
-/** @category models */
 export const TooMany = problem(
   429,
   "TooMany",
   ["rate_limit"],
   "Too many at once, or too fast; see Retry-After."
 )
-/** Not in the description: it is answered before there is an endpoint. @category models */
+/** Not in the description: it is answered before there is an endpoint. */
 export const Misdirected = problem(
   421,
   "Misdirected",
   ["misdirected_request"],
   "The server does not answer under the name in Host."
 )
-/** @category models */
 export const Internal = problem(500, "Internal", ["internal"], "Something is broken here; the log says what.")
-/** @category models */
 export const Unavailable = problem(
   503,
   "Unavailable",
@@ -83,7 +70,6 @@ export const Unavailable = problem(
   "Not now: the server is full, is stopping, or cannot reach what it needs; see Retry-After."
 )
 
-/** @category models */
 export type Problem =
   | typeof Invalid.Type
   | typeof Unpaid.Type
@@ -95,17 +81,11 @@ export type Problem =
   | typeof Internal.Type
   | typeof Unavailable.Type
 
-/** What an endpoint fails with, and what is answered before there is one. @category models */
+/** What an endpoint fails with, and what is answered before there is one. */
 export type Answered = Problem | typeof Misdirected.Type
 
-/** @category models */
 export type ProblemCode = Answered["error"]["code"]
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** @category constants */
 export const statusOf: Readonly<Record<ProblemCode, number>> = {
   invalid_request: 400,
   insufficient_credits: 402,
@@ -133,11 +113,6 @@ const codes: Readonly<Record<AiErrorCode, ProblemCode>> = {
   aborted: "internal"
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = <Code extends ProblemCode>(
   code: Code,
   reason: string,
@@ -148,11 +123,11 @@ export const make = <Code extends ProblemCode>(
     { readonly error: { readonly code: Code } }
   >
 
-/** A run that may not start. A store that is away is nobody's mistake. @category constructors */
+/** A run that may not start. A store that is away is nobody's mistake. */
 export const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
   make(reason === "GrantStoreUnavailable" ? "unavailable" : codes[error], reason, message) as Problem
 
-/** Fails with it; says when to come again where that is known. @category constructors */
+/** Fails with it; says when to come again where that is known. */
 export const refuse = (
   refused: GraphRefused
 ): Effect.Effect<never, Problem, HttpServerRequest.HttpServerRequest> =>
@@ -160,11 +135,11 @@ export const refuse = (
     ? Effect.fail(ofRefusal(refused))
     : retryLater(ofRefusal(refused), refused.retrySeconds)
 
-/** What is kept cannot be reached; which host it is on is the log's business. @category constructors */
+/** What is kept cannot be reached; which host it is on is the log's business. */
 export const ofStore = (error: { readonly _tag: string }): typeof Unavailable.Type =>
   make("unavailable", error._tag, "what is kept of grants and runs cannot be reached. Try again in a moment")
 
-/** Fails with it, and says when to come again. @category constructors */
+/** Fails with it, and says when to come again. */
 export const retryLater = <P extends Problem>(
   problem: P,
   seconds: number
@@ -173,19 +148,15 @@ export const retryLater = <P extends Problem>(
     Effect.andThen(Effect.fail(problem))
   )
 
-/** Fails with it, and says how to show a grant. @category constructors */
+/** Fails with it, and says how to show a grant. */
 export const challenge = <P extends Problem>(
   problem: P
 ): Effect.Effect<never, P, HttpServerRequest.HttpServerRequest> =>
   withHeader("www-authenticate", 'Bearer realm="cogni-sandbox"').pipe(Effect.andThen(Effect.fail(problem)))
 
-/** As a response of its own, where no endpoint encodes it. @category converting */
+/** As a response of its own, where no endpoint encodes it. */
 export const toResponse = (problem: Answered): HttpServerResponse.HttpServerResponse =>
   HttpServerResponse.jsonUnsafe(problem, { status: statusOf[problem.error.code] })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const withHeader = (name: string, value: string) =>
   HttpEffect.appendPreResponseHandler((_request, response) =>

@@ -19,11 +19,6 @@ import {
 } from "@cogni/sandbox-graph-provider/Repositories"
 import { Effect, Layer, Result, Schema } from "effect"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface RelayRepositoriesOptions {
   /** Servers whose repositories may be named. Absent: `OriginAddress.defaultForges`. */
   readonly forges?: ReadonlyArray<OriginAddress.ForgeHost> | undefined
@@ -31,14 +26,10 @@ export interface RelayRepositoriesOptions {
   readonly hostOrigins?: boolean | undefined
 }
 
-/** A request in the relay's words. @category models */
+/** A request in the relay's words. */
 export type RelayRequest = Pick<CloneRequest, "url" | "baseBranch" | "branch" | "createPr">
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** The request as the relay understands it, or why it does not. @category constructors */
+/** The request as the relay understands it, or why it does not. */
 export const requestOf = (
   { baseBranch, branch, pullRequest, url }: RepositoryRequest,
   { forges = OriginAddress.defaultForges, hostOrigins = false }: RelayRepositoriesOptions = {}
@@ -75,7 +66,7 @@ export const requestOf = (
   })
 }
 
-/** What became of the commits, as a graph's caller is told. @category converting */
+/** What became of the commits, as a graph's caller is told. */
 export const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
   const record = RelayRun.recordOf(delivery)
   const { branch, pullRequestUrl } = record
@@ -97,7 +88,6 @@ export const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
   }
 }
 
-/** @category layers */
 export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repositories, never, GitRelay> =>
   Layer.effect(
     Repositories,
@@ -138,10 +128,6 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
       })
     )
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const refuse = (reason: string, detail: string) => Result.fail(new RepositoryUnavailable({ reason, detail }))
 

@@ -11,11 +11,7 @@ import { activeRuns } from "./ServerMetrics.ts"
 import * as Problem from "./Problem.ts"
 import type { ServerLimits } from "./ServerLimits.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Whose run is to begin. @category models */
+/** Whose run is to begin. */
 export interface RosterEntry {
   readonly runId: RunId
   readonly grantId: string
@@ -26,7 +22,7 @@ export interface RosterEntry {
   readonly concurrentRunsMax?: number | undefined
 }
 
-/** A run under way. @category models */
+/** A run under way. */
 export interface RosterRun extends RosterEntry {
   /** Settles when it is to end. */
   readonly cancelled: Effect.Effect<void>
@@ -34,13 +30,12 @@ export interface RosterRun extends RosterEntry {
   readonly cancel: Effect.Effect<void>
 }
 
-/** Why a run may not begin. @category models */
+/** Why a run may not begin. */
 export type RosterFull =
   | { readonly problem: typeof Problem.Conflict.Type }
   | { readonly problem: typeof Problem.TooMany.Type; readonly retrySeconds: number }
   | { readonly problem: typeof Problem.Unavailable.Type; readonly retrySeconds: number }
 
-/** @category services */
 export class RunRoster extends Context.Service<
   RunRoster,
   {
@@ -55,16 +50,11 @@ export class RunRoster extends Context.Service<
   }
 >()("@cogni/sandbox-server/RunRoster") {}
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 interface Roster {
   readonly stopping: boolean
   readonly runs: ReadonlyMap<RunId, RosterRun>
 }
 
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (limits: ServerLimits) {
   const roster = yield* SubscriptionRef.make<Roster>({ stopping: false, runs: new Map() })
   const runs = Effect.map(SubscriptionRef.get(roster), ({ runs }) => [...runs.values()].toReversed())
@@ -125,12 +115,7 @@ export const make = Effect.fnUntraced(function* (limits: ServerLimits) {
   })
 })
 
-/** @category layers */
 export const layer = (limits: ServerLimits): Layer.Layer<RunRoster> => Layer.effect(RunRoster, make(limits))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** How soon a place may be free, as far as anybody can say. */
 const retrySeconds = 5

@@ -11,11 +11,7 @@ import { DeliveryRecord } from "@cogni/sandbox-git-relay/RelayRun"
 import { AiErrorCode } from "@cogni/sandbox-graph-provider/AiEvent"
 import { Option, Schema, Struct } from "effect"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Where a run is. `starting` is one that has no record yet. @category models */
+/** Where a run is. `starting` is one that has no record yet. */
 export const RunStatus = Schema.Literals([
   "starting",
   "running",
@@ -26,12 +22,10 @@ export const RunStatus = Schema.Literals([
   "abandoned"
 ])
 
-/** @category models */
 export type RunStatus = typeof RunStatus.Type
 
 const EventsDigest = Schema.Struct({ count: Schema.Int, sha256: Schema.String })
 
-/** @category models */
 export const RunView = Schema.Struct({
   runId: RunId,
   status: RunStatus,
@@ -61,24 +55,14 @@ export const RunView = Schema.Struct({
   events: Schema.optionalKey(EventsDigest)
 }).annotate({ identifier: "Run" })
 
-/** @category models */
 export type RunView = typeof RunView.Type
 
-// -----------------------------------------------------------------------------
-// getters
-// -----------------------------------------------------------------------------
-
-/** Whose run it is; of what a command did without a model, nobody's. @category getters */
+/** Whose run it is; of what a command did without a model, nobody's. */
 export const accountOf = ({ spec }: RunRecord): string | undefined => spec.llm?.identity.billingAccountId
 
-/** Whether there is nothing of it any more that could be ended. @category getters */
+/** Whether there is nothing of it any more that could be ended. */
 export const isOver = ({ outcome }: RunRecord): boolean => outcome.status !== "running"
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const fromRecord = (record: RunRecord): RunView => {
   const { annotations, endedAt, llm, outcome, posture, runId, spec, startedAt, timings } = record
   const graph = Option.getOrUndefined(decodeGraph(annotations?.["graph"]))
@@ -115,10 +99,6 @@ export const fromRecord = (record: RunRecord): RunView => {
     ...(relay === undefined ? {} : { relay })
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** As the provider of `sandbox:*` writes it under `graph`. */
 const GraphAnnotation = Schema.Struct({

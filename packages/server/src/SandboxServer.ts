@@ -25,11 +25,6 @@ import * as ServerApi from "./ServerApi.ts"
 import * as ServerLimits from "./ServerLimits.ts"
 import * as ServerMetrics from "./ServerMetrics.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface SandboxServerOptions {
   /** The default for what is not said. */
   readonly limits?: Partial<ServerLimits.ServerLimits> | undefined
@@ -39,26 +34,18 @@ export interface SandboxServerOptions {
   readonly hostNames?: ReadonlyArray<string> | undefined
 }
 
-/** What it answers from. @category models */
+/** What it answers from. */
 export type Needs = AgentCatalog | GrantStore | GraphExecutor | IdempotencyKeys | RunStore
 
-/** What the platform gives. @category models */
+/** What the platform gives. */
 export type Platform = OperatorServer.Platform
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** Serves until its scope closes. @category layers */
+/** Serves until its scope closes. */
 export const layer = (
   options: SandboxServerOptions = {}
 ): Layer.Layer<RunRoster.RunRoster, never, Needs | Platform> => beside(options, Layer.empty)
 
-/**
- * The same, and what its operator asks it at an address of its own, which answers until the last run has ended.
- *
- * @category layers
- */
+/** The same, and what its operator asks it at an address of its own, which answers until the last run has ended. */
 export const layerWithOperator = <E, R>(
   options: SandboxServerOptions,
   operatorPlatform: Layer.Layer<Platform, E, R>
@@ -70,7 +57,7 @@ export const layerWithOperator = <E, R>(
   return beside(options, operator)
 }
 
-/** The routes alone. @category layers */
+/** The routes alone. */
 export const routes = (options: SandboxServerOptions, limits: ServerLimits.ServerLimits) =>
   Layer.mergeAll(
     HttpApiBuilder.layer(ServerApi.ServerApi).pipe(
@@ -80,10 +67,6 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
     liveness,
     Surroundings.layer(options.hostNames ?? [])
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Whatever is beside the server is made before it, and ends after it. */
 const beside = <E, R>(

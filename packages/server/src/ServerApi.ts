@@ -1,6 +1,4 @@
-/**
- * The HTTP API, as data: what the server answers, what its OpenAPI document says, and what a client can be made of.
- */
+/** The HTTP API, as data: what the server answers, what its OpenAPI document says, and what a client can be made of. */
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { AgentDescriptor } from "@cogni/sandbox-graph-provider/AgentCatalog"
 import { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
@@ -18,12 +16,11 @@ import { ChatRequest } from "./ChatRequest.ts"
 import * as Problem from "./Problem.ts"
 import { RunView } from "./RunView.ts"
 
-/** What cannot be read of a request's path, query or headers has the same shape as every other problem. @category services */
+/** What cannot be read of a request's path, query or headers has the same shape as every other problem. */
 export class Readable extends HttpApiMiddleware.Service<Readable>()("@cogni/sandbox-server/Readable", {
   error: Problem.Invalid
 }) {}
 
-/** @category layers */
 export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchemaErrorTransform(
   Readable,
   ({ cause, kind }) =>
@@ -36,18 +33,15 @@ export const layerReadable: Layer.Layer<Readable> = HttpApiMiddleware.layerSchem
     )
 )
 
-/** The most runs that one answer lists. @category constants */
+/** The most runs that one answer lists. */
 export const listedMax = 100
 
-/** @category models */
 export const AgentList = Schema.Struct({ agents: Schema.Array(AgentDescriptor) }).annotate({
   identifier: "AgentList"
 })
 
-/** @category models */
 export const RunList = Schema.Struct({ runs: Schema.Array(RunView) }).annotate({ identifier: "RunList" })
 
-/** @category models */
 export const Cancelling = Schema.Struct({ runId: Schema.String, status: Schema.Literal("cancelling") })
   .annotate({ identifier: "Cancelling" })
   .pipe(HttpApiSchema.status(202))
@@ -56,7 +50,6 @@ const IdempotencyKey = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLe
 
 const runParams = { id: Schema.String.annotate({ description: "the id of the run" }) }
 
-/** @category models */
 export class Agents extends HttpApiGroup.make("agents")
   .add(
     HttpApiEndpoint.get("list", "/ai/agents", { success: AgentList }).annotateMerge(
@@ -68,7 +61,6 @@ export class Agents extends HttpApiGroup.make("agents")
   )
   .middleware(Authentication) {}
 
-/** @category models */
 export class Chat extends HttpApiGroup.make("chat")
   .add(
     HttpApiEndpoint.post("run", "/ai/chat", {
@@ -99,7 +91,6 @@ export class Chat extends HttpApiGroup.make("chat")
   .middleware(Readable)
   .middleware(Authentication) {}
 
-/** @category models */
 export class Runs extends HttpApiGroup.make("runs")
   .add(
     HttpApiEndpoint.get("list", "/runs", {
@@ -130,7 +121,6 @@ export class Runs extends HttpApiGroup.make("runs")
   .middleware(Readable)
   .middleware(Authentication) {}
 
-/** @category models */
 export class ServerApi extends HttpApi.make("cogni-sandbox")
   .add(Agents)
   .add(Chat)

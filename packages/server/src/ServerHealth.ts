@@ -8,18 +8,17 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Context, Effect } from "effect"
 import { RunRoster } from "./RunRoster.ts"
 
-/** What a run needs, and how to ask whether it is there. @category models */
+/** What a run needs, and how to ask whether it is there. */
 export interface Probe {
   readonly name: string
   readonly check: Effect.Effect<unknown, unknown>
 }
 
-/** Of whoever composes the server: the engine, say. None, unless provided. @category services */
+/** Of whoever composes the server: the engine, say. None, unless provided. */
 export const Probes = Context.Reference<ReadonlyArray<Probe>>("@cogni/sandbox-server/Probes", {
   defaultValue: () => []
 })
 
-/** @category models */
 export interface Readiness {
   readonly status: "ready" | "not_ready" | "stopping"
   readonly checks: Readonly<Record<string, "ok" | "failing">>
@@ -27,7 +26,6 @@ export interface Readiness {
 
 const checkSecondsMax = 3
 
-/** @category constructors */
 export const make = Effect.gen(function* () {
   const roster = yield* RunRoster
   const store = yield* RunStore

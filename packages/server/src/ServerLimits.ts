@@ -1,13 +1,10 @@
-/**
- * What a server gives to its callers, and how long it waits for them: a bound on everything, each with its unit.
- */
+/** What a server gives to its callers, and how long it waits for them: a bound on everything, each with its unit. */
 import { Schema } from "effect"
 
 const positive = (maximum: number) => Schema.Int.check(Schema.isBetween({ minimum: 1, maximum }))
 
 const day = 86_400
 
-/** @category models */
 export const ServerLimits = Schema.Struct({
   /** Of a request's body; more is answered with 413. */
   bodyBytesMax: positive(2 ** 30),
@@ -37,10 +34,8 @@ export const ServerLimits = Schema.Struct({
   cancelSecondsMax: positive(day)
 })
 
-/** @category models */
 export type ServerLimits = typeof ServerLimits.Type
 
-/** @category constants */
 export const defaults: ServerLimits = {
   bodyBytesMax: 12 * 1024 * 1024,
   requestsPerMinutePerGrantMax: 6000,
@@ -57,6 +52,6 @@ export const defaults: ServerLimits = {
   cancelSecondsMax: 60
 }
 
-/** The default for what is not said; throws what is no limit. @category constructors */
+/** The default for what is not said; throws what is no limit. */
 export const make = (limits: Partial<ServerLimits> = {}): ServerLimits =>
   Schema.decodeSync(ServerLimits)({ ...defaults, ...limits })

@@ -22,7 +22,7 @@ const requestsTotal = Metric.counter("sandbox_http_requests_total", {
   incremental: true
 })
 
-/** An agent that is in no catalog has no label of its own: anybody could make them up. @category combinators */
+/** An agent that is in no catalog has no label of its own: anybody could make them up. */
 export const runEnded = (
   known: ReadonlySet<string>,
   { durationMs, final, request }: ObservedEnd
@@ -35,7 +35,6 @@ export const runEnded = (
   )
 }
 
-/** @category combinators */
 export const activeRuns = (count: number): Effect.Effect<void> => Metric.update(runsActive, count)
 
 const routes: ReadonlyArray<readonly [pattern: RegExp, route: string]> = [
@@ -49,13 +48,11 @@ const routes: ReadonlyArray<readonly [pattern: RegExp, route: string]> = [
 
 const methods = new Set(["GET", "HEAD", "POST", "DELETE", "OPTIONS"])
 
-/** @category converting */
 export const routeOf = (url: string): string => {
   const [path = ""] = url.split("?")
   return routes.find(([pattern]) => pattern.test(path))?.[1] ?? "other"
 }
 
-/** @category combinators */
 export const requestAnswered = (method: string, url: string, status: number): Effect.Effect<void> =>
   Metric.update(
     Metric.withAttributes(requestsTotal, {

@@ -1,6 +1,4 @@
-/**
- * The stream for the AI SDK, read by the AI SDK.
- */
+/** The stream for the AI SDK, read by the AI SDK. */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
 import * as AiSdkStream from "@cogni/sandbox-server/AiSdkStream"
 import { assert, describe, it } from "@effect/vitest"

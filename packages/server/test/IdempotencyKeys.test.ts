@@ -1,6 +1,4 @@
-/**
- * Run ids that follow from idempotency keys: stable for their account, and closed to every other.
- */
+/** Run ids that follow from idempotency keys: stable for their account, and closed to every other. */
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
 import { assert, describe, it } from "@effect/vitest"

@@ -1,6 +1,4 @@
-/**
- * What is refused, with which status, and that nothing is made for it.
- */
+/** What is refused, with which status, and that nothing is made for it. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import { assert, describe, it } from "@effect/vitest"

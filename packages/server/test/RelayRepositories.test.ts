@@ -1,6 +1,4 @@
-/**
- * Repositories of runs, over a relay in memory.
- */
+/** Repositories of runs, over a relay in memory. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"

@@ -1,6 +1,4 @@
-/**
- * What is told of a run, and what is not.
- */
+/** What is told of a run, and what is not. */
 import { RunRecord } from "@cogni/sandbox-core/RunStore"
 import * as RunView from "@cogni/sandbox-server/RunView"
 import { assert, describe, it } from "@effect/vitest"

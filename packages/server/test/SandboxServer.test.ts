@@ -1,6 +1,4 @@
-/**
- * The server, asked over HTTP, on layers of memory.
- */
+/** The server, asked over HTTP, on layers of memory. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Validator } from "@seriousme/openapi-schema-validator"

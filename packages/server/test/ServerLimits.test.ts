@@ -1,6 +1,4 @@
-/**
- * Every bound of the server, met.
- */
+/** Every bound of the server, met. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"

@@ -1,6 +1,4 @@
-/**
- * Labels are from small sets, whatever callers make up.
- */
+/** Labels are from small sets, whatever callers make up. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { GraphId } from "@cogni/sandbox-graph-provider/GraphId"
 import * as ServerMetrics from "@cogni/sandbox-server/ServerMetrics"

@@ -1,6 +1,4 @@
-/**
- * Streams of events and those who read them: slowly, not at all, not to the end; and a server that stops meanwhile.
- */
+/** Streams of events and those who read them: slowly, not at all, not to the end; and a server that stops meanwhile. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"

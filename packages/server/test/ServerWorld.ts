@@ -1,6 +1,4 @@
-/**
- * A whole server on layers of memory, on a port of this host's, with callers.
- */
+/** A whole server on layers of memory, on a port of this host's, with callers. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"

@@ -7,24 +7,19 @@
 import { Schema } from "effect"
 import { ToolProfile } from "./ToolProfile.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Under which it is routed to. @category models */
+/** Under which it is routed to. */
 export const AgentName = Schema.String.check(
   Schema.isPattern(/^[a-z][a-z0-9_-]{0,63}$/u, {
     expected: "the name of an agent: 1 to 64 lower-case letters, digits, `_` and `-`, beginning with a letter"
   })
 )
 
-/** Which model that is, the host or the configuration's `models` says. @category models */
+/** Which model that is, the host or the configuration's `models` says. */
 export const ModelTier = Schema.Literals(["fast", "default", "complex", "local"])
 
-/** @category models */
 export type ModelTier = typeof ModelTier.Type
 
-/** The name of a tool such as `shell.exec`, of a group of them such as `process.*`, or `*`. @category models */
+/** The name of a tool such as `shell.exec`, of a group of them such as `process.*`, or `*`. */
 export const ToolEntry = Schema.String.check(
   Schema.isPattern(/^(?:\*|[A-Za-z][A-Za-z0-9_.-]{0,62}\*?)$/u, {
     expected: "the name of a tool such as shell.exec, or of a group of them such as process.*"
@@ -37,7 +32,6 @@ const ToolOverrides = Schema.Struct({
   deny: Schema.Array(ToolEntry)
 })
 
-/** @category models */
 export const AgentConfig = Schema.Struct({
   name: AgentName,
   /** Instead of the host's own. */
@@ -49,14 +43,9 @@ export const AgentConfig = Schema.Struct({
   sandbox: Schema.Boolean
 })
 
-/** @category models */
 export type AgentConfig = typeof AgentConfig.Type
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** An agent with the least of everything, and what is said of it. Throws what is no agent. @category constructors */
+/** An agent with the least of everything, and what is said of it. Throws what is no agent. */
 export const make = (agent: Pick<AgentConfig, "name"> & Partial<AgentConfig>): AgentConfig =>
   Schema.decodeUnknownSync(AgentConfig)({
     modelTier: "default",

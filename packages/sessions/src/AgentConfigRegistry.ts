@@ -8,27 +8,18 @@ import { Data, Option, Result } from "effect"
 import type { AgentConfig } from "./AgentConfig.ts"
 import type { ConfigurationFile } from "./internal/ConfigurationFile.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface AgentConfigRegistry {
   readonly get: (name: string) => Option.Option<AgentConfig>
   /** In the order in which they were registered. */
   readonly list: ReadonlyArray<AgentConfig>
 }
 
-/** There is an agent of this name. @category errors */
+/** There is an agent of this name. */
 export class AgentNameTaken extends Data.TaggedError("AgentNameTaken")<{ readonly name: string }> {
   override get message(): string {
     return `there is an agent ${this.name} already. Give this one another name, or register it alone`
   }
 }
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 const over = (agents: ReadonlyArray<AgentConfig>): AgentConfigRegistry => {
   const list = Object.freeze(agents.map(frozen))
@@ -46,10 +37,9 @@ const frozen = (agent: AgentConfig): AgentConfig =>
     })
   })
 
-/** @category constructors */
 export const empty: AgentConfigRegistry = over([])
 
-/** Those, and this one. @category combinators */
+/** Those, and this one. */
 export const register = (
   registry: AgentConfigRegistry,
   agent: AgentConfig
@@ -58,7 +48,7 @@ export const register = (
     ? Result.fail(new AgentNameTaken({ name: agent.name }))
     : Result.succeed(over([...registry.list, agent]))
 
-/** What is under `agent_configs` of a file that was read. @category constructors */
+/** What is under `agent_configs` of a file that was read. */
 export const loadFromConfig = (agents: ConfigurationFile["agent_configs"]): AgentConfigRegistry =>
   over(
     Object.entries(agents).map(([name, agent]) => ({

@@ -9,40 +9,30 @@ import type { AgentConfig } from "./AgentConfig.ts"
 import type { Configuration } from "./Configuration.ts"
 import * as SenderPattern from "./internal/SenderPattern.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Who says something, and where. @category models */
+/** Who says something, and where. */
 export interface Sender {
   readonly channel: string
   readonly senderId: string
 }
 
-/** What decided. @category models */
+/** What decided. */
 export type Rule =
   | { readonly _tag: "Sender"; readonly channel: string; readonly sender: string }
   | { readonly _tag: "SenderPattern"; readonly channel: string; readonly pattern: string }
   | { readonly _tag: "Channel"; readonly channel: string }
   | { readonly _tag: "Default" }
 
-/** @category models */
 export interface Resolution {
   readonly agent: AgentConfig
   readonly rule: Rule
 }
 
-/** @category models */
 export interface AgentRouter {
   /** Of any two strings, whatever is in them. */
   readonly resolve: (sender: Sender) => Resolution
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Throws what is no configuration: one whose routing names agents that it has not. @category constructors */
+/** Throws what is no configuration: one whose routing names agents that it has not. */
 export const make = ({ agents, routing }: Pick<Configuration, "agents" | "routing">): AgentRouter => {
   const agentOf = (name: string): AgentConfig => Option.getOrThrow(agents.get(name))
   const otherwise = agentOf(routing.defaultAgent)
@@ -83,11 +73,7 @@ export const make = ({ agents, routing }: Pick<Configuration, "agents" | "routin
   }
 }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** As it is written in a configuration: `routing.senders."slack:U0*"`. @category converting */
+/** As it is written in a configuration: `routing.senders."slack:U0*"`. */
 export const describeRule = (rule: Rule): string => {
   switch (rule._tag) {
     case "Sender":
@@ -106,15 +92,9 @@ export const describeRule = (rule: Rule): string => {
  *
  * No agent's name has a colon, and those of the channel are written `%3A` (`%` as `%25`): the first colon ends the
  * channel and the last begins the agent, whatever the sender is called.
- *
- * @category converting
  */
 export const keyOf = ({ channel, senderId }: Sender, agent: string): string =>
   `${channel.replaceAll("%", "%25").replaceAll(":", "%3A")}:${senderId}:${agent}`
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** A channel of a configuration has no colon; one of a message that has is nobody's here. */
 const entryOf = (channel: string, sender: string): string => JSON.stringify([channel, sender])

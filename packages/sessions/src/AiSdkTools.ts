@@ -9,11 +9,7 @@ import { Effect, FiberSet, type Scope } from "effect"
 import * as ToolAnswer from "./internal/ToolAnswer.ts"
 import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Of the Standard Schema and Standard JSON Schema specifications, what is needed. @category models */
+/** Of the Standard Schema and Standard JSON Schema specifications, what is needed. */
 export interface AiSdkSchema {
   readonly "~standard": {
     readonly version: 1
@@ -26,7 +22,6 @@ export interface AiSdkSchema {
   }
 }
 
-/** @category models */
 export interface AiSdkTool {
   readonly description: string
   readonly inputSchema: AiSdkSchema
@@ -36,7 +31,7 @@ export interface AiSdkTool {
   ) => Promise<unknown>
 }
 
-/** What the SDK rejects with, and the model reads: a code, and what to do. @category errors */
+/** What the SDK rejects with, and the model reads: a code, and what to do. */
 export class AiSdkToolError extends Error {
   override readonly name = "AiSdkToolError"
   // The SDK hands the model the text of the error as a whole, with its name before the message.
@@ -45,15 +40,7 @@ export class AiSdkToolError extends Error {
   }
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/**
- * What may be called, by wire name. Calls end with the scope, and with the SDK's own abort signal.
- *
- * @category constructors
- */
+/** What may be called, by wire name. Calls end with the scope, and with the SDK's own abort signal. */
 export const make = Effect.fnUntraced(function* (
   registry: ToolRegistry,
   session: ToolSession
@@ -77,10 +64,6 @@ export const make = Effect.fnUntraced(function* (
     ])
   )
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Whoever asks for a JSON Schema may write into it. */
 const schemaOf = (inputSchema: Readonly<Record<string, unknown>>): AiSdkSchema => {

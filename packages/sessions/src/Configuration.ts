@@ -16,11 +16,7 @@ import * as YamlIssues from "./internal/YamlIssues.ts"
 import * as YamlText from "./internal/YamlText.ts"
 import * as YamlTree from "./internal/YamlTree.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** How sessions execute. @category models */
+/** How sessions execute. */
 export interface SandboxConfiguration {
   /** Without it every agent runs on the host, if it runs at all. */
   readonly enabled: boolean
@@ -41,7 +37,7 @@ export interface SandboxConfiguration {
   readonly persistentWorkspaces: boolean
 }
 
-/** Which agent answers whom, by the names of agents that there are. @category models */
+/** Which agent answers whom, by the names of agents that there are. */
 export interface Routing {
   readonly defaultAgent: string
   readonly channels: Readonly<Record<string, string>>
@@ -49,7 +45,7 @@ export interface Routing {
   readonly senders: Readonly<Record<string, string>>
 }
 
-/** One whole snapshot: nothing in it changes. @category models */
+/** One whole snapshot: nothing in it changes. */
 export interface Configuration {
   /** What it was read from, as its reader calls it. */
   readonly file: string
@@ -62,7 +58,6 @@ export interface Configuration {
   readonly warnings: ReadonlyArray<ConfigurationError.Problem>
 }
 
-/** @category models */
 export interface ParseOptions {
   /** As it is to be called in errors, such as `cogni.yaml`. */
   readonly file: string
@@ -70,17 +65,13 @@ export interface ParseOptions {
   readonly toolNames?: ReadonlyArray<string> | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** Of a file, in UTF-8. @category constants */
+/** Of a file, in UTF-8. */
 export const textBytesMax = YamlText.textBytesMax
 
-/** How a file is written; it is published as JSON Schema. @category schemas */
+/** How a file is written; it is published as JSON Schema. */
 export const File = ConfigurationFile.ConfigurationFile
 
-/** For editors: draft 2020-12, each key with what it means. @category converting */
+/** For editors: draft 2020-12, each key with what it means. */
 export const jsonSchema = (): Readonly<Record<string, unknown>> => {
   const { definitions, schema } = Schema.toJsonSchemaDocument(File, { onExcessProperty: "error" })
   return {
@@ -91,11 +82,7 @@ export const jsonSchema = (): Readonly<Record<string, unknown>> => {
   }
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** What a text of YAML says; fails with everything that is wrong with it. @category constructors */
+/** What a text of YAML says; fails with everything that is wrong with it. */
 export const parse = (
   text: string,
   options: ParseOptions
@@ -127,24 +114,12 @@ const parseResult = (
 /** Of a file that is refused without a finding, which there is none of. */
 const nothingElse: ConfigurationError.Problem = { key: "", message: "Expected a configuration" }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/**
- * All that an agent's session is made from, as one text: where it differs, the session is made anew.
- *
- * @category converting
- */
+/** All that an agent's session is made from, as one text: where it differs, the session is made anew. */
 export const fingerprint = ({ models, sandbox }: Configuration, agent: AgentConfig): string => {
   // How many sessions there may be, and for how long, is of no session.
   const { idleSeconds: _, sessionsMax: __, whenFull: ___, ...own } = sandbox
   return canonical([agent, models[agent.modelTier] ?? null, own])
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** The same text for the same value, whatever the order of its keys. */
 const canonical = (value: unknown): string =>

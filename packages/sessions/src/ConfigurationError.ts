@@ -6,14 +6,10 @@
  */
 import { Schema } from "effect"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** How many problems are told of one file; of more it is said that there are more. @category constants */
+/** How many problems are told of one file; of more it is said that there are more. */
 export const problemsMax = 100
 
-/** One thing that is wrong, and where. @category models */
+/** One thing that is wrong, and where. */
 export const Problem = Schema.Struct({
   /** Both from 1, in characters; absent where it is about the whole of the file. */
   line: Schema.optionalKey(Schema.Int),
@@ -23,14 +19,9 @@ export const Problem = Schema.Struct({
   message: Schema.String
 })
 
-/** @category models */
 export type Problem = typeof Problem.Type
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** The file cannot be had. @category errors */
+/** The file cannot be had. */
 export class ConfigurationUnreadable extends Schema.TaggedError<ConfigurationUnreadable>()(
   "ConfigurationUnreadable",
   {
@@ -45,7 +36,7 @@ export class ConfigurationUnreadable extends Schema.TaggedError<ConfigurationUnr
   }
 }
 
-/** What is in it is not a configuration. @category errors */
+/** What is in it is not a configuration. */
 export class ConfigurationInvalid extends Schema.TaggedError<ConfigurationInvalid>()("ConfigurationInvalid", {
   problems: Schema.NonEmptyArray(Problem),
   /** Of those beyond {@link problemsMax}. */
@@ -57,11 +48,7 @@ export class ConfigurationInvalid extends Schema.TaggedError<ConfigurationInvali
   }
 }
 
-/**
- * A configuration is as a whole taken or not taken.
- *
- * @category errors
- */
+/** A configuration is as a whole taken or not taken. */
 export class ConfigurationError extends Schema.TaggedError<ConfigurationError>()("ConfigurationError", {
   /** What it was read from, as its reader calls it. */
   file: Schema.String,
@@ -85,19 +72,11 @@ export class ConfigurationError extends Schema.TaggedError<ConfigurationError>()
   }
 }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** `12:5 sandbox.memory_limit: Expected …`. @category converting */
+/** `12:5 sandbox.memory_limit: Expected …`. */
 export const describe = ({ column, key, line, message }: Problem): string =>
   `${line === undefined ? "" : `${line}:${column ?? 1}`}${key === "" ? "" : ` ${key}`}${line === undefined && key === "" ? "" : ":"} ${message}`
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** In the order of the file, and no more than are told. @category constructors */
+/** In the order of the file, and no more than are told. */
 export const invalid = (
   file: string,
   [first, ...rest]: readonly [Problem, ...ReadonlyArray<Problem>]
@@ -112,11 +91,9 @@ export const invalid = (
   })
 }
 
-/** @category constructors */
 export const unreadable = (file: string, detail: string, remedy: string): ConfigurationError =>
   new ConfigurationError({ file, reason: new ConfigurationUnreadable({ detail, remedy, isAbsent: false }) })
 
-/** @category constructors */
 export const absent = (file: string): ConfigurationError =>
   new ConfigurationError({
     file,
@@ -126,10 +103,6 @@ export const absent = (file: string): ConfigurationError =>
       isAbsent: true
     })
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const byPlace = (a: Problem, b: Problem): number =>
   (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0)

@@ -11,11 +11,6 @@ import { Context, Duration, Effect, Layer, Schedule, Semaphore, Stream, Subscrip
 import * as Configuration from "./Configuration.ts"
 import * as ConfigurationError from "./ConfigurationError.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface StoreOptions extends Configuration.ParseOptions {
   /**
    * Within this long of a change the store has it, or has said why not. Left out: only {@link ConfigurationStore}'s
@@ -24,7 +19,6 @@ export interface StoreOptions extends Configuration.ParseOptions {
   readonly reloadSecondsMax?: number | undefined
 }
 
-/** @category services */
 export class ConfigurationStore extends Context.Service<
   ConfigurationStore,
   {
@@ -37,11 +31,7 @@ export class ConfigurationStore extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/ConfigurationStore") {}
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Fails where there is no configuration to begin with. @category constructors */
+/** Fails where there is no configuration to begin with. */
 export const make = Effect.fnUntraced(function* (
   read: Effect.Effect<string, ConfigurationError.ConfigurationError>,
   options: StoreOptions
@@ -107,18 +97,14 @@ export const make = Effect.fnUntraced(function* (
   })
 })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** Of a text that comes from anywhere. @category layers */
+/** Of a text that comes from anywhere. */
 export const layer = (
   read: Effect.Effect<string, ConfigurationError.ConfigurationError>,
   options: StoreOptions
 ): Layer.Layer<ConfigurationStore, ConfigurationError.ConfigurationError> =>
   Layer.effect(ConfigurationStore, make(read, options))
 
-/** Of a file. @category layers */
+/** Of a file. */
 export const layerFile = (
   path: string,
   options: Partial<StoreOptions> = {}
@@ -127,7 +113,7 @@ export const layerFile = (
   return layer(readFile(path, file), { ...options, file })
 }
 
-/** One that never changes. @category layers */
+/** One that never changes. */
 export const layerOf = (configuration: Configuration.Configuration): Layer.Layer<ConfigurationStore> =>
   Layer.succeed(
     ConfigurationStore,
@@ -138,13 +124,9 @@ export const layerOf = (configuration: Configuration.Configuration): Layer.Layer
     })
   )
 
-// -----------------------------------------------------------------------------
-// files
-// -----------------------------------------------------------------------------
-
 const readSecondsMax = 10
 
-/** A plain file of UTF-8, and no more of it than a configuration may have. @category constructors */
+/** A plain file of UTF-8, and no more of it than a configuration may have. */
 export const readFile = Effect.fnUntraced(
   function* (path: string, file: string = path) {
     const { bytes } = yield* HostFile.read(path, { bytesMax: Configuration.textBytesMax }).pipe(
@@ -168,10 +150,6 @@ export const readFile = Effect.fnUntraced(
         )
     })
 )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 interface Texts {
   /** That of `current`. */

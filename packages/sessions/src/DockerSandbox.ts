@@ -17,14 +17,9 @@ import * as ProcessTable from "./ProcessTable.ts"
 import * as RepoMemory from "./RepoMemory.ts"
 import type { SessionId } from "./SessionId.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** How the sandboxes of sessions are held. A run id is made for each. @category models */
+/** How the sandboxes of sessions are held. A run id is made for each. */
 export type SandboxSettings = Omit<SandboxSpecInput, "argv" | "runId" | "workspace" | "inputs" | "memory">
 
-/** @category models */
 export interface SessionSandbox extends Executor {
   readonly sessionId: SessionId
   /** Of the container: labels, record and logs go by it. */
@@ -45,18 +40,12 @@ export interface SessionSandbox extends Executor {
   readonly llmSocketPath?: string | undefined
 }
 
-/** @category models */
 export interface CreateOptions {
   readonly sessionId: SessionId
   readonly settings: SandboxSettings
   readonly workspace: NonNullable<SandboxSpecInput["workspace"]>
 }
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class DockerSandbox extends Context.Service<
   DockerSandbox,
   {
@@ -65,7 +54,6 @@ export class DockerSandbox extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/DockerSandbox") {}
 
-/** @category constructors */
 export const make = Effect.gen(function* () {
   const runner = yield* SandboxRunner
 
@@ -96,5 +84,4 @@ export const make = Effect.gen(function* () {
   return DockerSandbox.of({ create })
 })
 
-/** @category layers */
 export const layer: Layer.Layer<DockerSandbox, never, SandboxRunner> = Layer.effect(DockerSandbox, make)

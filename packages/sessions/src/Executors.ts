@@ -1,13 +1,11 @@
-/**
- * The port to what sessions execute in: their sandboxes, and the host where somebody has chosen to have it.
- */
+/** The port to what sessions execute in: their sandboxes, and the host where somebody has chosen to have it. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Context, type Effect, Layer, type Option, type Scope } from "effect"
 import type { SessionRefused } from "./SandboxManager.ts"
 
-/** A sandbox of a session, or anything that stands for one. @category models */
+/** A sandbox of a session, or anything that stands for one. */
 export interface SessionExecutor extends Executor {
   readonly runId?: RunId | undefined
   /** Where a loop on the host reaches the model in the sandbox's name. */
@@ -16,7 +14,7 @@ export interface SessionExecutor extends Executor {
   readonly ended?: Effect.Effect<never, SandboxError> | undefined
 }
 
-/** Where sessions execute. @category services */
+/** Where sessions execute. */
 export class Executors extends Context.Service<
   Executors,
   {
@@ -29,6 +27,6 @@ export class Executors extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/Executors") {}
 
-/** What there is, as it is. @category layers */
+/** What there is, as it is. */
 export const layer = (executors: Executors["Service"]): Layer.Layer<Executors> =>
   Layer.succeed(Executors, Executors.of(executors))

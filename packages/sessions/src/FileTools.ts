@@ -13,11 +13,6 @@ import * as ToolLines from "./internal/ToolLines.ts"
 import { wireOf } from "./internal/ToolName.ts"
 import * as ToolText from "./ToolText.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface FileToolsOptions {
   /** What the workspace is on the host: then paths may be said so, and come back so. */
   readonly hostDirectory?: string | undefined
@@ -27,10 +22,9 @@ export interface FileToolsOptions {
   readonly linesMax?: number | undefined
 }
 
-/** @category constants */
 export const defaults = { outputBytesMax: 50_000, linesMax: 2000 } as const
 
-/** What `file.read` gives. @category models */
+/** What `file.read` gives. */
 export const FileText = Schema.Struct({
   path: Schema.String,
   /** Empty where the file is binary. */
@@ -48,11 +42,6 @@ export const FileText = Schema.Struct({
   next_offset: Schema.optionalKey(Schema.Int)
 })
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (
   executor: Pick<Executor, "files" | "workspace">,
   options: FileToolsOptions = {}

@@ -16,11 +16,6 @@ import * as HostCommand from "./internal/HostCommand.ts"
 import * as HostPipes from "./internal/HostPipes.ts"
 import * as HostProcesses from "./internal/HostProcesses.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface HostExecutorOptions {
   /** An absolute path of a directory that is there. */
   readonly workspace: string
@@ -33,7 +28,7 @@ export interface HostExecutorOptions {
   }
 }
 
-/** What commands are given of this program's own environment; all else may be a key. @category constants */
+/** What commands are given of this program's own environment; all else may be a key. */
 export const environmentNames: ReadonlyArray<string> = [
   "PATH",
   "HOME",
@@ -57,17 +52,11 @@ export const environmentNames: ReadonlyArray<string> = [
 /** Where programs are, if nobody says. */
 const searchPathDefault = "/usr/local/bin:/usr/bin:/bin"
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /**
  * For as long as the scope lives. Closing it kills what is left of every command, what was left running on purpose too.
  *
  * Linux only: what came of a command is found through `/proc`. A process that has cleared its environment, has left the
  * session, has lost its parent and holds no pipe of its command's, all at once, is not found.
- *
- * @category constructors
  */
 export const make = Effect.fn("HostExecutor.make")(function* (
   options: HostExecutorOptions
@@ -123,10 +112,6 @@ export const make = Effect.fn("HostExecutor.make")(function* (
     }
   }
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const failure = (reason: Reason) => new SandboxError({ reason })
 

@@ -13,7 +13,6 @@ import { join, resolve } from "node:path"
 import * as SessionId from "./SessionId.ts"
 import { SessionWorkspaces } from "./SessionWorkspaces.ts"
 
-/** @category models */
 export interface Options {
   /** Made when it is missing. Only this process and its user should be able to enter it. */
   readonly directory: string
@@ -32,7 +31,6 @@ const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, Works
       })
   })
 
-/** @category constructors */
 export const make = (options: Options) => {
   const root = resolve(options.directory)
   const owner = options.owner ?? { userId: 1000, groupId: 1000 }
@@ -64,13 +62,8 @@ export const make = (options: Options) => {
   })
 }
 
-/** @category layers */
 export const layer = (options: Options): Layer.Layer<SessionWorkspaces> =>
   Layer.sync(SessionWorkspaces, () => make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** No tree that an agent has made can keep itself. Whoever could still write to it has ended. */
 const remove = async (path: string): Promise<void> => {

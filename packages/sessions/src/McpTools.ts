@@ -12,11 +12,7 @@ import * as McpLineTransport from "./internal/McpLineTransport.ts"
 import * as ToolAnswer from "./internal/ToolAnswer.ts"
 import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** The SDK's `Transport`, by structure. @category models */
+/** The SDK's `Transport`, by structure. */
 export interface McpTransport {
   start: () => Promise<void>
   send: (message: never) => Promise<void>
@@ -26,7 +22,6 @@ export interface McpTransport {
   onmessage?: ((message: never) => void) | undefined
 }
 
-/** @category models */
 export interface McpOptions {
   readonly registry: ToolRegistry
   readonly session: ToolSession
@@ -37,10 +32,10 @@ export interface McpOptions {
   readonly instructions?: string | undefined
 }
 
-/** Bytes in, lines out. @category models */
+/** Bytes in, lines out. */
 export type McpLines<E, E2> = ByteLines<E, E2>
 
-/** The other side cannot be spoken to. @category errors */
+/** The other side cannot be spoken to. */
 export class McpFailed extends Schema.TaggedError<McpFailed>()("McpFailed", {
   detail: Schema.String,
   remedy: Schema.String
@@ -50,17 +45,11 @@ export class McpFailed extends Schema.TaggedError<McpFailed>()("McpFailed", {
   }
 }
 
-/** Calls that are under way at one time; others wait. @category constants */
+/** Calls that are under way at one time; others wait. */
 export const callsMax = 16
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 /**
  * Answer over a transport until the scope closes; the effect that is given settles when the other side has closed it.
- *
- * @category constructors
  */
 export const serve = Effect.fnUntraced(function* (
   transport: McpTransport,
@@ -101,11 +90,7 @@ export const serve = Effect.fnUntraced(function* (
   return Deferred.await(closed)
 })
 
-/**
- * Answer lines, a message each, until the input ends, or until nobody takes what is written.
- *
- * @category constructors
- */
+/** Answer lines, a message each, until the input ends, or until nobody takes what is written. */
 export const serveLines = <E, E2>(
   lines: McpLines<E, E2>,
   options: McpOptions
@@ -115,10 +100,6 @@ export const serveLines = <E, E2>(
     const closed = yield* serve(transport, options)
     yield* Effect.raceFirst(pump, closed)
   }).pipe(Effect.scoped)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Loaded by the first server: whoever has tools for something else pays nothing for it. */
 const sdk = Effect.promise(async () => {

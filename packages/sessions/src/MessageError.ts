@@ -1,10 +1,8 @@
-/**
- * Why a message has no reply: it is none, there is no room for it, nobody could answer it, or nobody did in time.
- */
+/** Why a message has no reply: it is none, there is no room for it, nobody could answer it, or nobody did in time. */
 import { Schema } from "effect"
 import { OrchestratorFailed } from "./Orchestrator.ts"
 
-/** The message is none. @category errors */
+/** The message is none. */
 export class MessageInvalid extends Schema.TaggedError<MessageInvalid>()("MessageInvalid", {
   problems: Schema.Array(Schema.String)
 }) {
@@ -14,7 +12,7 @@ export class MessageInvalid extends Schema.TaggedError<MessageInvalid>()("Messag
   }
 }
 
-/** There are as many sessions as there may be. @category errors */
+/** There are as many sessions as there may be. */
 export class SessionsFull extends Schema.TaggedError<SessionsFull>()("SessionsFull", {
   sessionsMax: Schema.Int
 }) {
@@ -24,7 +22,7 @@ export class SessionsFull extends Schema.TaggedError<SessionsFull>()("SessionsFu
   }
 }
 
-/** More messages wait for this session than may. @category errors */
+/** More messages wait for this session than may. */
 export class SessionBusy extends Schema.TaggedError<SessionBusy>()("SessionBusy", {
   messagesPerSessionMax: Schema.Int
 }) {
@@ -34,7 +32,7 @@ export class SessionBusy extends Schema.TaggedError<SessionBusy>()("SessionBusy"
   }
 }
 
-/** The agent executes on the host, and this has no executor. @category errors */
+/** The agent executes on the host, and this has no executor. */
 export class HostUnavailable extends Schema.TaggedError<HostUnavailable>()("HostUnavailable", {
   detail: Schema.String
 }) {
@@ -44,7 +42,7 @@ export class HostUnavailable extends Schema.TaggedError<HostUnavailable>()("Host
   }
 }
 
-/** No reply came in time. @category errors */
+/** No reply came in time. */
 export class MessageTimedOut extends Schema.TaggedError<MessageTimedOut>()("MessageTimedOut", {
   messageSecondsMax: Schema.Finite
 }) {
@@ -54,7 +52,7 @@ export class MessageTimedOut extends Schema.TaggedError<MessageTimedOut>()("Mess
   }
 }
 
-/** This process is about to end. @category errors */
+/** This process is about to end. */
 export class RouterStopping extends Schema.TaggedError<RouterStopping>()("RouterStopping", {}) {
   readonly isRetryable = true
   override get message(): string {
@@ -62,7 +60,7 @@ export class RouterStopping extends Schema.TaggedError<RouterStopping>()("Router
   }
 }
 
-/** A message that has no reply. @category errors */
+/** A message that has no reply. */
 export class MessageError extends Schema.TaggedError<MessageError>()("MessageError", {
   /** Absent where nobody was found to answer it. */
   key: Schema.optionalKey(Schema.String),

@@ -13,18 +13,15 @@ import { MessageError, MessageInvalid } from "./MessageError.ts"
 import { MessageRouter } from "./MessageRouter.ts"
 import { textBytesMax } from "./Orchestrator.ts"
 
-/** One message, with room for all that JSON escapes of its text. @category constants */
+/** One message, with room for all that JSON escapes of its text. */
 export const lineBytesMax = 6 * textBytesMax + 8192
 
 /**
  * Messages that are answered or wait for their turn at one time; further ones wait to be read. More than all sessions
  * may have where nobody has raised their number, or two senders who ask for much would keep all others waiting.
- *
- * @category constants
  */
 export const messagesConcurrentMax = 1024
 
-/** @category models */
 export type Lines<E, E2> = ByteLines.ByteLines<E, E2>
 
 const parse = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
@@ -34,7 +31,7 @@ const refusal = (problem: string) => new MessageError({ reason: new MessageInval
 const tooLong = refusal(`a line has at most ${lineBytesMax} bytes, and this one has more`)
 const noJson = refusal('expected a line of JSON: {"channel":"…","senderId":"…","text":"…"}')
 
-/** Answer until the input ends and every message has its reply. @category constructors */
+/** Answer until the input ends and every message has its reply. */
 export const serve = Effect.fnUntraced(function* <E, E2>({ input, write }: Lines<E, E2>) {
   const router = yield* MessageRouter
   const lock = yield* Semaphore.make(1)

@@ -30,11 +30,7 @@ import {
 import * as Orchestrator from "./Orchestrator.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What came of a message. @category models */
+/** What came of a message. */
 export interface Reply {
   readonly text: string
   readonly agent: string
@@ -54,10 +50,9 @@ export interface Reply {
   readonly messageId?: string | undefined
 }
 
-/** @category models */
 export type SessionView = SessionTable.SessionView
 
-/** What a session is given to call, over its executor. @category models */
+/** What a session is given to call, over its executor. */
 export type ToolsFor = (input: {
   /** The one that the session is made under. */
   readonly configuration: Configuration.Configuration
@@ -66,7 +61,6 @@ export type ToolsFor = (input: {
   readonly executor: Orchestrator.OrchestratorInput["executor"]
 }) => Effect.Effect<ToolRegistry, { readonly message: string }, Scope.Scope>
 
-/** @category models */
 export interface RouterOptions {
   readonly toolsFor: ToolsFor
   /** From its turn to its reply, making the session included; 900 when left out. */
@@ -77,11 +71,6 @@ export interface RouterOptions {
   readonly closeSecondsMax?: number | undefined
 }
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class MessageRouter extends Context.Service<
   MessageRouter,
   {
@@ -107,7 +96,6 @@ interface Routed {
 /** How often idle sessions are looked for. */
 const sweepSeconds = 1
 
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: RouterOptions) {
   const { closeSecondsMax = 30, messageSecondsMax = 900, messagesPerSessionMax = 32, toolsFor } = options
   const store = yield* ConfigurationStore
@@ -235,19 +223,11 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
   return MessageRouter.of({ handle, sessions: sessions.list })
 })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** Closing it ends all sessions, within a bounded time. @category layers */
+/** Closing it ends all sessions, within a bounded time. */
 export const layer = (
   options: RouterOptions
 ): Layer.Layer<MessageRouter, never, ConfigurationStore | Executors | Orchestrator.Orchestrators> =>
   Layer.effect(MessageRouter, make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const decodeMessage = Schema.decodeUnknownEffect(Orchestrator.Message, {
   errors: "all",

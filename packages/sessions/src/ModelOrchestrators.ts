@@ -17,11 +17,6 @@ import * as RepoMemory from "./RepoMemory.ts"
 import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
 import * as ToolText from "./ToolText.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ModelOrchestratorsOptions {
   /** Where the model is, for all sessions. Left out: the socket of each session's sandbox (`llm.caller: "host"`). */
   readonly endpoint?: ChatModel.ChatEndpoint | undefined
@@ -51,11 +46,6 @@ export interface ModelOrchestratorsOptions {
 /** Of what the agent noted, as the model hears it. */
 const memoryCharactersMax = 32 * 1024
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOptions) {
   const chatModel = yield* ChatModel.ChatModel
   return Orchestrators.of({
@@ -94,14 +84,9 @@ export const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOpti
   })
 })
 
-/** @category layers */
 export const layer = (
   options: ModelOrchestratorsOptions
 ): Layer.Layer<Orchestrators, never, ChatModel.ChatModel> => Layer.effect(Orchestrators, make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** What the host says, and what a workspace says: a cloned one may have been written by anybody. */
 const openingOf = (

@@ -10,11 +10,6 @@ import { Effect } from "effect"
 import * as ToolAnswer from "./internal/ToolAnswer.ts"
 import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ChatTool {
   readonly type: "function"
   readonly function: {
@@ -25,7 +20,6 @@ export interface ChatTool {
   }
 }
 
-/** @category models */
 export interface ResponsesTool {
   readonly type: "function"
   readonly name: string
@@ -34,42 +28,36 @@ export interface ResponsesTool {
   readonly strict: false
 }
 
-/** What a message of a model asks for; `arguments` are JSON, as a text. @category models */
+/** What a message of a model asks for; `arguments` are JSON, as a text. */
 export interface ChatToolCall {
   readonly id: string
   readonly function: { readonly name: string; readonly arguments: string }
 }
 
-/** @category models */
 export interface ChatToolMessage {
   readonly role: "tool"
   readonly tool_call_id: string
   readonly content: string
 }
 
-/** An item of type `function_call`. @category models */
+/** An item of type `function_call`. */
 export interface ResponsesToolCall {
   readonly call_id: string
   readonly name: string
   readonly arguments: string
 }
 
-/** @category models */
 export interface ResponsesToolOutput {
   readonly type: "function_call_output"
   readonly call_id: string
   readonly output: string
 }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** `tools` of a chat completion. @category converting */
+/** `tools` of a chat completion. */
 export const chatTools = (registry: ToolRegistry): Array<ChatTool> =>
   responsesTools(registry).map(({ type, ...rest }) => ({ type, function: rest }))
 
-/** `tools` of a response. @category converting */
+/** `tools` of a response. */
 export const responsesTools = (registry: ToolRegistry): Array<ResponsesTool> =>
   registry.offered.map(({ description, inputSchema, name }) => ({
     type: "function",
@@ -79,11 +67,7 @@ export const responsesTools = (registry: ToolRegistry): Array<ResponsesTool> =>
     strict: false
   }))
 
-// -----------------------------------------------------------------------------
-// calling
-// -----------------------------------------------------------------------------
-
-/** The message that answers a call; never fails. @category combinators */
+/** The message that answers a call; never fails. */
 export const execute = (
   registry: ToolRegistry,
   { function: { arguments: given, name }, id }: ChatToolCall,
@@ -95,7 +79,7 @@ export const execute = (
     content
   }))
 
-/** The item that answers a call; never fails. @category combinators */
+/** The item that answers a call; never fails. */
 export const executeResponses = (
   registry: ToolRegistry,
   { arguments: given, call_id, name }: ResponsesToolCall,

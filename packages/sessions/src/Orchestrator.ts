@@ -11,17 +11,12 @@ import type { AgentConfig } from "./AgentConfig.ts"
 import type { SessionExecutor } from "./Executors.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Of a sender, 254 characters: an address of mail has no more. @category constants */
+/** Of a sender, 254 characters: an address of mail has no more. */
 export const senderCharactersMax = 254
 
-/** @category constants */
 export const channelCharactersMax = 64
 
-/** In UTF-8. @category constants */
+/** In UTF-8. */
 export const textBytesMax = 256 * 1024
 
 const plain = (charactersMax: number) =>
@@ -33,7 +28,7 @@ const plain = (charactersMax: number) =>
 
 const encoder = new TextEncoder()
 
-/** What somebody says on a channel. @category models */
+/** What somebody says on a channel. */
 export const Message = Schema.Struct({
   channel: plain(channelCharactersMax),
   senderId: plain(senderCharactersMax),
@@ -46,15 +41,13 @@ export const Message = Schema.Struct({
   messageId: Schema.optionalKey(plain(256))
 })
 
-/** @category models */
 export type Message = typeof Message.Type
 
-/** @category models */
 export interface OrchestratorReply {
   readonly text: string
 }
 
-/** No reply came of a message. @category errors */
+/** No reply came of a message. */
 export class OrchestratorFailed extends Schema.TaggedError<OrchestratorFailed>()("OrchestratorFailed", {
   detail: Schema.String,
   remedy: Schema.String,
@@ -65,12 +58,12 @@ export class OrchestratorFailed extends Schema.TaggedError<OrchestratorFailed>()
   }
 }
 
-/** Answers the messages of one session, one after the other. @category models */
+/** Answers the messages of one session, one after the other. */
 export interface Orchestrator {
   readonly handle: (message: Message) => Effect.Effect<OrchestratorReply, OrchestratorFailed>
 }
 
-/** What an orchestrator is made from. @category models */
+/** What an orchestrator is made from. */
 export interface OrchestratorInput {
   readonly agent: AgentConfig
   /** That of the agent's tier, where the configuration names one. */
@@ -88,11 +81,7 @@ export interface OrchestratorInput {
   readonly tools: ToolRegistry
 }
 
-// -----------------------------------------------------------------------------
-// services
-// -----------------------------------------------------------------------------
-
-/** Makes orchestrators. @category services */
+/** Makes orchestrators. */
 export class Orchestrators extends Context.Service<
   Orchestrators,
   {
@@ -101,10 +90,6 @@ export class Orchestrators extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/Orchestrators") {}
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** Every orchestrator alike. @category layers */
+/** Every orchestrator alike. */
 export const layerOrchestrators = (make: Orchestrators["Service"]["make"]): Layer.Layer<Orchestrators> =>
   Layer.succeed(Orchestrators, Orchestrators.of({ make }))

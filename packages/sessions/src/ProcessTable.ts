@@ -12,11 +12,7 @@ import * as ToolBytes from "./internal/ToolBytes.ts"
 import * as ToolFault from "./internal/ToolFault.ts"
 import * as ToolText from "./ToolText.ts"
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** No process of this table has this id, or it ended so long ago that it is forgotten. @category errors */
+/** No process of this table has this id, or it ended so long ago that it is forgotten. */
 export class UnknownProcess extends Schema.TaggedError<UnknownProcess>()("UnknownProcess", {
   processId: Schema.String
 }) {
@@ -25,7 +21,7 @@ export class UnknownProcess extends Schema.TaggedError<UnknownProcess>()("Unknow
   }
 }
 
-/** Another process was not started. @category errors */
+/** Another process was not started. */
 export class ProcessRefused extends Schema.TaggedError<ProcessRefused>()("ProcessRefused", {
   detail: Schema.String,
   remedy: Schema.String
@@ -35,11 +31,6 @@ export class ProcessRefused extends Schema.TaggedError<ProcessRefused>()("Proces
   }
 }
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ProcessTableOptions {
   /** That run at one time (64). */
   readonly processesMax?: number | undefined
@@ -51,7 +42,6 @@ export interface ProcessTableOptions {
   readonly readBytesPerSecondMax?: number | undefined
 }
 
-/** @category constants */
 export const defaults = {
   processesMax: 64,
   endedMax: 64,
@@ -59,14 +49,13 @@ export const defaults = {
   readBytesPerSecondMax: 1024 * 1024
 } as const
 
-/** @category models */
 export interface ProcessStart extends Pick<SpawnOptions, "env" | "workingDirectory"> {
   readonly command: string
   /** For people; nothing is found by it. */
   readonly name?: string | undefined
 }
 
-/** How a process ended. @category models */
+/** How a process ended. */
 export interface ProcessEnd {
   /** `undefined` where the sandbox ended it, or was gone. */
   readonly exitCode?: number | undefined
@@ -76,7 +65,6 @@ export interface ProcessEnd {
   readonly error?: { readonly code: string; readonly message: string } | undefined
 }
 
-/** @category models */
 export interface Process {
   readonly processId: string
   readonly name?: string | undefined
@@ -89,7 +77,7 @@ export interface Process {
   readonly end?: ProcessEnd | undefined
 }
 
-/** The end of what a process printed, on either channel, as it came. @category models */
+/** The end of what a process printed, on either channel, as it came. */
 export interface ProcessLog {
   readonly process: Process
   readonly text: string
@@ -99,7 +87,6 @@ export interface ProcessLog {
   readonly nextByte: number
 }
 
-/** @category models */
 export interface ProcessTable {
   readonly start: (what: ProcessStart) => Effect.Effect<Process, ProcessRefused | SandboxError>
   /** The oldest first. */
@@ -117,10 +104,6 @@ export interface ProcessTable {
   readonly wait: (processId: string, seconds: number) => Effect.Effect<Process, UnknownProcess>
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 interface Entry {
   readonly started: Omit<Process, "outputBytes" | "end">
   readonly running: RunningCommand
@@ -129,7 +112,6 @@ interface Entry {
   end?: ProcessEnd
 }
 
-/** @category constructors */
 export const make = Effect.fnUntraced(function* (
   executor: Pick<Executor, "spawn">,
   options: ProcessTableOptions = {}
@@ -222,10 +204,6 @@ export const make = Effect.fnUntraced(function* (
       )
   }
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const sessionOver = { detail: "the session has ended", remedy: "Begin another" }
 

@@ -14,11 +14,6 @@ import { wireOf } from "./internal/ToolName.ts"
 import type { Process, ProcessTable } from "./ProcessTable.ts"
 import * as ToolText from "./ToolText.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ProcessToolsOptions {
   /** What the workspace is on the host: then `cwd` may be said so, and comes back so. */
   readonly hostDirectory?: string | undefined
@@ -30,7 +25,7 @@ export interface ProcessToolsOptions {
   readonly waitSecondsMax?: number | undefined
 }
 
-/** What is said of a process. @category models */
+/** What is said of a process. */
 export const ProcessState = Schema.Struct({
   process_id: Schema.String,
   name: Schema.optionalKey(Schema.String),
@@ -46,19 +41,13 @@ export const ProcessState = Schema.Struct({
   error: Schema.optionalKey(Schema.Struct({ code: Schema.String, message: Schema.String }))
 })
 
-/** @category models */
 export type ProcessState = typeof ProcessState.Type
 
-/** @category constants */
 export const defaults = { outputBytesMax: 30_000, waitSeconds: 30, waitSecondsMax: 300 } as const
 
 const commandCharactersMax = 200
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** `executor` is the one that the table was made over. @category constructors */
+/** `executor` is the one that the table was made over. */
 export const make = (
   executor: Pick<Executor, "workspace">,
   table: ProcessTable,
@@ -194,10 +183,6 @@ const wait = (table: ProcessTable, options: ProcessToolsOptions) => {
       table.wait(process_id, timeout_seconds ?? seconds).pipe(Effect.map(stateOf), Effect.catch(unknown))
   })
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const processId = Schema.String.annotate({ description: "As process__start gave it" })
 

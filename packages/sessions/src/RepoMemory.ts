@@ -9,15 +9,13 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { Data, Effect, Schema } from "effect"
 
-/** In the workspace. @category constants */
+/** In the workspace. */
 export const path = ".cogni/index.json"
 
-/** @category constants */
 export const memoryBytesMax = 256 * 1024
 
 const text = (charactersMax: number) => Schema.String.check(Schema.isMaxLength(charactersMax))
 
-/** @category models */
 export const Note = Schema.Struct({
   /** What the note is about: a path in the workspace, or any other name. */
   subject: text(500),
@@ -26,7 +24,6 @@ export const Note = Schema.Struct({
   updatedAt: Schema.optionalKey(text(40))
 })
 
-/** @category models */
 export const RepoMemory = Schema.Struct({
   version: Schema.Literal(1),
   /** What the workspace is, in a few sentences. */
@@ -36,10 +33,9 @@ export const RepoMemory = Schema.Struct({
   notes: Schema.optionalKey(Schema.Array(Note).check(Schema.isMaxLength(500)))
 })
 
-/** @category models */
 export type RepoMemory = typeof RepoMemory.Type
 
-/** There is a memory, and it is none that can be read. @category errors */
+/** There is a memory, and it is none that can be read. */
 export class RepoMemoryInvalid extends Data.TaggedError("RepoMemoryInvalid")<{
   readonly problems: ReadonlyArray<string>
 }> {
@@ -56,7 +52,7 @@ const parse = (bytes: Uint8Array) =>
     catch: () => new RepoMemoryInvalid({ problems: ["it is no JSON in UTF-8"] })
   })
 
-/** What there is; `undefined` where nothing was written. @category accessors */
+/** What there is; `undefined` where nothing was written. */
 export const read = (
   executor: Pick<Executor, "files">
 ): Effect.Effect<RepoMemory | undefined, SandboxError | RepoMemoryInvalid> =>

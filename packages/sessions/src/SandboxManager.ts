@@ -24,11 +24,6 @@ import { DockerSandbox, type SandboxSettings, type SessionSandbox } from "./Dock
 import * as SessionId from "./SessionId.ts"
 import { SessionWorkspaces } from "./SessionWorkspaces.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ManagerOptions {
   readonly settings: SandboxSettings
   /** Containers at one time; 20 when left out. */
@@ -39,7 +34,6 @@ export interface ManagerOptions {
   readonly whenFull?: "refuse" | "evict_idle" | undefined
 }
 
-/** @category models */
 export interface SessionView {
   readonly sessionId: SessionId.SessionId
   /** Absent while its container is being made. */
@@ -51,7 +45,7 @@ export interface SessionView {
   readonly idleSeconds?: number | undefined
 }
 
-/** The session gets no sandbox, and nothing was made for it. @category errors */
+/** The session gets no sandbox, and nothing was made for it. */
 export class SessionRefused extends Data.TaggedError("SessionRefused")<{
   readonly sessionId: string
   readonly reason: "full" | "invalid_id" | "closing"
@@ -63,7 +57,6 @@ export class SessionRefused extends Data.TaggedError("SessionRefused")<{
   }
 }
 
-/** @category services */
 export class SandboxManager extends Context.Service<
   SandboxManager,
   {
@@ -100,17 +93,12 @@ interface Entry {
   isClosing: boolean
 }
 
-/** @category constants */
 export const defaults = { sessionsMax: 20, idleSeconds: 900, whenFull: "refuse" } as const
 
 /** How many containers are ended at one time. */
 const closesConcurrentMax = 8
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Options that are an effect are asked for each time they matter: those of the moment hold. @category constructors */
+/** Options that are an effect are asked for each time they matter: those of the moment hold. */
 export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effect.Effect<ManagerOptions>) {
   const current = Effect.map(Effect.isEffect(options) ? options : Effect.succeed(options), (given) => ({
     settings: given.settings,
@@ -283,15 +271,10 @@ export const make = Effect.fnUntraced(function* (options: ManagerOptions | Effec
   })
 })
 
-/** @category layers */
 export const layer = (
   options: ManagerOptions | Effect.Effect<ManagerOptions>
 ): Layer.Layer<SandboxManager, never, DockerSandbox | SessionWorkspaces> =>
   Layer.effect(SandboxManager, make(options))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const destroyed = new SandboxError({
   reason: new ContainerFailed({

@@ -6,19 +6,16 @@
 import { Schema } from "effect"
 import { createHash } from "node:crypto"
 
-/** @category models */
 export const SessionId = Schema.String.check(
   Schema.isPattern(/^[^\p{Cc}\p{Cs}]{1,512}$/u, {
     expected: "1 to 512 characters, none of them a control character"
   })
 ).pipe(Schema.brand("@cogni/sandbox-sessions/SessionId"))
 
-/** @category models */
 export type SessionId = typeof SessionId.Type
 
-/** @category constructors */
 export const decode = Schema.decodeUnknownEffect(SessionId)
 
-/** A name for files: the same for the same id, and nobody else's. @category converting */
+/** A name for files: the same for the same id, and nobody else's. */
 export const digest = (sessionId: SessionId): string =>
   createHash("sha256").update(sessionId).digest("hex").slice(0, 32)

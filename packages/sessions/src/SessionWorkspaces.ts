@@ -9,7 +9,6 @@ import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Effect, Layer } from "effect"
 import type { SessionId } from "./SessionId.ts"
 
-/** @category services */
 export class SessionWorkspaces extends Context.Service<
   SessionWorkspaces,
   {
@@ -22,7 +21,7 @@ export class SessionWorkspaces extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/SessionWorkspaces") {}
 
-/** Each container has a fresh one. @category layers */
+/** Each container has a fresh one. */
 export const layerTemporary: Layer.Layer<SessionWorkspaces> = Layer.succeed(SessionWorkspaces, {
   of: () => Effect.succeed({ type: "temporary" }),
   forget: () => Effect.void

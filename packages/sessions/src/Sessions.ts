@@ -22,11 +22,6 @@ import type { SessionWorkspaces } from "./SessionWorkspaces.ts"
 import * as ShellTools from "./ShellTools.ts"
 import * as ToolRegistry from "./ToolRegistry.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "toolsFor"> {
   /** What the configuration does not say of sandboxes, such as how they reach a model. */
   readonly settings?: Partial<DockerSandbox.SandboxSettings> | undefined
@@ -36,11 +31,7 @@ export interface SessionsOptions extends Omit<MessageRouter.RouterOptions, "tool
   readonly toolsFor?: MessageRouter.ToolsFor | undefined
 }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
-/** How a configuration has sandboxes held, and which models are asked through them. @category converting */
+/** How a configuration has sandboxes held, and which models are asked through them. */
 export const settingsOf = (
   { models, sandbox }: Pick<Configuration, "models" | "sandbox">,
   base: Partial<DockerSandbox.SandboxSettings> = {}
@@ -67,15 +58,9 @@ export const settingsOf = (
       })
 })
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /**
  * `shell.exec`, `process.*` and `file.*` over what the session executes in, as far as the agent's profile lets them
  * through. Processes live as long as the session.
- *
- * @category constructors
  */
 export const toolsFor: MessageRouter.ToolsFor = ({ agent, configuration, executor }) =>
   Effect.gen(function* () {
@@ -90,11 +75,7 @@ export const toolsFor: MessageRouter.ToolsFor = ({ agent, configuration, executo
     return yield* Effect.fromResult(registry.restrict(agent.toolProfile, agent.toolOverrides))
   })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** Sandboxes of sessions, as the configuration of the moment has them held. @category layers */
+/** Sandboxes of sessions, as the configuration of the moment has them held. */
 export const layerManager = (
   base: Partial<DockerSandbox.SandboxSettings> = {}
 ): Layer.Layer<
@@ -115,7 +96,6 @@ export const layerManager = (
     )
   )
 
-/** @category layers */
 export const layerExecutors = (
   host?: Executor
 ): Layer.Layer<Executors, never, SandboxManager.SandboxManager> =>
@@ -127,7 +107,6 @@ export const layerExecutors = (
     }))
   )
 
-/** @category layers */
 export const layer = (
   options: SessionsOptions = {}
 ): Layer.Layer<

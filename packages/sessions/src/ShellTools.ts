@@ -17,11 +17,6 @@ import { wireOf } from "./internal/ToolName.ts"
 import type { ToolPath } from "./internal/ToolPath.ts"
 import * as ToolText from "./ToolText.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ShellToolsOptions {
   /** What the workspace is on the host: then `cwd` may be said so, and comes back so. */
   readonly hostDirectory?: string | undefined
@@ -35,7 +30,7 @@ export interface ShellToolsOptions {
   readonly outputReadBytesMax?: number | undefined
 }
 
-/** What `shell.exec` gives. @category models */
+/** What `shell.exec` gives. */
 export const ShellResult = Schema.Struct({
   /** As a shell tells it: 128 and the signal's number where one ended it. `null` where the sandbox ended it. */
   exit_code: Schema.NullOr(Schema.Int),
@@ -57,10 +52,8 @@ export const ShellResult = Schema.Struct({
   )
 })
 
-/** @category models */
 export type ShellResult = typeof ShellResult.Type
 
-/** @category constants */
 export const defaults = {
   timeoutSeconds: 120,
   timeoutSecondsMax: 600,
@@ -68,11 +61,6 @@ export const defaults = {
   outputReadBytesMax: 64 * 1024 * 1024
 } as const
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (executor: Executor, options: ShellToolsOptions = {}): ReadonlyArray<Tool.Tool> => {
   const timeoutSecondsMax = options.timeoutSecondsMax ?? defaults.timeoutSecondsMax
   const timeoutSeconds = Math.min(options.timeoutSeconds ?? defaults.timeoutSeconds, timeoutSecondsMax)
@@ -115,10 +103,6 @@ export const make = (executor: Executor, options: ShellToolsOptions = {}): Reado
     })
   ]
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 type End = Pick<ShellResult, "exit_code" | "signal" | "timed_out" | "error">
 

@@ -8,23 +8,17 @@ import { type Tool, type ToolEffect, type ToolPolicy } from "@cogni/sandbox-core
 import { Result, Schema } from "effect"
 import { dottedOf } from "./internal/ToolName.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** From the smallest to the largest; each has what those before it have. @category models */
+/** From the smallest to the largest; each has what those before it have. */
 export const ToolProfile = Schema.Literals(["minimal", "messaging", "coding", "full"])
 
-/** @category models */
 export type ToolProfile = typeof ToolProfile.Type
 
-/** What an agent differs in: dotted names, or groups of them such as `process.*`. `deny` wins. @category models */
+/** What an agent differs in: dotted names, or groups of them such as `process.*`. `deny` wins. */
 export interface ToolOverrides {
   readonly allow?: ReadonlyArray<string> | undefined
   readonly deny?: ReadonlyArray<string> | undefined
 }
 
-/** @category models */
 export interface ProfiledTool {
   readonly name: string
   readonly effect: ToolEffect
@@ -32,7 +26,7 @@ export interface ProfiledTool {
   readonly profile: ToolProfile
 }
 
-/** Names that name nothing. @category errors */
+/** Names that name nothing. */
 export class UnknownTools extends Schema.TaggedError<UnknownTools>()("UnknownTools", {
   names: Schema.Array(Schema.String),
   known: Schema.Array(Schema.String)
@@ -42,11 +36,7 @@ export class UnknownTools extends Schema.TaggedError<UnknownTools>()("UnknownToo
   }
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** Every tool there is a profile for. `full` has whatever else is registered, besides. @category constants */
+/** Every tool there is a profile for. `full` has whatever else is registered, besides. */
 export const profiledTools: ReadonlyArray<ProfiledTool> = [
   { name: "core.get_current_time", effect: "read_only", profile: "minimal" },
   { name: "file.read", effect: "read_only", profile: "minimal" },
@@ -63,7 +53,7 @@ export const profiledTools: ReadonlyArray<ProfiledTool> = [
 
 const order: Readonly<Record<ToolProfile, number>> = { minimal: 0, messaging: 1, coding: 2, full: 3 }
 
-/** What a call may do to the world, in each. @category constants */
+/** What a call may do to the world, in each. */
 export const profileEffects: Readonly<Record<ToolProfile, ReadonlyArray<ToolEffect>>> = {
   minimal: ["read_only"],
   messaging: ["read_only", "state_change"],
@@ -71,29 +61,21 @@ export const profileEffects: Readonly<Record<ToolProfile, ReadonlyArray<ToolEffe
   full: ["read_only", "state_change", "external_side_effect"]
 }
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
-/** Whether a name, or a group such as `process.*`, is meant by an entry of an override. @category predicates */
+/** Whether a name, or a group such as `process.*`, is meant by an entry of an override. */
 export const covers = (entry: string, name: string): boolean =>
   entry.endsWith("*") ? name.startsWith(entry.slice(0, -1)) : entry === name
 
-/** The tools of a profile among those that are registered, by dotted name. @category combinators */
+/** The tools of a profile among those that are registered, by dotted name. */
 export const toolsOf = (profile: ToolProfile, registered: ReadonlyArray<string>): ReadonlyArray<string> =>
   registered.filter((name) => {
     const found = profiledTools.find((tool) => tool.name === name)
     return found === undefined ? profile === "full" : order[found.profile] <= order[profile]
   })
 
-/** What a configuration may name, where nobody has added tools of their own. @category constants */
+/** What a configuration may name, where nobody has added tools of their own. */
 export const toolNames: ReadonlyArray<string> = profiledTools.map(({ name }) => name)
 
-/**
- * What an override's names do not name: neither a tool that is registered, nor one there is a profile for.
- *
- * @category combinators
- */
+/** What an override's names do not name: neither a tool that is registered, nor one there is a profile for. */
 export const unknownNames = (
   { allow = [], deny = [] }: ToolOverrides,
   registered: ReadonlyArray<string>
@@ -105,8 +87,6 @@ export const unknownNames = (
 /**
  * What a session may call of its tools. A profile lets in what does no more to the world than it may; what does more
  * than its name promises needs to be allowed by name.
- *
- * @category combinators
  */
 export const policyOf = (
   tools: ReadonlyArray<Pick<Tool, "name" | "effect">>,

@@ -18,11 +18,7 @@ import { Effect, Result, Schema } from "effect"
 import * as ToolName from "./internal/ToolName.ts"
 import * as ToolProfile from "./ToolProfile.ts"
 
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
-
-/** A registry cannot be what it was asked to be. @category errors */
+/** A registry cannot be what it was asked to be. */
 export class ToolRegistryError extends Schema.TaggedError<ToolRegistryError>()("ToolRegistryError", {
   tool: Schema.String,
   detail: Schema.String,
@@ -33,14 +29,9 @@ export class ToolRegistryError extends Schema.TaggedError<ToolRegistryError>()("
   }
 }
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** In whose name a session calls; each call has an id of its own. @category models */
+/** In whose name a session calls; each call has an id of its own. */
 export type ToolSession = Omit<ToolContext, "requestId">
 
-/** @category models */
 export interface ToolRegistry {
   /** What may be called; nothing until {@link ToolRegistry.restrict}. */
   readonly policy: ToolPolicy
@@ -64,21 +55,12 @@ export interface ToolRegistry {
   readonly call: (name: string, input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
 }
 
-// -----------------------------------------------------------------------------
-// names
-// -----------------------------------------------------------------------------
-
-/** `shell.exec` as models hear it: `shell__exec`. @category converting */
+/** `shell.exec` as models hear it: `shell__exec`. */
 export const wireName: (dotted: string) => string = ToolName.wireOf
 
-/** `shell__exec` as people say it: `shell.exec`. @category converting */
+/** `shell__exec` as people say it: `shell.exec`. */
 export const dottedName: (wire: string) => string = ToolName.dottedOf
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (tools: ReadonlyArray<Tool> = []): Result.Result<ToolRegistry, ToolRegistryError> =>
   empty.register(...tools)
 
@@ -112,10 +94,6 @@ const of = (tools: Tools, policy: ToolPolicy, restriction: Restriction): ToolReg
 }
 
 const empty: ToolRegistry = of(new Map(), denyAll, undefined)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const added = (tools: Tools, more: ReadonlyArray<Tool>): Result.Result<Tools, ToolRegistryError> => {
   const all = new Map(tools)

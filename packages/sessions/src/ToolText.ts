@@ -7,11 +7,6 @@
  */
 import * as ToolBytes from "./internal/ToolBytes.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface ToolText {
   /** At most as many bytes, in UTF-8, as were allowed. */
   readonly text: string
@@ -21,29 +16,20 @@ export interface ToolText {
   readonly missingBytes: number
 }
 
-/** Takes bytes as they come. @category models */
+/** Takes bytes as they come. */
 export interface Collector {
   /** Answers how many bytes there have been. */
   readonly add: (bytes: Uint8Array) => number
   readonly text: () => ToolText
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** Less than this is raised to it: a marker and something on each side of it. @category constants */
+/** Less than this is raised to it: a marker and something on each side of it. */
 export const textBytesMin = 256
 
-/** What a model is told of what it is not shown. @category constants */
+/** What a model is told of what it is not shown. */
 export const marker = (missingBytes: number): string =>
   `\n[… ${missingBytes.toLocaleString("en-US")} bytes not shown; write to a file and read parts of it …]\n`
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const collector = (textBytesMax: number): Collector => {
   const limit = limitOf(textBytesMax)
   const head = ToolBytes.beginning(limit)
@@ -59,15 +45,13 @@ export const collector = (textBytesMax: number): Collector => {
   }
 }
 
-/** Of bytes that are there already. @category constructors */
+/** Of bytes that are there already. */
 export const truncate = (bytes: Uint8Array, textBytesMax: number): ToolText =>
   assemble(bytes, none, bytes.byteLength, limitOf(textBytesMax))
 
 /**
  * The end alone, with nothing in place of what came before it: of a log, which says by itself what it has lost.
  * `cut` where the bytes are themselves the end of something, and may begin inside a code point.
- *
- * @category constructors
  */
 export const tail = (bytes: Uint8Array, textBytesMax: number, cut: boolean): ToolText => {
   const text = ToolBytes.suffix(bytes, Math.max(0, textBytesMax), cut)
@@ -75,20 +59,12 @@ export const tail = (bytes: Uint8Array, textBytesMax: number, cut: boolean): Too
   return { text: ToolBytes.decode(text), truncated: missingBytes > 0, bytes: bytes.byteLength, missingBytes }
 }
 
-/**
- * A line for lists and messages: at most so many characters, and an ellipsis where there were more.
- *
- * @category constructors
- */
+/** A line for lists and messages: at most so many characters, and an ellipsis where there were more. */
 export const short = (text: string, charactersMax: number): string => {
   // Enough of it, however its characters are encoded; a command may have hundreds of kilobytes.
   const characters = Array.from(text.slice(0, 2 * charactersMax + 2))
   return characters.length > charactersMax ? `${characters.slice(0, charactersMax - 1).join("")}…` : text
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const none = new Uint8Array(0)
 

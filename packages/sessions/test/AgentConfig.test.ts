@@ -1,6 +1,4 @@
-/**
- * An agent with the least of everything, unless more is said.
- */
+/** An agent with the least of everything, unless more is said. */
 import { assert, describe, it } from "@effect/vitest"
 import * as AgentConfig from "@cogni/sandbox-sessions/AgentConfig"
 

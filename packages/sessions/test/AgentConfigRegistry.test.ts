@@ -1,6 +1,4 @@
-/**
- * Agents by name: found, listed in order, never changed.
- */
+/** Agents by name: found, listed in order, never changed. */
 import { assert, describe, it } from "@effect/vitest"
 import * as AgentConfig from "@cogni/sandbox-sessions/AgentConfig"
 import * as AgentConfigRegistry from "@cogni/sandbox-sessions/AgentConfigRegistry"

@@ -1,6 +1,4 @@
-/**
- * Who answers whom: against a plain reading of the rules, in any order of the file, and keys that are never shared.
- */
+/** Who answers whom: against a plain reading of the rules, in any order of the file, and keys that are never shared. */
 import { assert, describe, it } from "@effect/vitest"
 import * as AgentConfig from "@cogni/sandbox-sessions/AgentConfig"
 import * as AgentConfigRegistry from "@cogni/sandbox-sessions/AgentConfigRegistry"
@@ -98,10 +96,6 @@ describe("a sender", () => {
     assert.throws(() => routerOf({ channels: { x: "nobody" } }))
   })
 })
-
-// -----------------------------------------------------------------------------
-// properties
-// -----------------------------------------------------------------------------
 
 const Channel = Schema.Literals(["x", "y"])
 const Pattern = Schema.Array(Schema.Literals(["p", "q", "*", "?", "[pq]"])).check(

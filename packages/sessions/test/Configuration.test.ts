@@ -239,10 +239,6 @@ const keysOf = (schema: unknown, prefix = ""): ReadonlyArray<string> => {
   })
 }
 
-// -----------------------------------------------------------------------------
-// refusals
-// -----------------------------------------------------------------------------
-
 const refused: ReadonlyArray<readonly [text: string, ...says: ReadonlyArray<string>]> = [
   ["5", "1:1: Expected a mapping"],
   ["[]", "1:1: Expected a mapping"],
@@ -590,10 +586,6 @@ describe("a secret that was written by mistake", () => {
   }
 })
 
-// -----------------------------------------------------------------------------
-// warnings
-// -----------------------------------------------------------------------------
-
 describe("what is worth saying", () => {
   const cases: ReadonlyArray<readonly [text: string, keys: ReadonlyArray<string>]> = [
     ["sandbox: {enabled: true}\nagent_configs: {a: {}}", []],
@@ -616,10 +608,6 @@ describe("what is worth saying", () => {
     )
   }
 })
-
-// -----------------------------------------------------------------------------
-// fingerprint
-// -----------------------------------------------------------------------------
 
 describe("a fingerprint", () => {
   const of = (text: string) =>
@@ -654,10 +642,6 @@ describe("a fingerprint", () => {
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// schema
-// -----------------------------------------------------------------------------
 
 const ajv = new Ajv2020({ strict: true, allErrors: true })
 const validate = ajv.compile(Configuration.jsonSchema())

@@ -1,6 +1,4 @@
-/**
- * How a refusal is said.
- */
+/** How a refusal is said. */
 import { assert, describe, it } from "@effect/vitest"
 import * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
 

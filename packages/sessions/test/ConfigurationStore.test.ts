@@ -1,6 +1,4 @@
-/**
- * A configuration that is read again: taken whole, or not at all and said.
- */
+/** A configuration that is read again: taken whole, or not at all and said. */
 import { assert, describe, it } from "@effect/vitest"
 import type * as Configuration from "@cogni/sandbox-sessions/Configuration"
 import * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
@@ -179,10 +177,6 @@ describe("a store that looks by itself", () => {
     )
   )
 })
-
-// -----------------------------------------------------------------------------
-// files
-// -----------------------------------------------------------------------------
 
 const inDirectory = <A, E>(
   body: (directory: string, fs: FileSystem.FileSystem) => Effect.Effect<A, E, FileSystem.FileSystem>

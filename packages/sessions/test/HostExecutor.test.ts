@@ -67,10 +67,6 @@ ExecutorContract.suite(
   )
 )
 
-// -----------------------------------------------------------------------------
-// looking
-// -----------------------------------------------------------------------------
-
 /** An executor, and a directory beside its workspace that is none of its business. */
 class Host extends Context.Service<Host, { readonly executor: Executor; readonly outside: string }>()(
   "test/Host"
@@ -121,10 +117,6 @@ const inWorkspace = Effect.map(Host, ({ executor, outside }) => ({
   workspace: executor.workspace,
   at: (name: string) => join(executor.workspace, name)
 }))
-
-// -----------------------------------------------------------------------------
-// what is left of a command
-// -----------------------------------------------------------------------------
 
 /** Ways for a child to get away, given what it runs. */
 const escapes: Readonly<Record<string, (sleep: string) => string>> = {
@@ -314,10 +306,6 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// how it is held
-// -----------------------------------------------------------------------------
 
 const variables = Effect.fnUntraced(function* (executor: Executor) {
   const { output } = yield* executor.exec(["env", "-0"])
@@ -514,10 +502,6 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// files
-// -----------------------------------------------------------------------------
 
 layer(Host.layer, { excludeTestServices: true })("files of a workspace on the host", (it) => {
   it.effect("a link that stays inside is followed, whichever way it is written", () =>

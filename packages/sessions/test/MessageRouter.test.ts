@@ -1,6 +1,4 @@
-/**
- * From a message to its reply: under one configuration, in one session, in a sandbox or on the host and said which.
- */
+/** From a message to its reply: under one configuration, in one session, in a sandbox or on the host and said which. */
 import { assert, describe, it } from "@effect/vitest"
 import {
   ImageNotFound,
@@ -214,10 +212,6 @@ describe("messages", () => {
   )
 })
 
-// -----------------------------------------------------------------------------
-// sessions
-// -----------------------------------------------------------------------------
-
 describe("a session", () => {
   it.effect("is ended when no message has come for idle_seconds, and made anew for the next", () =>
     Effect.gen(function* () {
@@ -338,10 +332,6 @@ describe("the end", () => {
     })
   )
 })
-
-// -----------------------------------------------------------------------------
-// where
-// -----------------------------------------------------------------------------
 
 describe("without an engine", () => {
   it.effect("commands are refused, the reply says why, and the host is not touched", () =>

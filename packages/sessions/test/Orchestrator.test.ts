@@ -1,6 +1,4 @@
-/**
- * What a message may be.
- */
+/** What a message may be. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
 import { Schema } from "effect"

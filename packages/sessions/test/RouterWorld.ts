@@ -1,6 +1,4 @@
-/**
- * A router over agents, sandboxes and a host that do nothing but say what was done with them.
- */
+/** A router over agents, sandboxes and a host that do nothing but say what was done with them. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, RuntimeUnavailable, SandboxError } from "@cogni/sandbox-core/SandboxError"

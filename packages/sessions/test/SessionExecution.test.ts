@@ -1,6 +1,4 @@
-/**
- * The executor of a session: settled once for a message, let go at its end, and nothing outside of one.
- */
+/** The executor of a session: settled once for a message, let go at its end, and nothing outside of one. */
 import { assert, describe, it } from "@effect/vitest"
 import type { SessionExecutor } from "@cogni/sandbox-sessions/Executors"
 import { Deferred, Effect, Fiber, Option, Stream } from "effect"

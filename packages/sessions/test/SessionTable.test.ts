@@ -382,10 +382,6 @@ describe("the end of a table", () => {
   )
 })
 
-// -----------------------------------------------------------------------------
-// property
-// -----------------------------------------------------------------------------
-
 const Step = Schema.Struct({
   key: Schema.Literals(["a", "b", "c", "d", "e"]),
   /** Seconds before it comes, seconds it takes, and whether whoever sent it stays. */

@@ -1,6 +1,4 @@
-/**
- * One session through every adapter, each with its own client: the same names, the same schemas, the same answers.
- */
+/** One session through every adapter, each with its own client: the same names, the same schemas, the same answers. */
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js"
 import * as Tool from "@cogni/sandbox-core/Tool"

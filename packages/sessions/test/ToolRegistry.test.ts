@@ -128,10 +128,6 @@ describe("a registry", () => {
   })
 })
 
-// -----------------------------------------------------------------------------
-// many registries against a model
-// -----------------------------------------------------------------------------
-
 const names = ["file.read", "shell.exec", "web.fetch", "mail.send"] as const
 const Name = Schema.Literals(names)
 const Operation = Schema.Union([

@@ -1,6 +1,4 @@
-/**
- * Tools over a sandbox in memory, whose commands are a program of the test.
- */
+/** Tools over a sandbox in memory, whose commands are a program of the test. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as RunId from "@cogni/sandbox-core/RunId"

@@ -1,6 +1,4 @@
-/**
- * What keeps a text from being read as YAML at all.
- */
+/** What keeps a text from being read as YAML at all. */
 import { assert, describe, it } from "@effect/vitest"
 import * as YamlText from "../src/internal/YamlText.ts"
 

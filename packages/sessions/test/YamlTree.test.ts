@@ -1,6 +1,4 @@
-/**
- * YAML as plain values with their places, and what of it is not taken.
- */
+/** YAML as plain values with their places, and what of it is not taken. */
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { stringify } from "yaml"

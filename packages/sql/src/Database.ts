@@ -9,18 +9,10 @@ import type { SqlError } from "effect/sql/SqlError"
 import { type DatabaseAddress, DatabaseUnavailable, nameOf } from "./DatabaseAddress.ts"
 import * as SqliteDatabase from "./SqliteDatabase.ts"
 
-/** How long a database may take until it answers for the first time. @category constants */
+/** How long a database may take until it answers for the first time. */
 export const connectSecondsMax = 10
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/**
- * The client of a database that answered. PostgreSQL's is loaded where it is asked for.
- *
- * @category layers
- */
+/** The client of a database that answered. PostgreSQL's is loaded where it is asked for. */
 export const layer = (address: DatabaseAddress): Layer.Layer<SqlClient.SqlClient, DatabaseUnavailable> => {
   const unavailable = (error: SqlError) => {
     const { detail, remedy } = explain(error)
@@ -45,20 +37,14 @@ export const layer = (address: DatabaseAddress): Layer.Layer<SqlClient.SqlClient
   )
 }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
 /**
  * Whether the same may go well in a moment. PostgreSQL says so of itself when it starts, ends or has too many guests.
- *
- * @category predicates
  */
 export const isPassing = ({ isRetryable, reason: { cause } }: SqlError): boolean =>
   isRetryable ||
   (typeof cause === "object" && cause !== null && "code" in cause && /^(?:53|57P)/u.test(String(cause.code)))
 
-/** What went wrong with a statement, and what to do. @category converting */
+/** What went wrong with a statement, and what to do. */
 export const explain = (error: SqlError): { readonly detail: string; readonly remedy: string } => {
   const { reason } = error
   const said = reason.message ?? ""
@@ -91,10 +77,6 @@ export const explain = (error: SqlError): { readonly detail: string; readonly re
       }
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const messageCharactersMax = 300
 

@@ -7,11 +7,6 @@
 import { Redacted, Result, Schema } from "effect"
 import { resolve } from "node:path"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export type DatabaseAddress =
   | { readonly _tag: "Sqlite"; readonly path: string }
   | {
@@ -21,7 +16,7 @@ export type DatabaseAddress =
       readonly name: string
     }
 
-/** The database cannot be used. Neither text ever holds a password. @category errors */
+/** The database cannot be used. Neither text ever holds a password. */
 export class DatabaseUnavailable extends Schema.TaggedError<DatabaseUnavailable>()("DatabaseUnavailable", {
   what: Schema.String,
   remedy: Schema.String
@@ -31,15 +26,9 @@ export class DatabaseUnavailable extends Schema.TaggedError<DatabaseUnavailable>
   }
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /**
  * `sqlite:///absolute/path`, a path that begins with `/` or `.`, or `postgres://user:password@host:port/database` with
  * the options of libpq. Of a text that is none of them nothing is repeated: it may be a URL with a slip in it.
- *
- * @category constructors
  */
 export const parse = (text: string): Result.Result<DatabaseAddress, DatabaseUnavailable> => {
   if (/^postgres(?:ql)?:\/\//u.test(text)) return postgresOf(text)
@@ -54,13 +43,9 @@ export const parse = (text: string): Result.Result<DatabaseAddress, DatabaseUnav
       )
 }
 
-/** What a database is called in messages. @category getters */
+/** What a database is called in messages. */
 export const nameOf = (address: DatabaseAddress): string =>
   address._tag === "Sqlite" ? address.path : address.name
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const decoded = (text: string): string | undefined => {
   try {

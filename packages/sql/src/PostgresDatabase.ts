@@ -9,25 +9,23 @@ import { Duration, type Layer, type Redacted } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 
-/** @category constants */
 export const connectionsMax = 8
 
-/** For reaching the server, TLS, and being let in. @category constants */
+/** For reaching the server, TLS, and being let in. */
 export const connectionSecondsMax = 5
 
-/** @category constants */
 export const statementSecondsMax = 15
 
-/** A transaction that nobody goes on with is ended after this. @category constants */
+/** A transaction that nobody goes on with is ended after this. */
 export const idleTransactionSecondsMax = 30
 
-/** A connection that nobody uses is closed after this. @category constants */
+/** A connection that nobody uses is closed after this. */
 export const idleSecondsMax = 60
 
-/** One answer of the server: more than twice the most that is kept of one channel of a run. @category constants */
+/** One answer of the server: more than twice the most that is kept of one channel of a run. */
 export const answerBytesMax = 768 * 1024 * 1024
 
-/** Connects when the first statement needs it. @category layers */
+/** Connects when the first statement needs it. */
 export const layer = (options: {
   readonly url: Redacted.Redacted<string>
 }): Layer.Layer<SqlClient, SqlError> =>
@@ -45,9 +43,5 @@ export const layer = (options: {
       idle_in_transaction_session_timeout: milliseconds(idleTransactionSecondsMax)
     }
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const milliseconds = (seconds: number): string => String(seconds * 1000)

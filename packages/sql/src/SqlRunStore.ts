@@ -22,17 +22,13 @@ import { explain, isPassing } from "./Database.ts"
 import * as Asking from "./internal/Asking.ts"
 import * as RunTables from "./internal/RunTables.ts"
 
-/** The newest records that are listed. @category constants */
+/** The newest records that are listed. */
 export const listedMax = 500
 
-/** How many runs of the spool are taken in at once; the others are, the next time. @category constants */
+/** How many runs of the spool are taken in at once; the others are, the next time. */
 export const takenInMax = 500
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What this host keeps of its runs, whatever becomes of the database. @category models */
+/** What this host keeps of its runs, whatever becomes of the database. */
 export interface Spool {
   readonly store: RunStore["Service"]
   /** Runs of which the database may not know all. */
@@ -41,7 +37,6 @@ export interface Spool {
   readonly clear: (runId: RunId) => Effect.Effect<void, WorkspaceFailed>
 }
 
-/** @category models */
 export interface Options {
   readonly spool: Spool
   /** `ResourceLabels.formatOwner` of this process. */
@@ -52,7 +47,7 @@ export interface Options {
   readonly isOver: (record: RunRecord) => boolean
 }
 
-/** What a database of runs can do besides. @category services */
+/** What a database of runs can do besides. */
 export class SqlRunStore extends Context.Service<
   SqlRunStore,
   {
@@ -67,11 +62,7 @@ export class SqlRunStore extends Context.Service<
   }
 >()("@cogni/sandbox-sql/SqlRunStore") {}
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Needs tables that are there: {@link layer} makes them. @category constructors */
+/** Needs tables that are there: {@link layer} makes them. */
 export const make = Effect.fnUntraced(function* (options: Options) {
   const { isOver, spool } = options
   const sql = yield* SqlClient
@@ -183,11 +174,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
   }
 })
 
-/**
- * Brings the tables to this version, and takes in what the spool has.
- *
- * @category layers
- */
+/** Brings the tables to this version, and takes in what the spool has. */
 export const layer = (
   options: Options
 ): Layer.Layer<RunStore | SqlRunStore, StoreUnavailable | SchemaRefused, SqlClient> =>
@@ -204,10 +191,6 @@ export const layer = (
       return Context.make(RunStore, store).pipe(Context.add(SqlRunStore, archive))
     })
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 type Client = SqlClient
 

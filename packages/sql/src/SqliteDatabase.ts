@@ -16,28 +16,16 @@ import { mkdirSync } from "node:fs"
 import { dirname } from "node:path"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
-/** How long one call may stop the process when the file is locked. @category constants */
+/** How long one call may stop the process when the file is locked. */
 export const lockWaitMillisMax = 10
 
-/** How long a statement, or the beginning of a transaction, is asked for again. @category constants */
+/** How long a statement, or the beginning of a transaction, is asked for again. */
 export const lockRetrySecondsMax = 15
 
-/** Statements that are kept prepared; the one that was not used for longest goes. @category constants */
+/** Statements that are kept prepared; the one that was not used for longest goes. */
 export const preparedStatementsMax = 100
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/**
- * Opens the file, and makes it where it is not there: for its owner alone, as are directories that have to be made.
- *
- * @category constructors
- */
+/** Opens the file, and makes it where it is not there: for its owner alone, as are directories that have to be made. */
 export const make = Effect.fnUntraced(function* (options: {
   /** Absolute. */
   readonly path: string
@@ -59,13 +47,8 @@ export const make = Effect.fnUntraced(function* (options: {
   })
 })
 
-/** @category layers */
 export const layer = (options: { readonly path: string }): Layer.Layer<SqlClient.SqlClient, SqlError> =>
   Layer.effect(SqlClient.SqlClient, make(options)).pipe(Layer.provide(Reactivity.layer))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 interface SqliteConnection extends Connection {
   readonly isTransaction: () => boolean

@@ -1,6 +1,4 @@
-/**
- * What a store of runs in a database does beyond the contract, the same over SQLite and PostgreSQL.
- */
+/** What a store of runs in a database does beyond the contract, the same over SQLite and PostgreSQL. */
 import { assert, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"

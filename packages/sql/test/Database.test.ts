@@ -1,6 +1,4 @@
-/**
- * Of a URL with a password, nothing of the password is ever shown.
- */
+/** Of a URL with a password, nothing of the password is ever shown. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"

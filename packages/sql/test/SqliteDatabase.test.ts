@@ -1,6 +1,4 @@
-/**
- * SQLite as a `SqlClient`: who waits for whom, what is undone, and how what goes wrong is called.
- */
+/** SQLite as a `SqlClient`: who waits for whom, what is undone, and how what goes wrong is called. */
 import { assert, describe, it } from "@effect/vitest"
 import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
 import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"

@@ -1,6 +1,4 @@
-/**
- * A store of runs in a database, with the spool that a host has, in a temporary directory.
- */
+/** A store of runs in a database, with the spool that a host has, in a temporary directory. */
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { OpenRun, RunRecord } from "@cogni/sandbox-core/RunStore"

@@ -1,6 +1,4 @@
-/**
- * An agent as a graph runs it: through the provider, in a container, behind the gateway, with a script for a model.
- */
+/** An agent as a graph runs it: through the provider, in a container, behind the gateway, with a script for a model. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import type { Agent } from "@cogni/sandbox-graph-provider/Agent"
 import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"

@@ -58,10 +58,6 @@ export interface Dialect {
   ) => void
 }
 
-// -----------------------------------------------------------------------------
-// for dialects
-// -----------------------------------------------------------------------------
-
 /** In several pieces, as a model streams. */
 export const pieces = (text: string): ReadonlyArray<string> =>
   text === "" ? [""] : (text.match(/\S+\s*|\s+/gu) ?? [text])

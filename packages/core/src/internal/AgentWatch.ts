@@ -1,6 +1,4 @@
-/**
- * From the agent's first instruction to its end: its output, its limits, and how it was ended where it broke one.
- */
+/** From the agent's first instruction to its end: its output, its limits, and how it was ended where it broke one. */
 import { Deferred, Duration, Effect, Fiber, Option, Stream } from "effect"
 import type { Container, ContainerError, ContainerExit, OutputChunk } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"

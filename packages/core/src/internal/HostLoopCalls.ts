@@ -21,10 +21,6 @@ export interface ReadCall {
   readonly prepared: ReturnType<HostTool["prepare"]>
 }
 
-// -----------------------------------------------------------------------------
-// reading
-// -----------------------------------------------------------------------------
-
 /** What of nonsense is told again, to the model and to whoever watches. */
 const malformedBytesMax = 500
 
@@ -80,10 +76,6 @@ const freshId = (given: string, talk: Talk): string => {
   talk.callIds.add(id)
   return id
 }
-
-// -----------------------------------------------------------------------------
-// answering
-// -----------------------------------------------------------------------------
 
 /** Fails when the sandbox can be used no more. */
 export const answer = Effect.fnUntraced(function* (

@@ -1,6 +1,4 @@
-/**
- * One question to a model, and what its answer comes to.
- */
+/** One question to a model, and what its answer comes to. */
 import { Duration, Effect, Stream } from "effect"
 import * as ChatModel from "../ChatModel.ts"
 import type { LoopLimits, LoopOptions, LoopUsage, LoopVerdict, Tell } from "../HostLoop.ts"
@@ -13,10 +11,6 @@ export interface Answer {
   readonly finish: ChatModel.ChatFinish
   readonly usage: LoopUsage
 }
-
-// -----------------------------------------------------------------------------
-// asking
-// -----------------------------------------------------------------------------
 
 /** What an answer's bytes come to at least, where nobody counted: few tokens have more than four. */
 const bytesPerToken = 4
@@ -128,10 +122,6 @@ const count = (talk: Talk, heard: Heard): void => {
 /** Twice as long each time, or as long as the upstream asks for; never longer than is borne. */
 const pause = (attempt: number, error: ChatModel.ChatModelFailed, secondsMax: number): number =>
   Math.min(secondsMax, Math.max(2 ** (attempt - 1), error.retryAfterSeconds ?? 0))
-
-// -----------------------------------------------------------------------------
-// judging
-// -----------------------------------------------------------------------------
 
 /** What an answer that asks for nothing more comes to. */
 export const judge = ({ finish, text }: Answer): LoopVerdict => {

@@ -1,6 +1,4 @@
-/**
- * What a loop knows of itself, and what is remembered of its conversation.
- */
+/** What a loop knows of itself, and what is remembered of its conversation. */
 import * as ChatModel from "../ChatModel.ts"
 
 /** Asked for also where the loop is cut short. */

@@ -42,10 +42,6 @@ export const ofExecutor = (executor: Executor, options: ExecutorOptions): Readon
   write(executor, options)
 ]
 
-// -----------------------------------------------------------------------------
-// tools
-// -----------------------------------------------------------------------------
-
 const exec = (executor: Executor, { commandSecondsMax, resultBytesMax, workingDirectory }: ExecutorOptions) =>
   make({
     name: "exec",
@@ -108,10 +104,6 @@ const write = (executor: Executor, { resultBytesMax, workingDirectory }: Executo
 
 const within = (path: string, directory: string): string =>
   path.startsWith("/") ? path : `${directory}/${path}`
-
-// -----------------------------------------------------------------------------
-// answers
-// -----------------------------------------------------------------------------
 
 /**
  * What a command or a file alone has met. After one of these the sandbox lives on, or its end is known from the sandbox

@@ -1,6 +1,4 @@
-/**
- * The arguments of a tool, as a model is told them, and what it hears of those that are none.
- */
+/** The arguments of a tool, as a model is told them, and what it hears of those that are none. */
 import { Schema, SchemaAST } from "effect"
 import { problemsOf } from "../SandboxSpec.ts"
 
@@ -23,10 +21,6 @@ export const jsonOf = (input: Schema.Top): Readonly<Record<string, unknown>> => 
 
 export const describe = (error: Schema.SchemaError): string =>
   problemsOf(error).join("; ").slice(0, problemCharsMax)
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const isEmpty = (ast: SchemaAST.AST): boolean =>
   SchemaAST.isObjects(ast) && ast.propertySignatures.length + ast.indexSignatures.length === 0

@@ -1,6 +1,4 @@
-/**
- * Files of a workspace that is only a map from paths to bytes; a directory is there because something lies in it.
- */
+/** Files of a workspace that is only a map from paths to bytes; a directory is there because something lies in it. */
 import { Effect } from "effect"
 import { entriesMax, fileBytesMax, type FileEntry, type Files } from "../Executor.ts"
 import type { FileRefused } from "../SandboxError.ts"

@@ -1,6 +1,4 @@
-/**
- * The beginning of what an agent wrote, and the count of all of it.
- */
+/** The beginning of what an agent wrote, and the count of all of it. */
 import type { OutputChunk } from "../ContainerRuntime.ts"
 import type { Channel, Output } from "../RunResult.ts"
 

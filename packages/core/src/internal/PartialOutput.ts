@@ -1,6 +1,4 @@
-/**
- * An error of a command, with what the command had written: known to whoever collected it, not to whoever failed.
- */
+/** An error of a command, with what the command had written: known to whoever collected it, not to whoever failed. */
 import { Schema } from "effect"
 import type { Output } from "../RunResult.ts"
 import { Reason, SandboxError } from "../SandboxError.ts"

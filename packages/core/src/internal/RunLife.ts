@@ -1,6 +1,4 @@
-/**
- * What a run knows of itself while it lives: its id, its clock, its phases, and the record it leaves.
- */
+/** What a run knows of itself while it lives: its id, its clock, its phases, and the record it leaves. */
 import { Cause, Clock, Duration, Effect, Exit, type Tracer } from "effect"
 import type { LlmEndpoint } from "../LlmProxy.ts"
 import type { Posture } from "../Posture.ts"

@@ -1,6 +1,4 @@
-/**
- * One command in a sandbox that is open: looked at as a run's output is, and over when the sandbox breaks a limit.
- */
+/** One command in a sandbox that is open: looked at as a run's output is, and over when the sandbox breaks a limit. */
 import { Duration, Effect, Option, Stream } from "effect"
 import type { Container, OutputChunk } from "../ContainerRuntime.ts"
 import type { Command, RunningCommand } from "../Executor.ts"

@@ -1,6 +1,4 @@
-/**
- * What a spec asks of the way to a model, and what an agent is told of it.
- */
+/** What a spec asks of the way to a model, and what an agent is told of it. */
 import { Effect } from "effect"
 import * as LlmProxy from "../LlmProxy.ts"
 import { InvalidSpec } from "../SandboxError.ts"

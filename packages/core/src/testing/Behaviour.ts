@@ -1,10 +1,8 @@
-/**
- * What the containers of `ContainerRuntimeContract` do: named once, and said once for a shell and once for memory.
- */
+/** What the containers of `ContainerRuntimeContract` do: named once, and said once for a shell and once for memory. */
 import { Effect } from "effect"
 import type { Program } from "../MemoryContainerRuntime.ts"
 
-/** What a container of the contract does. @category models */
+/** What a container of the contract does. */
 export type Behaviour =
   | { readonly _tag: "ExitsWith"; readonly exitCode: number }
   | { readonly _tag: "Writes"; readonly stdout: string; readonly stderr: string }
@@ -35,20 +33,20 @@ const script = (behaviour: Behaviour): string => {
   }
 }
 
-/** For any image with a POSIX shell and coreutils. @category fixtures */
+/** For any image with a POSIX shell and coreutils. */
 export const shell = (behaviour: Behaviour): readonly [string, ...Array<string>] => [
   "sh",
   "-c",
   script(behaviour)
 ]
 
-/** An argv that {@link program} understands. @category fixtures */
+/** An argv that {@link program} understands. */
 export const argv = (behaviour: Behaviour): readonly [string, ...Array<string>] => [
   "behave",
   JSON.stringify(behaviour)
 ]
 
-/** For `MemoryContainerRuntime`. @category fixtures */
+/** For `MemoryContainerRuntime`. */
 export const program: Program = ({ argv, stderr, stdout, terminated }) => {
   const behaviour: Behaviour = JSON.parse(argv[1]!)
   switch (behaviour._tag) {

@@ -19,11 +19,7 @@ import * as Behaviours from "./Behaviour.ts"
 import type { Behaviour } from "./Behaviour.ts"
 import * as SupervisedContainerContract from "./SupervisedContainerContract.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What a backend does in its own way. @category models */
+/** What a backend does in its own way. */
 export interface Fixture {
   readonly image: string
   readonly missingImage: string
@@ -32,14 +28,10 @@ export interface Fixture {
   readonly argv: (behaviour: Behaviour) => readonly [string, ...Array<string>]
 }
 
-// -----------------------------------------------------------------------------
-// fixtures
-// -----------------------------------------------------------------------------
-
-/** For any image with a POSIX shell and coreutils. @category fixtures */
+/** For any image with a POSIX shell and coreutils. */
 export const shell = Behaviours.shell
 
-/** For `MemoryContainerRuntime`, together with {@link memoryOptions}. @category fixtures */
+/** For `MemoryContainerRuntime`, together with {@link memoryOptions}. */
 export const memoryFixture: Fixture = {
   image: "memory/contract",
   missingImage: "memory/missing",
@@ -47,15 +39,10 @@ export const memoryFixture: Fixture = {
   argv: Behaviours.argv
 }
 
-/** @category fixtures */
 export const memoryOptions: MemoryOptions = {
   images: new Set([memoryFixture.image]),
   program: Behaviours.program
 }
-
-// -----------------------------------------------------------------------------
-// suite
-// -----------------------------------------------------------------------------
 
 const text = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]) =>
   Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
@@ -71,7 +58,6 @@ const untilReady = Effect.fnUntraced(function* (container: Container) {
   yield* Deferred.await(ready)
 })
 
-/** @category suites */
 export const suite = <E>(
   name: string,
   layer: Layer.Layer<ContainerRuntime, E>,

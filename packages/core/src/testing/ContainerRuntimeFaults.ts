@@ -4,5 +4,4 @@
 import * as Fault from "./Fault.ts"
 import type { ContainerRuntimeOperations } from "./Interceptor.ts"
 
-/** @category constructors */
 export const { dieOnRelease, failNth, hang, layer, slow } = Fault.of<keyof ContainerRuntimeOperations>()

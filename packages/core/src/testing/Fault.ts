@@ -6,14 +6,9 @@
 import { Duration, Effect, type Layer, type Scope } from "effect"
 import * as Interceptor from "./Interceptor.ts"
 
-/**
- * Before the port is asked, or after it has answered: the engine has done it, and the answer was lost.
- *
- * @category models
- */
+/** Before the port is asked, or after it has answered: the engine has done it, and the answer was lost. */
 export type Moment = "before" | "after"
 
-/** @category models */
 export type Fault<O extends Interceptor.Operation = Interceptor.Operation> =
   | {
       readonly _tag: "FailNth"
@@ -26,7 +21,7 @@ export type Fault<O extends Interceptor.Operation = Interceptor.Operation> =
   | { readonly _tag: "Slow"; readonly operation: O; readonly millis: number }
   | { readonly _tag: "DieOnRelease"; readonly operation: O }
 
-/** The part of an operation's name that says a resource goes. @category models */
+/** The part of an operation's name that says a resource goes. */
 export type ReleaseOf<O extends Interceptor.Operation> = Extract<O, `${string}.release${string}`>
 
 const enact = (faults: ReadonlyArray<Fault>, call: number, moment: Moment): Effect.Effect<void, unknown> =>
@@ -47,7 +42,7 @@ const enact = (faults: ReadonlyArray<Fault>, call: number, moment: Moment): Effe
     { discard: true }
   )
 
-/** Calls are counted from 1, per operation, for as long as the layer lives. @category constructors */
+/** Calls are counted from 1, per operation, for as long as the layer lives. */
 export const interceptor = (faults: ReadonlyArray<Fault>): Effect.Effect<Interceptor.Interceptor> =>
   Effect.sync(() => {
     const calls = new Map<Interceptor.Operation, number>()
@@ -78,7 +73,7 @@ export const interceptor = (faults: ReadonlyArray<Fault>): Effect.Effect<Interce
     }
   })
 
-/** The faults of one port. @category constructors */
+/** The faults of one port. */
 export const of = <O extends Interceptor.Operation>() => ({
   /** The nth call fails, once. */
   failNth: <P extends O>(

@@ -19,11 +19,7 @@ import type {
 } from "../SandboxError.ts"
 import { Workspace } from "../Workspace.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** Everything `ContainerRuntime` and what it hands out can be asked, with the error each may answer. @category models */
+/** Everything `ContainerRuntime` and what it hands out can be asked, with the error each may answer. */
 export interface ContainerRuntimeOperations {
   readonly "ContainerRuntime.acquire": ContainerError
   readonly "ContainerRuntime.release": never
@@ -41,7 +37,6 @@ export interface ContainerRuntimeOperations {
   readonly "Exec.exit": ContainerError | CommandRefused
 }
 
-/** @category models */
 export interface LlmProxyOperations {
   readonly "LlmProxy.acquire": LlmProxyError
   readonly "LlmProxy.release": never
@@ -50,14 +45,12 @@ export interface LlmProxyOperations {
   readonly "LlmProxy.traffic": LlmProxyError
 }
 
-/** @category models */
 export interface WorkspaceOperations {
   readonly "Workspace.acquire": WorkspaceFailed
   readonly "Workspace.release": never
   readonly "Workspace.countedBytes": WorkspaceFailed
 }
 
-/** @category models */
 export interface RunStoreOperations {
   readonly "RunStore.open": RunIdInUse | RunStoreError
   readonly "RunStore.release": never
@@ -68,14 +61,12 @@ export interface RunStoreOperations {
   readonly "RunStore.list": RunStoreError
 }
 
-/** @category models */
 export interface Operations
   extends ContainerRuntimeOperations, LlmProxyOperations, WorkspaceOperations, RunStoreOperations {}
 
-/** @category models */
 export type Operation = keyof Operations
 
-/** Something that is acquired, and owes a release. @category models */
+/** Something that is acquired, and owes a release. */
 export interface Resource {
   readonly runId: RunId
   readonly kind: "container" | "volume" | "proxy" | "workspace" | "run record"
@@ -83,7 +74,7 @@ export interface Resource {
   readonly release: Operation
 }
 
-/** What happens around each call of a port. @category models */
+/** What happens around each call of a port. */
 export interface Interceptor {
   readonly call: <A, E, R>(operation: Operation, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
   /** Around an acquisition; its release is seen through the scope. */
@@ -92,10 +83,6 @@ export interface Interceptor {
     acquire: Effect.Effect<A, E, R | Scope.Scope>
   ) => Effect.Effect<A, E, R | Scope.Scope>
 }
-
-// -----------------------------------------------------------------------------
-// ports
-// -----------------------------------------------------------------------------
 
 const containerRuntime =
   ({ call, hold }: Interceptor) =>
@@ -211,11 +198,7 @@ const replace =
       onSome: (service) => Context.add(context, port, wrap(service)) as Context.Context<A>
     })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** `base`, with every port in it intercepted; what else it offers stays as it is. @category layers */
+/** `base`, with every port in it intercepted; what else it offers stays as it is. */
 export const layer = <A, E, R, E2, R2>(
   base: Layer.Layer<A, E, R>,
   make: Effect.Effect<Interceptor, E2, R2>

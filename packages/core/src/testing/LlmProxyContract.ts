@@ -7,7 +7,7 @@ import { Effect, Fiber, type Layer } from "effect"
 import { LlmProxy, type LlmRequest, socketPath } from "../LlmProxy.ts"
 import * as RunId from "../RunId.ts"
 
-/** What a backend does in its own way. @category models */
+/** What a backend does in its own way. */
 export interface Fixture<R> {
   /** What is left of a run, by whatever means this proxy is made of. */
   readonly leftovers?: ((runId: RunId.RunId) => Effect.Effect<ReadonlyArray<string>, unknown, R>) | undefined
@@ -15,7 +15,7 @@ export interface Fixture<R> {
   readonly kill?: ((runId: RunId.RunId) => Effect.Effect<void, unknown, R>) | undefined
 }
 
-/** The least a run may ask for. @category fixtures */
+/** The least a run may ask for. */
 export const requestOf = (runId: RunId.RunId, over: Partial<LlmRequest> = {}): LlmRequest => ({
   runId,
   llm: {
@@ -34,7 +34,6 @@ export const requestOf = (runId: RunId.RunId, over: Partial<LlmRequest> = {}): L
 
 const targetOf = (path: string) => path.slice(0, path.lastIndexOf("/"))
 
-/** @category suites */
 export const suite = <R, E>(
   name: string,
   layer: Layer.Layer<LlmProxy | R, E>,

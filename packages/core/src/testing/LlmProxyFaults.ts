@@ -1,8 +1,5 @@
-/**
- * Faults of any `LlmProxy`: one that is never ready, that dies during the run, whose audit cannot be read.
- */
+/** Faults of any `LlmProxy`: one that is never ready, that dies during the run, whose audit cannot be read. */
 import * as Fault from "./Fault.ts"
 import type { LlmProxyOperations } from "./Interceptor.ts"
 
-/** @category constructors */
 export const { dieOnRelease, failNth, hang, layer, slow } = Fault.of<keyof LlmProxyOperations>()

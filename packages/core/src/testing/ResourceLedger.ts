@@ -8,11 +8,6 @@ import { Clock, Context, Effect, Layer, type Scope } from "effect"
 import type { RunId } from "../RunId.ts"
 import * as Interceptor from "./Interceptor.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface Entry {
   readonly atMillis: number
   readonly event: "acquired" | "releasing" | "released"
@@ -22,7 +17,7 @@ export interface Entry {
   readonly number: number
 }
 
-/** What must be held for as long as a resource is. @category constants */
+/** What must be held for as long as a resource is. */
 export const dependencies: Readonly<Record<Entry["kind"], ReadonlyArray<Entry["kind"]>>> = {
   container: ["workspace", "proxy", "volume", "run record"],
   proxy: ["run record"],
@@ -33,7 +28,7 @@ export const dependencies: Readonly<Record<Entry["kind"], ReadonlyArray<Entry["k
 
 const nameOf = ({ kind, number, runId }: Entry) => `${kind} ${number} of ${runId}`
 
-/** Pure: entries, oldest first, to what is wrong with them. @category predicates */
+/** Pure: entries, oldest first, to what is wrong with them. */
 export const violationsOf = (entries: ReadonlyArray<Entry>): ReadonlyArray<string> => {
   const found: Array<string> = []
   const held = new Map<string, Entry>()
@@ -62,11 +57,6 @@ export const violationsOf = (entries: ReadonlyArray<Entry>): ReadonlyArray<strin
   return found
 }
 
-// -----------------------------------------------------------------------------
-// service
-// -----------------------------------------------------------------------------
-
-/** @category services */
 export class ResourceLedger extends Context.Service<
   ResourceLedger,
   {
@@ -77,7 +67,6 @@ export class ResourceLedger extends Context.Service<
   }
 >()("@cogni/sandbox-core/testing/ResourceLedger") {}
 
-/** @category constructors */
 export const make = Effect.sync(() => {
   const entries: Array<Entry> = []
   const numbers = new Map<string, number>()
@@ -119,14 +108,9 @@ export const make = Effect.sync(() => {
   })
 })
 
-// -----------------------------------------------------------------------------
-// layers
-// -----------------------------------------------------------------------------
-
-/** @category layers */
 export const layer: Layer.Layer<ResourceLedger> = Layer.effect(ResourceLedger, make)
 
-/** `base`, with everything it hands out written down. @category layers */
+/** `base`, with everything it hands out written down. */
 export const observe = <A, E, R>(
   base: Layer.Layer<A, E, R>
 ): Layer.Layer<A, E, Exclude<R | ResourceLedger, Scope.Scope>> =>

@@ -1,6 +1,4 @@
-/**
- * What every `RunStore` must do: one id, one run, for ever; the last word of a run replaces the first.
- */
+/** What every `RunStore` must do: one id, one run, for ever; the last word of a run replaces the first. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
 import * as RunId from "../RunId.ts"
@@ -24,7 +22,6 @@ const finished = (runId: RunId.RunId, open: OpenRun, spec: SandboxSpec.SandboxSp
   timings: [{ phase: "create", durationMs: 12.5 }]
 })
 
-/** @category suites */
 export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
   it.layer(layer, { excludeTestServices: true, timeout: "1 minute" })(`RunStore (${name})`, (it) => {
     it.effect("a run that is open is on record, as running", () =>

@@ -1,8 +1,5 @@
-/**
- * Faults of any `RunStore`: an id that is taken, a disk on which no record can be written.
- */
+/** Faults of any `RunStore`: an id that is taken, a disk on which no record can be written. */
 import * as Fault from "./Fault.ts"
 import type { RunStoreOperations } from "./Interceptor.ts"
 
-/** @category constructors */
 export const { dieOnRelease, failNth, hang, layer, slow } = Fault.of<keyof RunStoreOperations>()

@@ -1,6 +1,4 @@
-/**
- * What every `ContainerRuntime` must do with a container that takes commands; a part of its contract.
- */
+/** What every `ContainerRuntime` must do with a container that takes commands; a part of its contract. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer, Stream } from "effect"
 import {
@@ -13,7 +11,6 @@ import {
 import * as RunId from "../RunId.ts"
 import type { Behaviour } from "./Behaviour.ts"
 
-/** @category models */
 export interface Fixture {
   /** A container of an agent; its argv is exchanged. */
   readonly spec: (runId: RunId.RunId) => ContainerSpec
@@ -23,7 +20,6 @@ export interface Fixture {
 const text = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]) =>
   Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
 
-/** @category suites */
 export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, fixture: Fixture): void => {
   const supervised = Effect.gen(function* () {
     const runtime = yield* ContainerRuntime

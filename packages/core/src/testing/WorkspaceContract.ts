@@ -13,7 +13,7 @@ import {
   type WorkspaceRequest
 } from "../Workspace.ts"
 
-/** What a backend does in its own way. @category models */
+/** What a backend does in its own way. */
 export interface Fixture<R> {
   /** An existing directory the caller may give to a run. */
   readonly directory: Effect.Effect<string, unknown, R | Scope.Scope>
@@ -27,10 +27,9 @@ export interface Fixture<R> {
   readonly mode?: ((path: string) => Effect.Effect<number, unknown, R>) | undefined
 }
 
-/** For `Workspace.layerMemory`, given these directories. @category fixtures */
+/** For `Workspace.layerMemory`, given these directories. */
 export const memoryDirectories: ReadonlySet<string> = new Set(["/contract/project"])
 
-/** @category fixtures */
 export const memoryFixture: Fixture<never> = {
   directory: Effect.succeed("/contract/project"),
   missingDirectory: "/contract/missing"
@@ -58,7 +57,6 @@ const planted: ReadonlyArray<PlantedDirectory> = [
   { target: "/opt/contract", name: "contract-empty", files: [] }
 ]
 
-/** @category suites */
 export const suite = <R, E>(
   name: string,
   layer: Layer.Layer<Workspace | R, E>,

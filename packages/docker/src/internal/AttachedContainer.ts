@@ -10,7 +10,7 @@ import type { Duplex } from "node:stream"
 import * as Handshake from "../Handshake.ts"
 import * as LogStream from "../LogStream.ts"
 
-/** How long a held container may take to report, and to start its agent once it may. @category constants */
+/** How long a held container may take to report, and to start its agent once it may. */
 export const reportSecondsMax = 30
 
 export interface AttachedContainer {

@@ -30,7 +30,6 @@ const isBelow = (version: string | undefined, least: readonly [number, number, n
 
 const runcOf = ({ RuncCommit }: Info): string | undefined => RuncCommit?.ID
 
-/** @category constants */
 export const weaknesses: ReadonlyArray<Weakness> = [
   {
     // github.com/moby/moby, release notes of 20.10.10: the profile answers clone3 with ENOSYS. Before, an engine knew
@@ -60,7 +59,6 @@ export const weaknesses: ReadonlyArray<Weakness> = [
   }
 ]
 
-/** @category converting */
 export const findings = (info: Info): ReadonlyArray<Finding> =>
   weaknesses
     .filter(({ isIn }) => isIn(info))

@@ -15,7 +15,6 @@ interface Stock {
   readonly reserved: number
 }
 
-/** @category constants */
 export const stocks: ReadonlyArray<Stock> = [
   {
     setting: "fs.inotify.max_user_instances",
@@ -33,7 +32,7 @@ export const stocks: ReadonlyArray<Stock> = [
   }
 ]
 
-/** Below `/proc/sys`. @category converting */
+/** Below `/proc/sys`. */
 export const fileOf = ({ setting }: Stock): string => setting.replaceAll(".", "/")
 
 /** Those that are low for so many runs at a time; 0 is no limit, and what cannot be read is not known. */

@@ -1,6 +1,4 @@
-/**
- * Work in the directory that keeps what is known of runs, and whose fault it is when that fails.
- */
+/** Work in the directory that keeps what is known of runs, and whose fault it is when that fails. */
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { Effect } from "effect"
 

@@ -19,13 +19,13 @@ import { type Cause, Deferred, Duration, Effect, Option, Queue, type Scope, Stre
 import { constants } from "node:os"
 import * as SupervisorFrame from "../SupervisorFrame.ts"
 
-/** How long what is killed may take to be gone. @category constants */
+/** How long what is killed may take to be gone. */
 export const killSecondsMax = 5
 
 /** How long the supervisor may take to read what it is sent; less than what waits for it in pipes is taken at once. */
 const readSecondsMax = 5
 
-/** How many commands may run at one time in one sandbox. @category constants */
+/** How many commands may run at one time in one sandbox. */
 export const commandsConcurrentMax = 64
 
 /** Credit is given back by at least this much at a time. */
@@ -42,7 +42,6 @@ interface Running {
   isToldToEnd: boolean
 }
 
-/** @category models */
 export interface Supervisor {
   readonly exec: (spec: ExecSpec) => Effect.Effect<Exec, ContainerError | CommandRefused, Scope.Scope>
 }

@@ -1,6 +1,4 @@
-/**
- * How much a workspace holds, and how certain that is while somebody works in it.
- */
+/** How much a workspace holds, and how certain that is while somebody works in it. */
 import type { WorkspaceRequest } from "@cogni/sandbox-core/Workspace"
 import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"

@@ -1,6 +1,4 @@
-/**
- * Why a workspace cannot be used: thrown while it is looked at, and told as `WorkspaceFailed`.
- */
+/** Why a workspace cannot be used: thrown while it is looked at, and told as `WorkspaceFailed`. */
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"

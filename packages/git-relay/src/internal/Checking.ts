@@ -1,6 +1,4 @@
-/**
- * Whether the policy lets through what was collected.
- */
+/** Whether the policy lets through what was collected. */
 import { Duration, Effect } from "effect"
 import * as CommitPolicy from "../CommitPolicy.ts"
 import * as CredentialUse from "../CredentialUse.ts"

@@ -1,6 +1,4 @@
-/**
- * Before the run: from an origin to a workspace.
- */
+/** Before the run: from an origin to a workspace. */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Effect, type Redacted } from "effect"
 import { join } from "node:path"
@@ -43,10 +41,6 @@ export const originOf = (held: Held, url: string): Origin.OriginOptions => ({
   transferSecondsMax: held.limits.transferSecondsMax,
   cloneBytesMax: held.limits.cloneBytesMax
 })
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 export const clone = Effect.fnUntraced(function* (held: Held, request: CloneRequest) {
   const { directory } = held
@@ -123,10 +117,6 @@ export const reopen = Effect.fnUntraced(function* (held: Held, runId: RunId, cha
   yield* held.directory.save(state)
   return cloneOf(state, held.directory.directoryOf(runId))
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const mayPush = (held: Held, url: string, branch: BranchName, baseBranch: string) => {
   const refused = CommitPolicy.branchAllowed(CommitPolicy.policyFor(held.policies, url), branch, baseBranch)

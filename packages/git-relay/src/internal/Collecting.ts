@@ -52,10 +52,6 @@ const stderrBytesMax = 4096
 /** An agent that makes its git say so has nothing pushed, and that is all. */
 const emptyBundle = /Refusing to create empty bundle/u
 
-// -----------------------------------------------------------------------------
-// the container
-// -----------------------------------------------------------------------------
-
 /** What a container of the relay's wrote, as it comes; fails after its output when it did not end well. */
 export interface Exported {
   readonly stdout: Stream.Stream<Uint8Array, RelayFailed>
@@ -94,10 +90,6 @@ const broken = (error: ContainerError | PostureMismatch): RelayFailed =>
     remedy: "Try again (relay retry)",
     isRetryable: true
   })
-
-// -----------------------------------------------------------------------------
-// the import
-// -----------------------------------------------------------------------------
 
 /** What a stream brought, once its objects are in the relay's repository. */
 export interface Taken {
@@ -208,10 +200,6 @@ export const imported = Effect.fnUntraced(
         )
     })
 )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const scratch = (path: string) =>
   Effect.acquireRelease(

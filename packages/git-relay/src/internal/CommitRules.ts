@@ -9,10 +9,6 @@ import type { Policy, Rule } from "../CommitPolicy.ts"
 import * as GitObject from "./GitObject.ts"
 import * as PathNames from "./PathNames.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 /** Something that a rule has against it. */
 export interface Found {
   readonly rule: Rule
@@ -42,10 +38,6 @@ export interface Rules {
   readonly ofGitmodules: (content: Uint8Array) => ReadonlyArray<Found>
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /** No system takes longer ones (`PATH_MAX`), and no expression of a pattern has to be held against them. */
 export const pathBytesMax = 4096
 
@@ -54,10 +46,6 @@ export const pointerBytesMax = 1024
 
 /** Of a commit's header: signatures and the tags of merges are in it. */
 export const headerBytesMax = 64 * 1024
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 export const make = (policy: Policy): Rules => {
   const isProtected = protectedBy(policy.protectedPaths)
@@ -106,10 +94,6 @@ export const make = (policy: Policy): Rules => {
       )
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const when = (applies: boolean, rule: Rule, detail: string): ReadonlyArray<Found> =>
   applies ? [{ rule, detail }] : []
@@ -198,10 +182,6 @@ const linkDetails: Readonly<Record<PathNames.LinkFault, string>> = {
 const isPointer = (content: Uint8Array): boolean =>
   content.byteLength <= pointerBytesMax &&
   /^version https?:\/\/(?:git-lfs|hawser)\.github\.com\/spec\//u.test(Buffer.from(content).toString("latin1"))
-
-// -----------------------------------------------------------------------------
-// remedies
-// -----------------------------------------------------------------------------
 
 const fewer = (what: string, field: string) =>
   `Have the agent ${what}, or have the owner raise \`${field}\` in the policy.`

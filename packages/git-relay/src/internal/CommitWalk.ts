@@ -18,10 +18,6 @@ import * as TreeDiff from "./TreeDiff.ts"
 import * as TreeReader from "./TreeReader.ts"
 import * as ViolationReport from "./ViolationReport.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface WalkOptions<E> {
   readonly reader: ObjectReader<E>
   readonly base: CommitId
@@ -67,10 +63,6 @@ interface Walk<E> extends WalkOptions<E> {
 /** A commit that was there before may have a long message; nothing but its beginning is looked at. */
 const oldCommitBytesMax = 16 * 1024 * 1024
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
 /** The same commits give the same answer. */
 export const walk = Effect.fnUntraced(function* <E>(options: WalkOptions<E>) {
   const { base, policy, reader, tip } = options
@@ -102,10 +94,6 @@ export const walk = Effect.fnUntraced(function* <E>(options: WalkOptions<E>) {
   const secretPaths = yield* Effect.filter(new Set(report.paths()), (path) => hasSecret(self, path))
   return { commits: listed.length, paths, ...report.result(new Set(secretPaths)) } satisfies Walked
 })
-
-// -----------------------------------------------------------------------------
-// commits
-// -----------------------------------------------------------------------------
 
 const readCommits = Effect.fnUntraced(function* <E>(self: Walk<E>, listed: ReadonlyArray<Listed>) {
   const { reader, report } = self
@@ -163,10 +151,6 @@ const oldTree = Effect.fnUntraced(function* <E>({ objectFormat, oldTrees, reader
   oldTrees.set(id, tree)
   return tree
 })
-
-// -----------------------------------------------------------------------------
-// changes
-// -----------------------------------------------------------------------------
 
 /** How many different paths are changed. */
 const diffs = Effect.fnUntraced(function* <E>(

@@ -1,6 +1,4 @@
-/**
- * What the policy has let through, on its way to where it is wanted: a branch, a pull request, a patch.
- */
+/** What the policy has let through, on its way to where it is wanted: a branch, a pull request, a patch. */
 import { Effect } from "effect"
 import type { Checked, Pushed, PullRequestText as Text } from "../GitRelay.ts"
 import { type OriginFault, PullRequestFailed, type PushFault, PushRefused } from "../GitRelayError.ts"
@@ -22,10 +20,6 @@ import { stateOf } from "./TakingOut.ts"
 /** Of how many commits the text of a pull request is made. */
 const describedMax = 50
 
-// -----------------------------------------------------------------------------
-// a patch
-// -----------------------------------------------------------------------------
-
 export const patch = (held: Held, { clone, tip }: Checked) =>
   HostGit.runOk({
     gitDirectory: RelayDirectory.paths(clone.directory).repository,
@@ -43,10 +37,6 @@ export const patch = (held: Held, { clone, tip }: Checked) =>
     stdoutBytesMax: held.limits.patchBytesMax,
     runtimeSecondsMax: held.limits.checkSecondsMax
   })
-
-// -----------------------------------------------------------------------------
-// a branch
-// -----------------------------------------------------------------------------
 
 export const push = Effect.fnUntraced(function* (held: Held, checked: Checked) {
   const { clone, tip } = checked
@@ -121,10 +111,6 @@ export const push = Effect.fnUntraced(function* (held: Held, checked: Checked) {
   return yield* refuse({ ...meant, detail: answer.said === "" ? "git said nothing" : answer.said })
 })
 
-// -----------------------------------------------------------------------------
-// a pull request
-// -----------------------------------------------------------------------------
-
 export const openPullRequest = Effect.fnUntraced(function* (held: Held, pushed: Pushed, text: Text) {
   const { clone } = pushed.checked
   const { url } = clone.request
@@ -149,10 +135,6 @@ export const openPullRequest = Effect.fnUntraced(function* (held: Held, pushed: 
   if (state !== undefined) yield* held.directory.save({ ...state, stage: "settled" })
   return pullRequest
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Why a repository of this host took nothing, where it could not even be opened. */
 const pathFaultOf = (fault: OriginFault): PushFault =>

@@ -1,14 +1,8 @@
-/**
- * Asking the API of a forge: how long, where, how much of an answer, and what a refusal means.
- */
+/** Asking the API of a forge: how long, where, how much of an answer, and what a refusal means. */
 import { Duration, Effect, Redacted, Schema } from "effect"
 import type { GitCredential } from "../GitCredentials.ts"
 import { PullRequestFailed } from "../GitRelayError.ts"
 import * as Redaction from "./Redaction.ts"
-
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
 
 /** For one request and its answer. */
 export const requestSecondsMax = 20
@@ -24,10 +18,6 @@ export const retryAfterSecondsMax = 20
 
 /** A page of pull requests has a few ten thousand. */
 export const answerBytesMax = 8 * 1024 * 1024
-
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
 
 /** A page that people can be sent to. */
 export const PageUrl = Schema.String.check(
@@ -70,10 +60,6 @@ export class StatusRefused extends Error {
     this.response = { headers: Object.fromEntries(response.headers) }
   }
 }
-
-// -----------------------------------------------------------------------------
-// asking
-// -----------------------------------------------------------------------------
 
 /** Its failure without secrets; broken off with the fiber. */
 export const asked = <A>(
@@ -127,10 +113,6 @@ export const decoded = <S extends Schema.ConstraintDecoder<unknown>>(
 export const isFinal = (thrown: unknown): boolean =>
   causesOf(thrown).some((one) => one instanceof AnswerRefused || tlsCodes.test(codeOf(one)))
 
-// -----------------------------------------------------------------------------
-// answers
-// -----------------------------------------------------------------------------
-
 const boundedFetch =
   (signal: AbortSignal, onShown: (credential: GitCredential) => void): typeof fetch =>
   async (input, init) => {
@@ -173,10 +155,6 @@ const bounded = async (response: Response): Promise<Blob> => {
   }
   return new Blob(pieces)
 }
-
-// -----------------------------------------------------------------------------
-// refusals
-// -----------------------------------------------------------------------------
 
 const again = "Try again (relay retry)"
 

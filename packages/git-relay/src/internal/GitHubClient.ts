@@ -1,6 +1,4 @@
-/**
- * Octokit as this package uses it: silent, at one address, and never longer than somebody waits for it.
- */
+/** Octokit as this package uses it: silent, at one address, and never longer than somebody waits for it. */
 import type { Octokit as Client } from "@octokit/rest"
 import * as ForgeAnswers from "./ForgeAnswers.ts"
 

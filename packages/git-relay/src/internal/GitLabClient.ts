@@ -56,10 +56,6 @@ export const make = async ({ asking, host, token }: GitLabClientOptions): Promis
   return new Gitlab({ host, oauthToken: token, requesterFn: requesterFn as never })
 }
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const snakeCase = (name: string): string => name.replace(/[A-Z]/gu, (letter) => `_${letter.toLowerCase()}`)
 
 const renamed = (body: unknown): unknown =>

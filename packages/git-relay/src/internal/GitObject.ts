@@ -6,10 +6,6 @@
  */
 import type { ObjectFormat } from "../Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface TreeEntry {
   /** Octal digits, as they are written: a tree's own are `40000`. */
   readonly mode: string
@@ -31,10 +27,6 @@ export interface Commit {
 /** What the mode of an entry makes of it. */
 export type EntryKind = "tree" | "file" | "symlink" | "submodule" | "odd"
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 const idBytes: Readonly<Record<ObjectFormat, number>> = { sha1: 20, sha256: 32 }
 
 const space = 0x20
@@ -51,10 +43,6 @@ const kinds: ReadonlyMap<number, EntryKind> = new Map([
   [0o120000, "symlink"],
   [0o160000, "submodule"]
 ])
-
-// -----------------------------------------------------------------------------
-// trees
-// -----------------------------------------------------------------------------
 
 /** A tree that names something twice has no one meaning, and is none. */
 export const parseTree = (bytes: Uint8Array, format: ObjectFormat): ReadonlyArray<TreeEntry> | undefined => {
@@ -96,10 +84,6 @@ const sortKey = ({ mode, name }: TreeEntry) =>
   kindOf(mode) === "tree" ? name + String.fromCharCode(slash) : name
 
 export const kindOf = (mode: string): EntryKind => kinds.get(Number.parseInt(mode, 8)) ?? "odd"
-
-// -----------------------------------------------------------------------------
-// commits
-// -----------------------------------------------------------------------------
 
 /** Tree, parents, author and committer, in this order, and whatever else before an empty line and the message. */
 export const parseCommit = (bytes: Uint8Array, format: ObjectFormat): Commit | undefined => {

@@ -1,6 +1,4 @@
-/**
- * `ObjectReader` over a repository of the host: one `cat-file` that stays, asked one thing after the other.
- */
+/** `ObjectReader` over a repository of the host: one `cat-file` that stays, asked one thing after the other. */
 import { Effect, type Scope } from "effect"
 import { RelayFailed } from "../GitRelayError.ts"
 import { CommitId } from "../Refs.ts"
@@ -16,10 +14,6 @@ interface Waiting {
 type Answer = { readonly info: ObjectInfo; readonly content?: Uint8Array } | undefined
 
 const missing = /^(?:[0-9a-f]+|.*) (?:missing|ambiguous)$/u
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 export const make = (
   gitDirectory: string
@@ -72,10 +66,6 @@ export const make = (
         )
     } satisfies ObjectReader<RelayFailed>
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const commits = (gitDirectory: string, tip: CommitId, base: CommitId, max: number) =>
   Effect.map(

@@ -1,6 +1,4 @@
-/**
- * What lies in a directory that is held open: looked up in it by descriptor, and never over a link.
- */
+/** What lies in a directory that is held open: looked up in it by descriptor, and never over a link. */
 import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import type { Place } from "@cogni/sandbox-host-files/HostPath"
 import { constants } from "node:fs"

@@ -39,10 +39,6 @@ export interface RunningGit {
 const stderrBytesMax = 16 * 1024
 const stdoutBytesMaxDefault = 16 * 1024 * 1024
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /** Started now, and killed with the scope if it still lives. `onStdout` takes what it writes in place of the answer. */
 export const start = (
   command: HostGitCommand,
@@ -98,10 +94,6 @@ export const removeTree = (path: string): Effect.Effect<void, RelayFailed> =>
       )
     )
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const programSecondsMax = 120
 

@@ -50,10 +50,6 @@ const lockUnsignedMillisMax = 5000
 /** How long a run waits for another that is fetching the same. */
 const lockSecondsMax = 60
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
   const { bytesMax, directory: root } = options
   const here = yield* Semaphore.make(1)
@@ -89,10 +85,6 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
   })
   return { fetched } satisfies MirrorCache
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const exists = (path: string) =>
   stat(path).then(

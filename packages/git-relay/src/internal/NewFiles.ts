@@ -1,6 +1,4 @@
-/**
- * The contents of what commits bring: sizes first, then each file once.
- */
+/** The contents of what commits bring: sizes first, then each file once. */
 import { Effect } from "effect"
 import type { Policy } from "../CommitPolicy.ts"
 import type { CommitId } from "../Refs.ts"
@@ -11,10 +9,6 @@ import * as GitObject from "./GitObject.ts"
 import type { ObjectReader } from "./ObjectReader.ts"
 import { isGitmodules, linkTargetBytesMax } from "./PathNames.ts"
 import type { ViolationReport } from "./ViolationReport.ts"
-
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
 
 interface Place {
   readonly commit: CommitId
@@ -46,10 +40,6 @@ export interface CheckOptions<E> {
   readonly baseFiles: Effect.Effect<ReadonlySet<string>, E>
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 export const make = (): NewFiles => {
   const blobs = new Map<string, Place>()
   const special = new Map<string, Array<SpecialPlace>>()
@@ -72,10 +62,6 @@ export const make = (): NewFiles => {
     }
   }
 }
-
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
 
 export const check = Effect.fnUntraced(function* <E>(options: CheckOptions<E>, files: NewFiles) {
   const { reader, report } = options
@@ -106,10 +92,6 @@ export const ofFindings = (findings: ReadonlyArray<Finding>, where = "it"): Read
   const detail = `there is what looks like a secret in ${where} (${first.kind}, at line ${first.line}${more})`
   return [{ rule: "secret", detail }]
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const missing: Found = { rule: "object", detail: "the file is missing, or is none" }
 

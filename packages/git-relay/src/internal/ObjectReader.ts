@@ -1,6 +1,4 @@
-/**
- * Raw objects of a repository that the host owns. What is in them was written by an agent, or by the origin.
- */
+/** Raw objects of a repository that the host owns. What is in them was written by an agent, or by the origin. */
 import type { Effect } from "effect"
 import type { CommitId } from "../Refs.ts"
 

@@ -1,6 +1,4 @@
-/**
- * One pull request for one branch, however often it is asked for.
- */
+/** One pull request for one branch, however often it is asked for. */
 import { Duration, Effect } from "effect"
 import type { PullRequest } from "../GitRelay.ts"
 import { PullRequestFailed } from "../GitRelayError.ts"

@@ -139,10 +139,6 @@ export const push = Effect.fnUntraced(function* (
   return { taken, said: redact([status?.summary ?? "", meant(answer.stderr)].join(" ")) }
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 /** git itself takes whatever comes. Fails when more has come than may. */
 const held = (gitDirectory: string, bytesMax: number) =>
   Effect.flatMap(

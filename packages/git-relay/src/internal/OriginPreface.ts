@@ -12,10 +12,6 @@ import { Result } from "effect"
 import type { Advertised } from "../OriginAnswers.ts"
 import { CommitId, type ObjectFormat } from "../Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface OriginPreface {
   readonly advertised: Advertised
   readonly shallow: ReadonlyArray<CommitId>
@@ -28,19 +24,11 @@ export interface PrefaceReader {
   ) => Result.Result<{ readonly preface: OriginPreface; readonly rest: Uint8Array }, string> | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /** 100,000 cut-off commits take 8 MB. */
 export const prefaceBytesMax = 9 * 1024 * 1024
 
 const signature = "cogni-origin 1"
 const refsMax = 2
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 export const makeReader = (): PrefaceReader => {
   const pieces: Array<Uint8Array> = []
@@ -65,10 +53,6 @@ export const makeReader = (): PrefaceReader => {
     }
   }
 }
-
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
 
 /** Its lines, without the empty one. */
 export const parse = (text: string): Result.Result<OriginPreface, string> => {

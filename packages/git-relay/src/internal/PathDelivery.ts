@@ -21,10 +21,6 @@ import * as Repository from "./Repository.ts"
 import * as RootDelivery from "./RootDelivery.ts"
 import { oneLine } from "./Text.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 /** What became of it. */
 export type Delivered =
   | { readonly _tag: "Taken" }
@@ -45,15 +41,7 @@ export interface Delivery {
   readonly expected: CommitId | undefined
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 const answerBytesMax = 4096
-
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
 
 /** Does it, or finds it done. Doing it again changes nothing. */
 export const deliver = (held: Held, delivery: Delivery) =>
@@ -96,10 +84,6 @@ export const deliver = (held: Held, delivery: Delivery) =>
     }),
     Effect.scoped
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** A directory with the bundle in it, for the container's user to read; gone with the scope. */
 const bundled = Effect.fnUntraced(function* (held: Held, { clone, tip }: Delivery) {

@@ -5,10 +5,6 @@
  * Paths are latin1 strings, one character a byte.
  */
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
 /** As UTF-8 where it is that, and else one character a byte. */
 export const textOf = (latin1: string): string => {
   const bytes = Buffer.from(latin1, "latin1")
@@ -34,10 +30,6 @@ export const fold = (path: string): string =>
 
 /** The name in a directory. */
 export const baseOf = (path: string): string => path.slice(path.lastIndexOf("/") + 1)
-
-// -----------------------------------------------------------------------------
-// predicates
-// -----------------------------------------------------------------------------
 
 /** A component that some file system takes for the repository's own directory, or that is no name at all. */
 export const isDotGit = (name: string): boolean =>
@@ -71,10 +63,6 @@ export const isLfsConfig = (path: string): boolean =>
 export const hasControlCharacter = (path: string): boolean =>
   /[\u0000-\u001f\u007f]/u.test(path) ||
   (textOf(path) !== path && /[\u0080-\u009f\u202a-\u202e\u2066-\u2069]/u.test(textOf(path)))
-
-// -----------------------------------------------------------------------------
-// symbolic links
-// -----------------------------------------------------------------------------
 
 /** Linux takes no more than this. */
 export const linkTargetBytesMax = 4096

@@ -14,10 +14,6 @@ import { OriginUnavailable } from "../GitRelayError.ts"
 import * as HeldDirectory from "./HeldDirectory.ts"
 import { oneLine } from "./Text.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface PathOrigin {
   /** Held: the git directory, or the one that the worktrees share. */
   readonly directory: HostPath.Place
@@ -41,18 +37,10 @@ export interface Self {
   readonly groups: ReadonlyArray<number>
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /** Who reads what only root may write. */
 export const nobodyId = 65_534
 
 const gitfileBytesMax = 4096
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 /** Found and held until the scope closes. */
 export const open = (path: string): Effect.Effect<PathOrigin, OriginUnavailable, Scope.Scope> =>
@@ -81,10 +69,6 @@ export const rolesOf = (
     ? { user: { userId: nobodyId, groupId: owner.gid }, writer: "host" }
     : { user: { userId: owner.uid, groupId: owner.gid }, writer: "container" }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 interface Found {
   readonly directory: HostPath.Place
@@ -190,10 +174,6 @@ const namedBy = async (directory: HostPath.Place, worktree: string): Promise<str
     await all.close()
   }
 }
-
-// -----------------------------------------------------------------------------
-// errors
-// -----------------------------------------------------------------------------
 
 type Fault = ConstructorParameters<typeof OriginUnavailable>[0]
 

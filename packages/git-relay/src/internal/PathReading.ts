@@ -17,10 +17,6 @@ import * as PathOrigin from "./PathOrigin.ts"
 import * as Repository from "./Repository.ts"
 import { command, oneLine } from "./Text.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface PathRequest {
   readonly runId: RunId
   readonly path: string
@@ -54,10 +50,6 @@ export const containerFor = (
   worktree: origin.worktree,
   runtimeSecondsMax: limits.transferSecondsMax
 })
-
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
 
 /** Reads it, in one container. */
 export const read = (held: Held, request: PathRequest, begin: Begin) =>
@@ -136,10 +128,6 @@ export const faultOf = (
       })
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Whether a directory lets a user look for names in it, and list them. */
 const isOpenTo = (

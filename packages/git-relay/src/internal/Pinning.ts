@@ -1,6 +1,4 @@
-/**
- * Where an origin is, found once for one conversation with it, before a credential is asked for.
- */
+/** Where an origin is, found once for one conversation with it, before a credential is asked for. */
 import { Effect } from "effect"
 import { lookup } from "node:dns/promises"
 import { isIP } from "node:net"

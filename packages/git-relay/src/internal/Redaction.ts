@@ -1,6 +1,4 @@
-/**
- * Taking credentials out of text, by value and in the forms in which git and its servers repeat them.
- */
+/** Taking credentials out of text, by value and in the forms in which git and its servers repeat them. */
 import * as CredentialUse from "../CredentialUse.ts"
 import type { GitCredential } from "../GitCredentials.ts"
 import { oneLine } from "./Text.ts"

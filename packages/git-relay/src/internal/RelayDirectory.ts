@@ -15,10 +15,6 @@ import { KnownSecret } from "../GitRelay.ts"
 import { NotKept, RelayFailed } from "../GitRelayError.ts"
 import { BranchName, CommitId, ObjectFormat } from "../Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 /** `settled`: pushed or discarded; it only waits to be removed. */
 export const Stage = Schema.Literals(["cloning", "cloned", "collected", "checked", "pushed", "settled"])
 
@@ -73,10 +69,6 @@ export const paths = (directory: string) => ({
   /** What is on its way into a repository of this host. */
   delivery: join(directory, "delivery")
 })
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 export type RelayDirectory = ReturnType<typeof make>
 
@@ -157,10 +149,6 @@ export const make = (options: { readonly directory: string; readonly owners: Own
 
   return { own, directoryOf, save, read, inUse, isOver, claim, take, ids }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const unusable = (path: string, thrown: unknown) =>
   new RelayFailed({

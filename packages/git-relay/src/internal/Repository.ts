@@ -19,10 +19,6 @@ export const localSecondsMax = 300
 /** Where a relay's repository knows the tip of the base, and what an agent left. */
 export const refs = { base: "refs/relay/base", tip: "refs/relay/tip", there: "refs/relay/there" } as const
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 export const initBare = (gitDirectory: string, objectFormat: ObjectFormat) =>
   HostGit.runOk({
     argv: ["init", "-q", "--bare", "--template=", `--object-format=${objectFormat}`, "--", gitDirectory],
@@ -136,10 +132,6 @@ export const workspace = Effect.fnUntraced(function* (options: {
   })
   if (options.user !== undefined) yield* HostGit.giveTo(path, options.user)
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const configurationOf = ({
   author,

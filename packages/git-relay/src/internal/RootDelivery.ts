@@ -18,10 +18,6 @@ import type { BranchName, CommitId } from "../Refs.ts"
 import * as HeldDirectory from "./HeldDirectory.ts"
 import { command, oneLine } from "./Text.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface RootDelivery {
   /** A pack and its index, in a directory of the relay's own. */
   readonly packed: { readonly directory: string; readonly name: string }
@@ -41,10 +37,6 @@ type Written =
       readonly isRetryable: boolean
     }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /** A loose reference is one line. */
 const refBytesMax = 1024
 
@@ -56,10 +48,6 @@ const packedRefsBytesMax = 256 * 1024 * 1024
  */
 const modes = { directory: 0o755, ref: 0o644 }
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
 /** Objects first, then the reference: what is broken off in between has added nothing that can be seen. */
 export const write = (
   repository: Place,
@@ -67,10 +55,6 @@ export const write = (
 ): Effect.Effect<Written, OriginUnavailable | RelayFailed> =>
   // Some files of milliseconds: once begun it ends, so that no lock is left.
   Effect.uninterruptible(Effect.tryPromise({ try: () => written(repository, delivery), catch: faultOf }))
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const written = async (
   repository: Place,

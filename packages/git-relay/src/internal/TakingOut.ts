@@ -99,10 +99,6 @@ export const stateOf = Effect.fnUntraced(function* ({ directory }: Held, { reque
   })
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const requestOf = (held: Held, { request: { runId }, workspacePath }: Clone, state: RelayDirectory.State) =>
   Effect.map(
     // The engine is given what the host made, where it really is.

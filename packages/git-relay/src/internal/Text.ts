@@ -1,6 +1,4 @@
-/**
- * What an agent or a server said, fit to be shown: one line of bounded length without control characters.
- */
+/** What an agent or a server said, fit to be shown: one line of bounded length without control characters. */
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 
 /** Longer text is cut, and says so. */

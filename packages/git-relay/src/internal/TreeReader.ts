@@ -1,6 +1,4 @@
-/**
- * Trees of a repository, each looked at only after its size is known, and no more of them than a budget allows.
- */
+/** Trees of a repository, each looked at only after its size is known, and no more of them than a budget allows. */
 import { Effect } from "effect"
 import type { Policy } from "../CommitPolicy.ts"
 import type { ObjectFormat } from "../Refs.ts"

@@ -9,7 +9,7 @@ import { type Clone, type CloneRequest, GitRelay } from "../GitRelay.ts"
 import type { GitRelayError } from "../GitRelayError.ts"
 import { BranchName, type CommitId } from "../Refs.ts"
 
-/** What the suite does besides the relay: an origin, and the agent that works in a clone. @category services */
+/** What the suite does besides the relay: an origin, and the agent that works in a clone. */
 export class Stage extends Context.Service<
   Stage,
   {
@@ -57,7 +57,6 @@ const keptIds = Effect.flatMap(GitRelay, (relay) =>
   Effect.map(relay.kept, (all) => all.map(({ runId }) => runId))
 )
 
-/** @category suites */
 export const suite = <E>(name: string, layer: Layer.Layer<GitRelay | Stage, E>): void =>
   it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`GitRelay (${name})`, (it) => {
     it.effect("a clone has the facts of its time", () =>

@@ -1,32 +1,25 @@
-/**
- * A repository's objects in memory, encoded and named as git does it. For tests, and for relays that hold nothing.
- */
+/** A repository's objects in memory, encoded and named as git does it. For tests, and for relays that hold nothing. */
 import { createHash } from "node:crypto"
 import { Effect } from "effect"
 import * as GitObject from "../internal/GitObject.ts"
 import type { ObjectInfo, ObjectReader, ObjectType } from "../internal/ObjectReader.ts"
 import { CommitId, type ObjectFormat } from "../Refs.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** One object. @category models */
+/** One object. */
 export interface StoredObject {
   readonly type: ObjectType
   readonly content: Uint8Array
 }
 
-/** A file of a tree: its text, or what it is otherwise. @category models */
+/** A file of a tree: its text, or what it is otherwise. */
 export type File = string | Uint8Array | { readonly mode: string; readonly content: string | Uint8Array }
 
-/** What an entry that is no file of its own points to. @category models */
+/** What an entry that is no file of its own points to. */
 export interface Pointer {
   readonly mode: string
   readonly id: string
 }
 
-/** @category models */
 export interface CommitOptions {
   readonly tree: string
   readonly parents?: ReadonlyArray<string> | undefined
@@ -40,7 +33,6 @@ export interface CommitOptions {
   readonly header?: string | undefined
 }
 
-/** @category models */
 export interface MemoryObjects {
   readonly format: ObjectFormat
   readonly put: (type: ObjectType, content: Uint8Array) => string
@@ -57,13 +49,8 @@ export interface MemoryObjects {
   readonly reads: () => { readonly infos: number; readonly contents: number }
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 const bot = "Agent <agent@sandbox.invalid>"
 
-/** @category constructors */
 export const make = (format: ObjectFormat = "sha1"): MemoryObjects => {
   const objects = new Map<string, StoredObject>()
   let [infos, contents] = [0, 0]
@@ -125,10 +112,6 @@ export const make = (format: ObjectFormat = "sha1"): MemoryObjects => {
     reads: () => ({ infos, contents })
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 type ParentsOf = (id: string) => ReadonlyArray<CommitId>
 

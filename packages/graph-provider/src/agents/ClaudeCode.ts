@@ -18,10 +18,6 @@ import {
   unreadable
 } from "../AgentOutput.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 /** Set where a subagent speaks, by the call that started it. */
@@ -104,10 +100,6 @@ const decode = {
   ended: Schema.decodeUnknownOption(Ended),
   usage: Schema.decodeUnknownOption(ModelUsage)
 }
-
-// -----------------------------------------------------------------------------
-// reading
-// -----------------------------------------------------------------------------
 
 interface State {
   /** Whose text has come in pieces, and so is not said again when it comes whole. */
@@ -248,10 +240,6 @@ const line = (state: State, value: unknown): Step => {
 const end = ({ ended, said }: State): Result.Result<AgentAnswer, AgentFailed> =>
   ended ?? Result.fail(unreadable("it ended without a result", said))
 
-// -----------------------------------------------------------------------------
-// agent
-// -----------------------------------------------------------------------------
-
 /** Every role it has a model for. Whatever it would ask for besides, the gateway would refuse. */
 const modelRoles = [
   "ANTHROPIC_MODEL",
@@ -275,7 +263,6 @@ const env = ({ model }: AgentTask): Record<string, string> => ({
   DISABLE_TELEMETRY: "1"
 })
 
-/** @category constants */
 export const claudeCode: Agent = {
   id: AgentId.make("claude-code"),
   name: "Claude Code",

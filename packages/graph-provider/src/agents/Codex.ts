@@ -18,10 +18,6 @@ import {
   unreadable
 } from "../AgentOutput.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 const Thread = Schema.Struct({ thread_id: Schema.String })
@@ -62,10 +58,6 @@ const decode = {
   trouble: Schema.decodeUnknownOption(Trouble),
   apiError: Schema.decodeUnknownOption(ApiError)
 }
-
-// -----------------------------------------------------------------------------
-// reading
-// -----------------------------------------------------------------------------
 
 interface State {
   readonly threadId: string | undefined
@@ -211,10 +203,6 @@ const line = (state: State, value: unknown): Step => {
 const end = ({ ended, said }: State): Result.Result<AgentAnswer, AgentFailed> =>
   ended ?? Result.fail(unreadable("it ended in the middle of its turn", said))
 
-// -----------------------------------------------------------------------------
-// agent
-// -----------------------------------------------------------------------------
-
 /** As `-c` takes it: a path, and TOML. */
 const settings: ReadonlyArray<string> = [
   'model_provider="cogni"',
@@ -259,7 +247,6 @@ const argv = ({ model }: AgentTask): ReturnType<Agent["argv"]> =>
     "-"
   ])
 
-/** @category constants */
 export const codex: Agent = {
   id: AgentId.make("codex"),
   name: "Codex",

@@ -9,7 +9,7 @@ import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "../Ag
 
 const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** All keys that there are; anything else means that somebody else wrote it. @category models */
+/** All keys that there are; anything else means that somebody else wrote it. */
 export const Envelope = Schema.Struct({
   payloads: Schema.NonEmptyArray(Schema.Struct({ text: Schema.String })),
   meta: Schema.Struct({
@@ -53,7 +53,6 @@ const parse = (output: string): Result.Result<AgentAnswer, AgentFailed> => {
   })
 }
 
-/** @category constants */
 export const minimal: Agent = {
   id: AgentId.make("agent"),
   name: "Minimal agent",

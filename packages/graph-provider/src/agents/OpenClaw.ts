@@ -11,15 +11,7 @@ import { Option, Result, Schema } from "effect"
 import { type Agent, AgentId, type AgentTask, promptInput, promptPath } from "../Agent.ts"
 import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "../AgentOutput.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/**
- * A character that a task can ask for.
- *
- * @category models
- */
+/** A character that a task can ask for. */
 export interface OpenClawPersonality {
   /** What it calls itself. */
   readonly name?: string
@@ -29,15 +21,14 @@ export interface OpenClawPersonality {
   readonly toolsDenied?: ReadonlyArray<string>
 }
 
-/** The one that a task gets which asks for none. @category constants */
+/** The one that a task gets which asks for none. */
 export const defaultPersonality = "main"
 
-/** What a run may use: files and commands of its own sandbox. @category constants */
+/** What a run may use: files and commands of its own sandbox. */
 export const tools: ReadonlyArray<string> = ["read", "write", "edit", "apply_patch", "ls", "exec", "process"]
 
 const changing = ["write", "edit", "apply_patch"]
 
-/** @category constants */
 export const personalities: Readonly<Record<string, OpenClawPersonality>> = {
   [defaultPersonality]: {},
   coder: {
@@ -106,10 +97,6 @@ const decode = {
 }
 
 type Envelope = typeof Refused.Type | typeof Answered.Type
-
-// -----------------------------------------------------------------------------
-// reading
-// -----------------------------------------------------------------------------
 
 const object = (text: string): unknown => {
   try {
@@ -194,27 +181,17 @@ const parse = (output: string): Result.Result<AgentAnswer, AgentFailed> => {
     : Result.fail(unreadable(`it wrote ${envelopes.length} envelopes, where there is one`))
 }
 
-// -----------------------------------------------------------------------------
-// time
-// -----------------------------------------------------------------------------
-
 const graceSecondsMin = 10
 const graceSecondsMax = 60
 
 /**
  * What OpenClaw is told to be done within: a tenth less than the run has, and between 10 and 60 seconds less, so that
  * it starts, and says its last words, before it is ended from outside. At least one second.
- *
- * @category converting
  */
 export const timeoutSeconds = (runtimeSecondsMax: number): number => {
   const grace = Math.ceil(runtimeSecondsMax / 10)
   return Math.max(1, runtimeSecondsMax - Math.min(graceSecondsMax, Math.max(graceSecondsMin, grace)))
 }
-
-// -----------------------------------------------------------------------------
-// configuration
-// -----------------------------------------------------------------------------
 
 /** OpenClaw's name for the one place where models are. */
 const provider = "cogni"
@@ -274,10 +251,6 @@ const configuration = (
   }
 }
 
-// -----------------------------------------------------------------------------
-// agent
-// -----------------------------------------------------------------------------
-
 const personalityOf = (
   known: Readonly<Record<string, OpenClawPersonality>>,
   { personality = defaultPersonality }: Pick<AgentTask, "personality">
@@ -290,8 +263,6 @@ const withInstructions = ({ instructions }: OpenClawPersonality, task: AgentTask
 /**
  * With personalities of one's own, and `main`, whatever they are. One that is not among them is refused before anything
  * is made.
- *
- * @category constructors
  */
 export const make = (known: Readonly<Record<string, OpenClawPersonality>>): Agent => {
   const all = { [defaultPersonality]: {}, ...known }
@@ -340,5 +311,5 @@ export const make = (known: Readonly<Record<string, OpenClawPersonality>>): Agen
   }
 }
 
-/** With {@link personalities}. @category constants */
+/** With {@link personalities}. */
 export const openClaw: Agent = make(personalities)

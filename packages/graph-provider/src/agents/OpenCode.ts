@@ -10,10 +10,6 @@ import { Option, Result, Schema } from "effect"
 import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "../Agent.ts"
 import { type AgentAnswer, type AgentEvent, AgentFailed, jsonLines, unreadable } from "../AgentOutput.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 const Text = Schema.Struct({
@@ -70,10 +66,6 @@ const decode = {
   isError: Schema.is(Schema.Struct({ type: Schema.Literal("error") })),
   tokens: Schema.decodeUnknownOption(StepTokens)
 }
-
-// -----------------------------------------------------------------------------
-// reading
-// -----------------------------------------------------------------------------
 
 interface State {
   readonly sessionId: string | undefined
@@ -185,10 +177,6 @@ const end = (state: State): Result.Result<AgentAnswer, AgentFailed> => {
   })
 }
 
-// -----------------------------------------------------------------------------
-// agent
-// -----------------------------------------------------------------------------
-
 /** opencode's name for the one place where models are. */
 const provider = "cogni"
 
@@ -215,7 +203,6 @@ const configuration = ({ model }: AgentTask) => ({
   snapshot: false
 })
 
-/** @category constants */
 export const openCode: Agent = {
   id: AgentId.make("opencode"),
   name: "opencode",

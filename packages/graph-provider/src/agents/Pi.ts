@@ -9,10 +9,6 @@ import { Option, Result, Schema } from "effect"
 import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "../Agent.ts"
 import { type AgentAnswer, type AgentEvent, AgentFailed, jsonLines, unreadable } from "../AgentOutput.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 const Session = Schema.Struct({ type: Schema.Literal("session"), id: Schema.NonEmptyString })
@@ -75,10 +71,6 @@ const decode = {
   text: Schema.decodeUnknownOption(TextBlock),
   usage: Schema.decodeUnknownOption(Usage)
 }
-
-// -----------------------------------------------------------------------------
-// reading
-// -----------------------------------------------------------------------------
 
 interface State {
   readonly sessionId: string | undefined
@@ -177,10 +169,6 @@ const end = ({ inPieces, inputTokens, isOver, last, outputTokens, sessionId }: S
   })
 }
 
-// -----------------------------------------------------------------------------
-// agent
-// -----------------------------------------------------------------------------
-
 /** pi's name for the one place where models are. */
 const provider = "cogni"
 
@@ -195,7 +183,6 @@ const models = ({ model }: AgentTask) => ({
   }
 })
 
-/** @category constants */
 export const pi: Agent = {
   id: AgentId.make("pi"),
   name: "pi",

@@ -1,6 +1,4 @@
-/**
- * Whether a run of an agent may start, and as what. Asked before anything is made.
- */
+/** Whether a run of an agent may start, and as what. Asked before anything is made. */
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Effect, Schema } from "effect"
 import { AgentRegistry } from "../AgentRegistry.ts"

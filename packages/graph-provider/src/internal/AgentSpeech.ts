@@ -1,6 +1,4 @@
-/**
- * What one agent says during one run: bytes in, events out, and an answer at the end.
- */
+/** What one agent says during one run: bytes in, events out, and an answer at the end. */
 import { createHash } from "node:crypto"
 import type { Result } from "effect"
 import type { AgentAnswer, AgentEvent, AgentFailed, AgentReader } from "../AgentOutput.ts"

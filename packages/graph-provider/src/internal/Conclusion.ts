@@ -1,6 +1,4 @@
-/**
- * The end of a graph's run: from what became of it to its last events, its record, and whoever counts.
- */
+/** The end of a graph's run: from what became of it to its last events, its record, and whoever counts. */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Cause, Clock, Effect, Fiber } from "effect"
 import type { AiEvent } from "../AiEvent.ts"

@@ -1,6 +1,4 @@
-/**
- * How a graph's run went, as its last events and its final say it. Pure.
- */
+/** How a graph's run went, as its last events and its final say it. Pure. */
 import type { ChatErrorCode } from "@cogni/sandbox-core/ChatModel"
 import type { LoopEnd, LoopOutcome } from "@cogni/sandbox-core/HostLoop"
 import type { LlmTraffic, RunResult } from "@cogni/sandbox-core/RunResult"

@@ -1,6 +1,4 @@
-/**
- * Every reason why a run may not start, as what its caller is told.
- */
+/** Every reason why a run may not start, as what its caller is told. */
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { Schema } from "effect"
 import type { AgentNotFound } from "../AgentRegistry.ts"

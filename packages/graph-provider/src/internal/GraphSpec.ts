@@ -1,6 +1,4 @@
-/**
- * A request that was admitted, as the spec of its run. Pure.
- */
+/** A request that was admitted, as the spec of its run. Pure. */
 import type {
   CanaryPolicy,
   LlmBudget,

@@ -1,6 +1,4 @@
-/**
- * What a run of a graph carries in traces and logs.
- */
+/** What a run of a graph carries in traces and logs. */
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Effect, Option } from "effect"
 import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"

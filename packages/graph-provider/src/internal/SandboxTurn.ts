@@ -1,6 +1,4 @@
-/**
- * One agent in one sandbox, in a clone where the request names a repository: from a spec to what became of it.
- */
+/** One agent in one sandbox, in a clone where the request names a repository: from a spec to what became of it. */
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"

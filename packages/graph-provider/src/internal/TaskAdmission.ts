@@ -1,6 +1,4 @@
-/**
- * Whether a task may start, and as what. Asked before anything is made.
- */
+/** Whether a task may start, and as what. Asked before anything is made. */
 import { defaultLimits } from "@cogni/sandbox-core/HostLoop"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"

@@ -120,10 +120,6 @@ export const end = Effect.fnUntraced(function* (
   })
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const none = (problem: string): GraphPatch => ({ files: 0, bytes: 0, problem })
 
 const script = (

@@ -1,6 +1,4 @@
-/**
- * What a model is told before it is asked. Pure.
- */
+/** What a model is told before it is asked. Pure. */
 import type { ChatMessage } from "@cogni/sandbox-core/ChatModel"
 import type { Message } from "../Agent.ts"
 

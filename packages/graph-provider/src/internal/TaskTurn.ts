@@ -1,6 +1,4 @@
-/**
- * One task in one sandbox, in a clone where the request names a repository: from a spec to what became of it.
- */
+/** One task in one sandbox, in a clone where the request names a repository: from a spec to what became of it. */
 import * as Canary from "@cogni/sandbox-core/Canary"
 import { ChatModel } from "@cogni/sandbox-core/ChatModel"
 import type { CommandLine } from "@cogni/sandbox-core/Executor"
@@ -145,10 +143,6 @@ const inRepository = Effect.fnUntraced(function* (
       : { reason: "CommitFailed", message: `${complaint}. What changed is in the patch` }
   return { _tag: "Looped", end, patch, delivery: { ...delivery, problem } } satisfies Outcome
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const unreachable = new ProxyFailed({
   detail: "its socket does not lie on this host",

@@ -1,6 +1,4 @@
-/**
- * What every `GrantStore` must do: a token opens the one grant it was told with, and is kept nowhere.
- */
+/** What every `GrantStore` must do: a token opens the one grant it was told with, and is kept nowhere. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer, Redacted } from "effect"
 import { type GrantInput, GrantInput as GrantInputSchema, GrantStore } from "../GrantStore.ts"
@@ -13,7 +11,6 @@ const input: GrantInput = {
   expiresAt: new Date("2030-01-02T03:04:05.678Z")
 }
 
-/** @category suites */
 export const suite = <E>(name: string, layer: Layer.Layer<GrantStore, E>): void =>
   it.layer(layer, { excludeTestServices: true, timeout: "1 minute" })(`GrantStore (${name})`, (it) => {
     it.effect("what was granted is found by its id and by its token, as it was granted", () =>

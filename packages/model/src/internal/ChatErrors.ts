@@ -50,10 +50,6 @@ export const ofPart = (error: unknown): ChatModelFailed => {
   return failed(code ?? "invalid_answer", message)
 }
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 /** Codes and types of OpenAI's, of this project's gateway and of LiteLLM's that say more than a status. */
 const kinds: Readonly<Record<string, ChatErrorCode>> = {
   insufficient_quota: "insufficient_quota",

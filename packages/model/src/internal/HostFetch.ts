@@ -68,10 +68,6 @@ export const make =
       request.end(body)
     })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const bodyless = new Set([204, 205, 304])
 
 const responseOf = (answer: http.IncomingMessage, limits: FetchLimits): Response => {

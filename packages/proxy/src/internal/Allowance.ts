@@ -1,6 +1,4 @@
-/**
- * A token bucket: an amount per second, some of which may be used at once. Pure, without a clock of its own.
- */
+/** A token bucket: an amount per second, some of which may be used at once. Pure, without a clock of its own. */
 
 export interface Allowance {
   /** Take this much if it is there. */

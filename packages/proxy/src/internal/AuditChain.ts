@@ -1,25 +1,23 @@
-/**
- * How the lines of an audit are chained, for those that write one. `AuditLog` verifies what comes of it.
- */
+/** How the lines of an audit are chained, for those that write one. `AuditLog` verifies what comes of it. */
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { hash } from "node:crypto"
 import type { AuditEntry } from "../AuditEntry.ts"
 
-/** Below a run's directory, where a gateway's audit lies. @category constants */
+/** Below a run's directory, where a gateway's audit lies. */
 export const relativePath = "audit/audit.jsonl"
 
-/** A longer line is none of ours: a writer makes none, and none is kept while it is read. @category constants */
+/** A longer line is none of ours: a writer makes none, and none is kept while it is read. */
 export const lineBytesMax = 16 * 1024 * 1024
 
 export const sha256 = (data: string | Uint8Array): string => hash("sha256", data, "hex")
 
-/** Where a run's chain begins. @category constructors */
+/** Where a run's chain begins. */
 export const genesis = (runId: string): AuditHead => ({
   entries: 0,
   hash: sha256(`cogni-sandbox audit 1\n${runId}\n`)
 })
 
-/** The next line, and where the chain stands after it. @category constructors */
+/** The next line, and where the chain stands after it. */
 export const append = (
   head: AuditHead,
   at: string,

@@ -99,10 +99,6 @@ export const follow = Effect.fnUntraced(function* (
   }
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 /** How much of a log is read in one go. */
 const pieceBytesMax = 256 * 1024
 

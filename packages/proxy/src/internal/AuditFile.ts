@@ -12,10 +12,6 @@ import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { AuditEntry, RunClosed } from "../AuditEntry.ts"
 import * as AuditChain from "./AuditChain.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface AuditFileOptions {
   /** A directory of this run only. */
   readonly parent: string
@@ -61,10 +57,6 @@ export interface AuditFile {
   readonly release: () => Promise<void>
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /** Kept below the bound for how that ends which had begun: some thousand entries without bodies. */
 const reservedBytesMax = 1024 * 1024
 
@@ -73,10 +65,6 @@ const closingBytes = 4096
 
 /** How often it is looked at whether somebody else has touched the file, while it is being written. */
 const lookMillis = 1000
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 /** Open a run's audit, which must not be there yet. Rejects with `AuditFailed`. */
 export const open = async (options: AuditFileOptions): Promise<AuditFile> => {
@@ -113,10 +101,6 @@ export const open = async (options: AuditFileOptions): Promise<AuditFile> => {
     }
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const refused = Promise.resolve(false)
 

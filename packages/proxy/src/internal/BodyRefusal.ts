@@ -49,10 +49,6 @@ export const ofRemote = (param: string): BodyRefused =>
     param
   )
 
-// -----------------------------------------------------------------------------
-// what a schema does not know
-// -----------------------------------------------------------------------------
-
 const format = SchemaIssue.makeFormatterStandardSchemaV1()
 
 type Key = string | number

@@ -89,10 +89,6 @@ export const rules: Readonly<Record<Api, ApiRules>> = {
 export const isObject = (value: unknown): value is Body =>
   typeof value === "object" && value !== null && !Array.isArray(value)
 
-// -----------------------------------------------------------------------------
-// refused before anything is read
-// -----------------------------------------------------------------------------
-
 /** Things that the provider keeps for the whole account: another run's would do as well as one's own. */
 const keptByProvider = ["previous_response_id", "conversation", "prompt", "container"]
 
@@ -129,10 +125,6 @@ export const fewEnough = (
         )
       )
 }
-
-// -----------------------------------------------------------------------------
-// left out before anything is read
-// -----------------------------------------------------------------------------
 
 /** Without one of these betas, Anthropic's API refuses a request with the field. */
 const ofBeta: Readonly<Record<"context_management" | "tools" | "display", ReadonlyArray<string>>> = {
@@ -234,10 +226,6 @@ const nameOf = (value: unknown): unknown => {
   return isObject(inner) ? inner["name"] : value["name"]
 }
 
-// -----------------------------------------------------------------------------
-// changed after it is read
-// -----------------------------------------------------------------------------
-
 /** Anthropic's API thinks so much or not at all. */
 const thinkingTokensMin = 1024
 
@@ -249,9 +237,7 @@ export interface Capped {
   readonly without: ReadonlyArray<string>
 }
 
-/**
- * One answer, no longer than it may be. A cap of 0 is raised to 1: to some upstreams 0 means that there is no cap.
- */
+/** One answer, no longer than it may be. A cap of 0 is raised to 1: to some upstreams 0 means that there is no cap. */
 export const cap = (
   body: Body,
   { caps }: ApiRules,

@@ -50,10 +50,6 @@ const detailLengthMax = 500
 /** Said by nginx of a client that hung up before its answer; no client hears it. */
 export const statusGone = 499
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 export const make = (run: GatewayRun, exchange: Exchange, passing: Passing): CallAnswer => {
   const { requestId, response } = exchange
   const { promise: settled, resolve } = Promise.withResolvers<void>()
@@ -152,10 +148,6 @@ export const make = (run: GatewayRun, exchange: Exchange, passing: Passing): Cal
     settled
   }
 }
-
-// -----------------------------------------------------------------------------
-// tally
-// -----------------------------------------------------------------------------
 
 /** What is counted of an answer, and where it goes in the end. */
 const makeTally = (run: GatewayRun, exchange: Exchange, passing: Passing, onSettled: () => void) => {
@@ -277,10 +269,6 @@ const write = (
       run.counts.active -= 1
     })
 }
-
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
 
 /** Of a request that went nowhere: what the list of calls and the audit have of it. */
 export const listed = (

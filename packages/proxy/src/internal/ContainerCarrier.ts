@@ -60,10 +60,6 @@ const limits = {
   runtimeSecondsMax
 } as const
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /** Nothing is started until the first run asks. */
 export const make = Effect.fnUntraced(function* (
   options: ContainerCarrierOptions
@@ -169,10 +165,6 @@ export const make = Effect.fnUntraced(function* (
     })
   }
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** A volume cannot be removed while a sandbox has it. */
 const letGo = (carrier: Carrier) =>

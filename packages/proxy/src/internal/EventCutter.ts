@@ -27,10 +27,6 @@ export interface Cutter {
   readonly strange: () => boolean
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 export const make = ({ bytesMax, holds, look }: Options): Cutter => {
   const held = makeHeld(bytesMax)
   /** Of the event under way, in earlier pieces. */
@@ -130,10 +126,6 @@ export const make = ({ bytesMax, holds, look }: Options): Cutter => {
     strange: () => strange
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const lineFeed = 10
 const carriageReturn = 13

@@ -1,6 +1,4 @@
-/**
- * What the gateway knows of one run while its socket is open: its policy, its money, its calls, its audit.
- */
+/** What the gateway knows of one run while its socket is open: its policy, its money, its calls, its audit. */
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Evidence, Exhaustion, LlmCall } from "@cogni/sandbox-core/RunResult"

@@ -105,10 +105,6 @@ export const make = (options: GatewayServerOptions): GatewayServer => {
   return { server, connections, metered }
 }
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 interface Door extends GatewayServerOptions {
   readonly connections: RunConnections.RunConnections
   readonly metered: Metered

@@ -118,10 +118,6 @@ export const make = Effect.fnUntraced(function* (options: {
   return { handle, close: gateway.close }
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const parse = (body: Uint8Array): unknown => {
   try {
     return JSON.parse(Buffer.from(body).toString("utf8"))

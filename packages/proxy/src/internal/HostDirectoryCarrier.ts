@@ -33,10 +33,6 @@ export const make: SocketCarrier = {
   })
 }
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const acquireDirectory = (parent: string | undefined) =>
   Effect.acquireRelease(
     attempt(async () => {

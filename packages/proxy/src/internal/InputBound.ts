@@ -12,10 +12,6 @@
  */
 import type { ApiRules, Body } from "./BodyRules.ts"
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 /**
  * An image of 2048 × 768 pixels to gpt-4o-mini: 2833 tokens and 5667 for each of 8 tiles of 512 × 512, which is as
  * large as OpenAI scales images (platform.openai.com/docs/guides/images-vision). Other models count less: 10,000
@@ -36,10 +32,6 @@ export const windowTokens = 2_097_152
  */
 export const ownTokens = 1024
 
-// -----------------------------------------------------------------------------
-// combinators
-// -----------------------------------------------------------------------------
-
 /** For a body as it is sent, in so many bytes. */
 export const of = (body: Body, { conversation }: Pick<ApiRules, "conversation">, bytes: number): number => {
   const found: Found = { images: 0, imageBytes: 0, files: 0, references: [] }
@@ -57,10 +49,6 @@ export const of = (body: Body, { conversation }: Pick<ApiRules, "conversation">,
     definitionBytes(body, found.references)
   )
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 interface Found {
   images: number

@@ -1,6 +1,4 @@
-/**
- * The other thread of `Inspector`: takes a body, gives an inspection.
- */
+/** The other thread of `Inspector`: takes a body, gives an inspection. */
 import { setPriority } from "node:os"
 import { parentPort } from "node:worker_threads"
 import * as RequestInspection from "../RequestInspection.ts"

@@ -103,10 +103,6 @@ export const make = (options: InspectorOptions): Inspector => {
   }
 }
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const onceAsked = <A>(ask: () => A): (() => A) => {
   let told: { readonly answer: A } | undefined
   return () => (told ??= { answer: ask() }).answer

@@ -84,10 +84,6 @@ export const make = (options: McpEndpointOptions): McpEndpoint => {
   }
 }
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 interface Server {
   readonly handler: (request: Request) => Promise<Response>
   readonly dispose: () => Promise<void>

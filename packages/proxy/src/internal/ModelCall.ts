@@ -29,10 +29,6 @@ export interface Exchange {
   readonly answer: (answer: GatewayAnswers.Answer) => void
 }
 
-// -----------------------------------------------------------------------------
-// before the upstream
-// -----------------------------------------------------------------------------
-
 export const serve = async (run: GatewayRun, exchange: Exchange, api: RoutePolicy.Api): Promise<void> => {
   const { request } = exchange
   const refuse = (error: GatewayAnswers.GatewayError, requestBytes = 0) =>
@@ -174,10 +170,6 @@ const started = (
   ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
   ...CallAnswer.bodyIfAsked(run, sent.body)
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Why a body was not read. */
 export const refuseUnread = (

@@ -1,6 +1,4 @@
-/**
- * The body of a request, within bounds: its own, the run's share of the memory, and a least speed.
- */
+/** The body of a request, within bounds: its own, the run's share of the memory, and a least speed. */
 import type { IncomingMessage } from "node:http"
 import type { RunShare } from "./RunShare.ts"
 

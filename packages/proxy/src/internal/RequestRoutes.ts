@@ -32,10 +32,6 @@ export const make = (options: RequestRoutesOptions): Handler => ({
   refuse: options.run.refuse
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const handle = async (
   { run, slow, tools }: RequestRoutesOptions,
   request: http.IncomingMessage,

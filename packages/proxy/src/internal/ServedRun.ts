@@ -127,10 +127,6 @@ export const make = Effect.fnUntraced(function* (
   }
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const lostRemedy =
   "Run again: other runs were not touched. If it happens again, see in the run's audit what the agent kept asking for"
 

@@ -1,6 +1,4 @@
-/**
- * What the main thread and a shard say to each other. Plain data, copied on its way.
- */
+/** What the main thread and a shard say to each other. Plain data, copied on its way. */
 import type { Canary } from "@cogni/sandbox-core/Canary"
 import type { AuditHead, Evidence, Exhaustion, LlmCall, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
 import type { RunId } from "@cogni/sandbox-core/RunId"

@@ -9,10 +9,6 @@ import { MessageChannel, type MessagePort, Worker } from "node:worker_threads"
 import * as ShardCounters from "./ShardCounters.ts"
 import type { ShardConfig, ShardStart, ToShard } from "./ShardMessage.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
 export interface ShardPoolOptions {
   /** Absent where no run can be served, so that no thread is started. */
   readonly config: ShardConfig | undefined
@@ -48,10 +44,6 @@ interface Shard {
   silentTimes: number
 }
 
-// -----------------------------------------------------------------------------
-// constants
-// -----------------------------------------------------------------------------
-
 const lookSeconds = 1
 
 /** A thread may be as much later with its first sign of life: its modules are loaded then. */
@@ -64,10 +56,6 @@ const youngHeapMiB = 8
 
 /** Runs from sources and from what is published alike. */
 const workerUrl = new URL(`./ShardWorker${import.meta.url.endsWith(".ts") ? ".ts" : ".js"}`, import.meta.url)
-
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
 
 /** No thread is started until the first run asks; all end with the scope. */
 export const make = Effect.fnUntraced(function* (
@@ -182,10 +170,6 @@ export const make = Effect.fnUntraced(function* (
     }))
   }
 })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const notStarted = (thrown: unknown): ProxyFailed =>
   new ProxyFailed({

@@ -1,6 +1,4 @@
-/**
- * One run in its shard, from the audit's first entry to its last.
- */
+/** One run in its shard, from the audit's first entry to its last. */
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { MessagePort } from "node:worker_threads"
 import * as AuditChain from "./AuditChain.ts"
@@ -84,10 +82,6 @@ export const serve = async (shard: Shard, start: RunStart, port: MessagePort): P
     port.close()
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 interface Opened {
   readonly audit: AuditFile.AuditFile

@@ -1,6 +1,4 @@
-/**
- * How a run's socket gets from the gateway into its sandbox.
- */
+/** How a run's socket gets from the gateway into its sandbox. */
 import type { Effect, Scope } from "effect"
 import { basename } from "node:path"
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"

@@ -1,6 +1,4 @@
-/**
- * A server on a run's socket in a directory of the host, which may stop listening for a while.
- */
+/** A server on a run's socket in a directory of the host, which may stop listening for a while. */
 import type * as http from "node:http"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"

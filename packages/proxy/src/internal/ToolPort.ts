@@ -112,10 +112,6 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
   }
 }
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const refused = (status: number, code: string, message: string): GatewayAnswers.Answer => ({
   status,
   headers: { "content-type": "application/json" },

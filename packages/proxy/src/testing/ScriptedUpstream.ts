@@ -8,7 +8,7 @@ import { Effect, type Scope } from "effect"
 import type { ServerResponse } from "node:http"
 import * as RecordingServer from "../internal/RecordingServer.ts"
 
-/** How one request is answered. @category models */
+/** How one request is answered. */
 export type Step =
   /** 200, with this body. */
   | { readonly _tag: "Answer"; readonly body?: string; readonly headers?: Readonly<Record<string, string>> }
@@ -30,14 +30,12 @@ export type Step =
   /** Events with a pause between them. */
   | { readonly _tag: "SlowStream"; readonly events: number; readonly pauseMillis: number }
 
-/** @category models */
 export interface ScriptedUpstream {
   /** `http://127.0.0.1:<port>`. */
   readonly url: string
   readonly received: Effect.Effect<ReadonlyArray<RecordingServer.Received>>
 }
 
-/** @category constructors */
 export const acquire = (
   script: readonly [Step, ...Array<Step>]
 ): Effect.Effect<ScriptedUpstream, never, Scope.Scope> => {

@@ -1,10 +1,7 @@
-/**
- * `core__get_current_time`: what time it is on the host.
- */
+/** `core__get_current_time`: what time it is on the host. */
 import { Clock, Effect, Schema } from "effect"
 import * as Tool from "@cogni/sandbox-core/Tool"
 
-/** @category tools */
 export const tool: Tool.Tool = Tool.make({
   name: "core__get_current_time",
   description: "The current time of the host, in UTC and in a time zone if one is named.",

@@ -1,15 +1,8 @@
-/**
- * `core__metrics_query`: a question to the host's Prometheus, through its query API and nothing else of it.
- */
+/** `core__metrics_query`: a question to the host's Prometheus, through its query API and nothing else of it. */
 import { Effect, Option, type Redacted, Schema } from "effect"
 import * as Tool from "@cogni/sandbox-core/Tool"
 import * as KeyInjection from "../KeyInjection.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export interface MetricsQueryOptions {
   /** Base URL of the server; without one every call is answered `unavailable`. */
   readonly url?: string | undefined
@@ -45,11 +38,6 @@ const decodeAnswer = Schema.decodeUnknownOption(Schema.fromJsonString(Answer))
 
 const answerBytesMax = 4 * 1024 * 1024
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** @category constructors */
 export const make = (options: MetricsQueryOptions = {}): Tool.Tool =>
   Tool.make({
     name: "core__metrics_query",
@@ -62,10 +50,6 @@ export const make = (options: MetricsQueryOptions = {}): Tool.Tool =>
     resultBytesMax: 256 * 1024,
     execute: (input) => ask(options, input)
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const failed = (code: Tool.ToolErrorCode, detail: string) => new Tool.ToolFailed({ code, detail })
 

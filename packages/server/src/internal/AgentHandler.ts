@@ -1,6 +1,4 @@
-/**
- * The catalog, with a tag that says whether it has changed. Needs nothing that runs agents.
- */
+/** The catalog, with a tag that says whether it has changed. Needs nothing that runs agents. */
 import { AgentCatalog } from "@cogni/sandbox-graph-provider/AgentCatalog"
 import { Effect } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"

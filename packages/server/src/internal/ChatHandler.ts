@@ -97,10 +97,6 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
   })
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const full = (
   refused: RosterFull
 ): Effect.Effect<never, RosterFull["problem"], HttpServerRequest.HttpServerRequest> =>

@@ -1,6 +1,4 @@
-/**
- * Bytes that come in and are lines, and lines that go out. A line without an end is not gathered for ever.
- */
+/** Bytes that come in and are lines, and lines that go out. A line without an end is not gathered for ever. */
 import { type Effect, Stream } from "effect"
 
 export interface ByteLines<E, E2> {
@@ -26,10 +24,6 @@ export const read = <E>(
       Stream.filter((line) => line?.trim() !== "")
     )
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const newline = new TextEncoder().encode("\n")
 

@@ -11,10 +11,6 @@ import { ToolProfile } from "../ToolProfile.ts"
 import * as Quantity from "./ConfigurationQuantity.ts"
 import * as SenderPattern from "./SenderPattern.ts"
 
-// -----------------------------------------------------------------------------
-// parts
-// -----------------------------------------------------------------------------
-
 const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
   schema.pipe(Schema.withDecodingDefaultKey(Effect.succeed(value)))
 
@@ -37,10 +33,6 @@ const promptBytesMax = 64 * 1024
 
 /** How many agents, channels and senders there may be, of each. */
 const entriesMax = 2000
-
-// -----------------------------------------------------------------------------
-// sandbox
-// -----------------------------------------------------------------------------
 
 const whenFull = Schema.Literals(["refuse", "evict_idle"]).annotate({
   description:
@@ -141,10 +133,6 @@ const Sandbox = Schema.Struct({
   persistent_workspaces: flag(false, "Whether the files of a session are there again when it comes back.")
 }).annotate({ description: "Containers of sessions." })
 
-// -----------------------------------------------------------------------------
-// agents
-// -----------------------------------------------------------------------------
-
 const toolList = (description: string) =>
   withDefault(
     Schema.Array(ToolEntry)
@@ -191,10 +179,6 @@ const Agent = Schema.Struct({
   )
 }).annotate({ description: "One agent, under its name." })
 
-// -----------------------------------------------------------------------------
-// routing
-// -----------------------------------------------------------------------------
-
 const agentReference = (description: string) => AgentName.annotate({ description })
 
 const channelExpected = "the name of a channel: 1 to 64 letters, digits, `_`, `.` and `-`"
@@ -238,10 +222,6 @@ const Routing = Schema.Struct({
     {}
   )
 }).annotate({ description: "Which agent answers whom." })
-
-// -----------------------------------------------------------------------------
-// file
-// -----------------------------------------------------------------------------
 
 const modelOf = (tier: string) =>
   Schema.optionalKey(

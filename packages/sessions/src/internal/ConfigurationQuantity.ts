@@ -6,10 +6,6 @@
 import { Limits, type Network } from "@cogni/sandbox-core/SandboxSpec"
 import { Schema } from "effect"
 
-// -----------------------------------------------------------------------------
-// sizes
-// -----------------------------------------------------------------------------
-
 /** As docker has it: a number, and a unit that is a power of 1024. */
 export const sizePattern = /^\d{1,15}(?:\.\d{1,6})?(?:[bB]|[kKmMgG](?:[iI]?[bB])?)?$/u
 
@@ -35,10 +31,6 @@ export const isMemory = Schema.makeFilter((size: string | number) =>
     : `Expected a size from 6m to 1024g, in whole bytes, got ${size}`
 )
 
-// -----------------------------------------------------------------------------
-// processors
-// -----------------------------------------------------------------------------
-
 export const cpusPattern = /^\d{1,4}(?:\.\d{1,9})?$/u
 
 export const cpusExpected = 'a number of processors, such as 0.5 or "1.0"'
@@ -52,20 +44,12 @@ export const isCpus = Schema.makeFilter((cpus: string | number) =>
     : `Expected from 0.01 to 1024 processors, got ${cpus}`
 )
 
-// -----------------------------------------------------------------------------
-// texts
-// -----------------------------------------------------------------------------
-
 const encoder = new TextEncoder()
 
 export const isAtMostBytes = (bytesMax: number) =>
   Schema.makeFilter((text: string) =>
     encoder.encode(text).byteLength > bytesMax ? `Expected at most ${bytesMax} bytes` : undefined
   )
-
-// -----------------------------------------------------------------------------
-// networks
-// -----------------------------------------------------------------------------
 
 export const networkPattern = /^(?:none|internal:[A-Za-z0-9][A-Za-z0-9_.-]{0,62})$/u
 

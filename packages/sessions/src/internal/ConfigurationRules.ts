@@ -12,10 +12,6 @@ import * as SenderPattern from "./SenderPattern.ts"
 import { describeValue, suggest } from "./YamlIssues.ts"
 import type { Finding } from "./YamlTree.ts"
 
-// -----------------------------------------------------------------------------
-// refusals
-// -----------------------------------------------------------------------------
-
 /** Of a whole tree. `toolNames`: those that exist, where that is known. */
 export const findings = (
   tree: unknown,
@@ -142,10 +138,6 @@ const toolFindings = (tree: unknown, toolNames: ReadonlyArray<string>): Readonly
     })
   )
 
-// -----------------------------------------------------------------------------
-// warnings
-// -----------------------------------------------------------------------------
-
 /** What runs outside of containers, now or when there are none. */
 export const warnings = ({ agent_configs, sandbox }: ConfigurationFile): ReadonlyArray<Finding> => [
   ...(sandbox.on_unavailable === "host"
@@ -185,10 +177,6 @@ export const warnings = ({ agent_configs, sandbox }: ConfigurationFile): Readonl
       message: "this agent runs on the host, if there is a host executor"
     }))
 ]
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const isTier = Schema.is(ModelTier)
 

@@ -1,6 +1,4 @@
-/**
- * One command on the host: started in a session of its own, and gone with all that came of it when it is cut off.
- */
+/** One command on the host: started in a session of its own, and gone with all that came of it when it is cut off. */
 import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import type { Command, CommandExit, RunningCommand, SignalName } from "@cogni/sandbox-core/Executor"
 import { CommandRefused } from "@cogni/sandbox-core/SandboxError"
@@ -48,10 +46,6 @@ export interface Begun {
   readonly end: Effect.Effect<void>
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /** Closing the scope kills it and all that came of it, unless it has ended by itself. */
 export const start = Effect.fnUntraced(function* (
   command: HostCommand
@@ -71,10 +65,6 @@ export const killAll = (search: HostProcesses.Search, known?: HostProcesses.Know
     ),
     Effect.map((left) => left.length === 0)
   )
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 interface Child {
   readonly root: HostProcesses.Root

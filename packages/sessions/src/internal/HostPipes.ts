@@ -43,13 +43,7 @@ const mkfifoSecondsMax = 10
 
 const channels = ["stdin", "stdout", "stderr"] as const
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/**
- * For as long as the scope lives. `executor` is in all their names; `searchPath` is where mkfifo(1) is looked for.
- */
+/** For as long as the scope lives. `executor` is in all their names; `searchPath` is where mkfifo(1) is looked for. */
 export const make = Effect.fnUntraced(function* (
   executor: string,
   searchPath: string
@@ -114,10 +108,6 @@ export const close = (descriptor: number): void => {
     // It was closed with the stream that read or wrote it.
   }
 }
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 const pathOf = (directory: string, command: number, channel: string) => `${directory}/${command}.${channel}`
 

@@ -49,10 +49,6 @@ const kernelThread = 0x0020_0000
 
 const readsAtOnce = 32
 
-// -----------------------------------------------------------------------------
-// looking
-// -----------------------------------------------------------------------------
-
 interface Stat extends Process {
   /** It has ended, and only waits for its parent to look. */
   readonly hasEnded: boolean
@@ -228,10 +224,6 @@ const members = async (search: Search, known: Known): Promise<ReadonlyArray<numb
   }
   return [...found].map(({ pid }) => pid)
 }
-
-// -----------------------------------------------------------------------------
-// killing
-// -----------------------------------------------------------------------------
 
 /** Of a process that has gone meanwhile, or is not ours to signal: nothing. */
 const send = (pid: number, signal: NodeJS.Signals): void => {

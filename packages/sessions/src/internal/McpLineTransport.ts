@@ -43,10 +43,6 @@ export const make = Effect.fnUntraced(function* <E, E2, E3>(
   return { transport, pump: Effect.raceFirst(pump, Deferred.await(broken)) }
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 const take = (transport: McpTransport) => (line: string) => {
   const message = parse(line)
   return message === undefined

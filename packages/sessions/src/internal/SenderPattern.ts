@@ -32,10 +32,6 @@ type Mark =
   | { readonly _tag: "One"; readonly accepts: (character: string) => boolean; readonly literal?: string }
   | { readonly _tag: "Many" }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
 /** Of a key such as `slack:U0*`; the failure is a sentence. */
 export const parse = (key: string): Result.Result<SenderPattern, string> => {
   if (!keyPattern.test(key)) return Result.fail(keyExpected)
@@ -66,10 +62,6 @@ export const compare = (a: SenderPattern, b: SenderPattern): number => {
   }
   return 0
 }
-
-// -----------------------------------------------------------------------------
-// reading
-// -----------------------------------------------------------------------------
 
 const special = new Set(["*", "?", "[", "]", "{", "}", "(", ")", "|", "!", "\\"])
 
@@ -152,10 +144,6 @@ const classOf = (
     }
   })
 }
-
-// -----------------------------------------------------------------------------
-// matching
-// -----------------------------------------------------------------------------
 
 /** Only the last `*` is ever tried again, which is enough, and keeps the cost at the product of the lengths. */
 const matches = (marks: ReadonlyArray<Mark>, characters: ReadonlyArray<string>): boolean => {

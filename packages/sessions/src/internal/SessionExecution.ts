@@ -118,10 +118,6 @@ export const make = ({ agent, executors, key, onUnavailable, place }: Options): 
   return { executor: Executor.unwrap(workspaceOf(executors, place), bound), bound, during }
 }
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 /** Where commands begin. The host in place of a sandbox has no such directory, and refuses what is said to be in it. */
 const workspaceOf = ({ host }: Executors["Service"], place: "sandbox" | "host"): string =>
   place === "host" && Option.isSome(host) ? host.value.workspace : Workspace.target

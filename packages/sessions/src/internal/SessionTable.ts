@@ -270,10 +270,6 @@ export const make = Effect.fnUntraced(function* <A>({
   } satisfies SessionTable<A> as SessionTable<A>
 })
 
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
-
 /** Whoever asked for it may go; it goes on, and is not waited for longer than there is time. */
 const closeWithin = Effect.fnUntraced(function* (secondsMax: number, key: string, scope: Scope.Closeable) {
   const fiber = yield* Scope.close(scope, Exit.void).pipe(

@@ -1,6 +1,4 @@
-/**
- * What a model hears of a call, whatever carries it: the same text through every adapter.
- */
+/** What a model hears of a call, whatever carries it: the same text through every adapter. */
 import type { ToolContext, ToolFailed } from "@cogni/sandbox-core/Tool"
 import { Effect } from "effect"
 import type { ToolRegistry } from "../ToolRegistry.ts"

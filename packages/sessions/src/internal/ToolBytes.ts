@@ -24,10 +24,6 @@ export const joined = (one: Uint8Array, other: Uint8Array): Uint8Array => {
   return both
 }
 
-// -----------------------------------------------------------------------------
-// cutting
-// -----------------------------------------------------------------------------
-
 const isContinuation = (byte: number | undefined) => byte !== undefined && byte >= 0x80 && byte <= 0xbf
 
 /** What may follow a leading byte: Unicode's table 3-7, well-formed UTF-8. */
@@ -131,10 +127,6 @@ export const unfinishedBytes = (bytes: Uint8Array): number => {
   }
   return 0
 }
-
-// -----------------------------------------------------------------------------
-// keeping
-// -----------------------------------------------------------------------------
 
 /** What a buffer has at least, once it has anything. */
 const initialBytes = 1024

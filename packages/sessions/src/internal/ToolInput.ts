@@ -1,6 +1,4 @@
-/**
- * Arguments that several tools take, and how long and how large an answer may be.
- */
+/** Arguments that several tools take, and how long and how large an answer may be. */
 import { Effect, Schema } from "effect"
 import * as ToolPath from "./ToolPath.ts"
 

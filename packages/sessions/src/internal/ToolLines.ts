@@ -1,6 +1,4 @@
-/**
- * Lines of a file for a model: where they begin and end, as many as fit, and where to go on.
- */
+/** Lines of a file for a model: where they begin and end, as many as fit, and where to go on. */
 import * as ToolText from "../ToolText.ts"
 
 export interface Asked {

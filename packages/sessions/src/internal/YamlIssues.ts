@@ -17,10 +17,6 @@ export const toProblem = (
   message
 })
 
-// -----------------------------------------------------------------------------
-// decoding
-// -----------------------------------------------------------------------------
-
 /** A tree as what the schema makes of it, or everything that is wrong with it. */
 export const decode = <A, E>(
   schema: Schema.Codec<A, E>,
@@ -75,10 +71,6 @@ const toFinding = (value: unknown, path: YamlTree.Path, message: string): YamlTr
     message: words.includes(", got ") ? words : `${words}${got(value, path, words)}`
   }
 }
-
-// -----------------------------------------------------------------------------
-// words
-// -----------------------------------------------------------------------------
 
 /** The schema's words for types, in those of YAML. */
 const types: Readonly<Record<string, string>> = {

@@ -55,10 +55,6 @@ export type Parsed =
   | { readonly _tag: "Tree"; readonly tree: Tree; readonly findings: ReadonlyArray<Finding> }
   | { readonly _tag: "Broken"; readonly problems: readonly [Problem, ...ReadonlyArray<Problem>] }
 
-// -----------------------------------------------------------------------------
-// parsing
-// -----------------------------------------------------------------------------
-
 /** A tree with findings lacks what they are about. */
 export const parse = (text: string): Parsed => {
   const lineCounter = new LineCounter()
@@ -104,10 +100,6 @@ export const describePath = (path: Path): string =>
 export const clip = (text: string): string => short(text, shownCharactersMax)
 
 const shownCharactersMax = 40
-
-// -----------------------------------------------------------------------------
-// nodes
-// -----------------------------------------------------------------------------
 
 interface Entry {
   readonly key: number
@@ -249,10 +241,6 @@ const keyOf = ({ key }: Pair): string | { readonly problem: string } => {
 
 const isText = (text: string) => text.isWellFormed() && !text.includes("\0")
 
-// -----------------------------------------------------------------------------
-// places
-// -----------------------------------------------------------------------------
-
 const offsetOf = (node: unknown): number =>
   isAlias(node) || isMap(node) || isSeq(node) || isScalar(node) ? (node.range?.[0] ?? 0) : 0
 
@@ -275,10 +263,6 @@ const broken = ([first, ...rest]: NonEmpty<YamlText.TextProblem>, lineCounter: L
   _tag: "Broken",
   problems: [toProblem(first, lineCounter), ...rest.map((problem) => toProblem(problem, lineCounter))]
 })
-
-// -----------------------------------------------------------------------------
-// words
-// -----------------------------------------------------------------------------
 
 const emptyFile = "Expected a configuration, got an empty file (it needs agent_configs and routing)"
 

@@ -1,11 +1,9 @@
-/**
- * What the commands of `ExecutorContract` do: named once, and said once for a shell and once for memory.
- */
+/** What the commands of `ExecutorContract` do: named once, and said once for a shell and once for memory. */
 import type { CommandLine } from "@cogni/sandbox-core/Executor"
 import type { Program, ProgramIo } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { Effect } from "effect"
 
-/** What a command of the contract does. @category models */
+/** What a command of the contract does. */
 export type Behaviour =
   | { readonly _tag: "ExitsWith"; readonly exitCode: number }
   | { readonly _tag: "Writes"; readonly stdout: string; readonly stderr: string }
@@ -35,16 +33,12 @@ export type Behaviour =
   /** Its child writes to a file again and again; once it has, this writes to stdout without end. */
   | { readonly _tag: "Floods"; readonly path: string }
 
-/** How commands behave so for one kind of executor. @category models */
+/** How commands behave so for one kind of executor. */
 export interface Words {
   readonly argv: (behaviour: Behaviour) => readonly [string, ...ReadonlyArray<string>]
   /** The same, as a line for a shell. */
   readonly line: (behaviour: Behaviour) => string
 }
-
-// -----------------------------------------------------------------------------
-// for a shell
-// -----------------------------------------------------------------------------
 
 const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
 
@@ -97,7 +91,7 @@ const script = (behaviour: Behaviour): string => {
   }
 }
 
-/** For any executor with a POSIX shell and coreutils. @category fixtures */
+/** For any executor with a POSIX shell and coreutils. */
 export const shell: Words = {
   // Arguments are the program's own words: no shell reads them.
   argv: (behaviour) =>
@@ -107,11 +101,7 @@ export const shell: Words = {
   line: script
 }
 
-// -----------------------------------------------------------------------------
-// for memory
-// -----------------------------------------------------------------------------
-
-/** For a sandbox in memory whose program is {@link program}. @category fixtures */
+/** For a sandbox in memory whose program is {@link program}. */
 export const memory: Words = {
   argv: (behaviour) => ["behave", JSON.stringify(behaviour)],
   line: (behaviour) => `behave ${JSON.stringify(behaviour)}`
@@ -198,7 +188,7 @@ const unknown = ({ files, stderr }: ProgramIo, name: string) =>
         : Effect.as(stderr(`${name}: not found\n`), 127)
   })
 
-/** For `MemoryContainerRuntime`. @category fixtures */
+/** For `MemoryContainerRuntime`. */
 export const program: Program = (io) => {
   const [name = "", first = "", line = ""] = io.argv
   if (name === "behave") return said(io, JSON.parse(first) as Behaviour)
@@ -208,7 +198,7 @@ export const program: Program = (io) => {
   return unknown(io, name)
 }
 
-/** As a caller may say it, in either way. @category converting */
+/** As a caller may say it, in either way. */
 export const linesOf = (words: Words, behaviour: Behaviour): ReadonlyArray<CommandLine> => [
   words.argv(behaviour),
   words.line(behaviour)

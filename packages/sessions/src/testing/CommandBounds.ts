@@ -1,6 +1,4 @@
-/**
- * What an executor promises of commands that go too far, or are cut off: bounded output and time, and nothing left.
- */
+/** What an executor promises of commands that go too far, or are cut off: bounded output and time, and nothing left. */
 import type { ExecOptions } from "@cogni/sandbox-core/Executor"
 import { assert } from "@effect/vitest"
 import { Duration, Effect, Exit, Fiber, Scope, Stream } from "effect"
@@ -15,11 +13,6 @@ import {
   untilReady
 } from "./CommandSubject.ts"
 
-// -----------------------------------------------------------------------------
-// output
-// -----------------------------------------------------------------------------
-
-/** @category suites */
 export const output: Promises = {
   "what is kept of the output is its beginning, and all of it is counted": ({ open, run, words }) =>
     Effect.gen(function* () {
@@ -51,10 +44,6 @@ export const output: Promises = {
     }).pipe(Effect.scoped)
 }
 
-// -----------------------------------------------------------------------------
-// time
-// -----------------------------------------------------------------------------
-
 const timedOut = Effect.fnUntraced(function* ({ run }: Subject, behaviour: Parameters<Subject["run"]>[0]) {
   const reason = yield* reasonOf(run(behaviour, { timeoutSecondsMax: 1 }))
   if (reason._tag !== "CommandTimedOut") return assert.fail(reason._tag)
@@ -64,7 +53,6 @@ const timedOut = Effect.fnUntraced(function* ({ run }: Subject, behaviour: Param
   return reason.partial.output
 })
 
-/** @category suites */
 export const time: Promises = {
   "a command that takes too long is ended, with what it had said": (subject) =>
     Effect.gen(function* () {
@@ -102,11 +90,6 @@ export const time: Promises = {
 /** A file for a child to write to, whose directory is there. */
 const placed = ({ executor }: Subject, path: string) => Effect.as(executor.files.write(path, "x"), path)
 
-// -----------------------------------------------------------------------------
-// cut off
-// -----------------------------------------------------------------------------
-
-/** @category suites */
 export const cut: Promises = {
   "whoever is interrupted leaves no command behind, and none of its children": (subject) =>
     Effect.gen(function* () {

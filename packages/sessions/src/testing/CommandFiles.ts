@@ -1,6 +1,4 @@
-/**
- * What an executor promises of the files of its workspace: whole, inside, and the same that commands see.
- */
+/** What an executor promises of the files of its workspace: whole, inside, and the same that commands see. */
 import { fileBytesMax } from "@cogni/sandbox-core/Executor"
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
@@ -13,7 +11,6 @@ const textOf = (bytes: Uint8Array) => new TextDecoder().decode(bytes)
 /** Every byte there is, again and again. */
 const manyBytes = Uint8Array.from({ length: 4 * 1024 ** 2 }, (_, index) => (index * 31 + (index >> 8)) & 0xff)
 
-/** @category suites */
 export const files: Promises = {
   "a file that is written is read as it is": ({ executor: { files } }) =>
     Effect.gen(function* () {

@@ -1,6 +1,4 @@
-/**
- * What an executor promises of one command: how it is started, what it hears and says, and how it ends.
- */
+/** What an executor promises of one command: how it is started, what it hears and says, and how it ends. */
 import { type ExecOptions, stdinBytesMax } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { argumentBytesMax } from "@cogni/sandbox-core/SandboxSpec"
@@ -11,11 +9,6 @@ import { type Promises, reasonOf, type Subject } from "./CommandSubject.ts"
 
 const everyByte = Uint8Array.from({ length: 256 }, (_, index) => index)
 
-// -----------------------------------------------------------------------------
-// ends
-// -----------------------------------------------------------------------------
-
-/** @category suites */
 export const ends: Promises = {
   "an exit code is a value, of an argv and of a line for the shell": ({ executor, words }) =>
     Effect.gen(function* () {
@@ -96,14 +89,9 @@ export const ends: Promises = {
     })
 }
 
-// -----------------------------------------------------------------------------
-// hears and says
-// -----------------------------------------------------------------------------
-
 const echoed = ({ run }: Subject, stdin: ExecOptions["stdin"]) =>
   Effect.map(run({ _tag: "EchoesStdin" }, { stdin }), ({ output }) => output.stdout)
 
-/** @category suites */
 export const speaks: Promises = {
   "stdout and stderr come apart, and in full": ({ run }) =>
     Effect.gen(function* () {
@@ -163,13 +151,8 @@ export const speaks: Promises = {
     })
 }
 
-// -----------------------------------------------------------------------------
-// begins
-// -----------------------------------------------------------------------------
-
 const tooLong = "x".repeat(argumentBytesMax + 1)
 
-/** @category suites */
 export const begins: Promises = {
   "an argument is one word, whatever is in it": ({ run }) =>
     Effect.gen(function* () {

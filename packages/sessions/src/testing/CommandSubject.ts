@@ -1,6 +1,4 @@
-/**
- * What `ExecutorContract` looks at, and with which eyes.
- */
+/** What `ExecutorContract` looks at, and with which eyes. */
 import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import type { ExecOptions, ExecResult, Executor, RunningCommand } from "@cogni/sandbox-core/Executor"
 import type { FileProblem, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -8,13 +6,13 @@ import { assert } from "@effect/vitest"
 import { Context, Deferred, Duration, Effect, Fiber, type Scope, Stream } from "effect"
 import type { Behaviour, Words } from "./CommandBehaviour.ts"
 
-/** Of an executor of the contract; what is left out is wide enough for any of its commands. @category models */
+/** Of an executor of the contract; what is left out is wide enough for any of its commands. */
 export interface SubjectLimits {
   readonly outputBytesMax?: number
   readonly outputRetainedBytesMax?: number
 }
 
-/** Makes executors, each with a workspace of its own. @category services */
+/** Makes executors, each with a workspace of its own. */
 export class Executors extends Context.Service<
   Executors,
   {
@@ -23,7 +21,7 @@ export class Executors extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/testing/Executors") {}
 
-/** What a test is given. @category models */
+/** What a test is given. */
 export interface Subject {
   readonly words: Words
   /** The same for all tests: each has files of its own. */
@@ -32,19 +30,15 @@ export interface Subject {
   readonly run: (behaviour: Behaviour, options?: ExecOptions) => Effect.Effect<ExecResult, SandboxError>
 }
 
-/** By what they promise. @category models */
+/** By what they promise. */
 export type Promises = Readonly<
   Record<string, (subject: Subject) => Effect.Effect<void, SandboxError, Scope.Scope>>
 >
 
-// -----------------------------------------------------------------------------
-// looking
-// -----------------------------------------------------------------------------
-
 const text = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]) =>
   Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
 
-/** Wait until the command has said so. The rest of its output is read and dropped. @category fixtures */
+/** Wait until the command has said so. The rest of its output is read and dropped. */
 export const untilReady = Effect.fnUntraced(function* (running: RunningCommand) {
   const ready = yield* Deferred.make<void, SandboxError>()
   yield* Stream.runForEach(running.output, (chunk) =>
@@ -56,7 +50,7 @@ export const untilReady = Effect.fnUntraced(function* (running: RunningCommand) 
   yield* Deferred.await(ready)
 })
 
-/** How often a command's child has written. @category fixtures */
+/** How often a command's child has written. */
 export const beatsOf = ({ executor }: Pick<Subject, "executor">, path: string) =>
   executor.files.read(path).pipe(
     Effect.map((content) => content.byteLength),
@@ -65,7 +59,7 @@ export const beatsOf = ({ executor }: Pick<Subject, "executor">, path: string) =
     )
   )
 
-/** Look again and again, until it is so. `what` is said when it never is. @category fixtures */
+/** Look again and again, until it is so. `what` is said when it never is. */
 export const until = <E, R>(what: string, check: Effect.Effect<boolean, E, R>): Effect.Effect<void, E, R> =>
   Effect.gen(function* () {
     while (!(yield* check)) yield* Effect.sleep("20 millis")
@@ -76,14 +70,14 @@ export const until = <E, R>(what: string, check: Effect.Effect<boolean, E, R>): 
     })
   )
 
-/** Wait until it has, more than so often. @category fixtures */
+/** Wait until it has, more than so often. */
 export const untilBeats = (subject: Pick<Subject, "executor">, path: string, more = 0) =>
   until(
     `${path} is written to`,
     Effect.map(beatsOf(subject, path), (beats) => beats > more)
   )
 
-/** Whatever it was doing then. @category fixtures */
+/** Whatever it was doing then. */
 export const interruptedAfter = <A, E, R>(
   asked: Effect.Effect<A, E, R>,
   millis: number
@@ -94,7 +88,7 @@ export const interruptedAfter = <A, E, R>(
     yield* Fiber.interrupt(fiber)
   })
 
-/** It had begun, and does so no more. @category fixtures */
+/** It had begun, and does so no more. */
 export const assertSilent = Effect.fnUntraced(function* (subject: Pick<Subject, "executor">, path: string) {
   const beats = yield* beatsOf(subject, path)
   assert.isAbove(beats, 0, "its child had never begun")
@@ -102,7 +96,7 @@ export const assertSilent = Effect.fnUntraced(function* (subject: Pick<Subject, 
   assert.strictEqual(yield* beatsOf(subject, path), beats, "its child is still there")
 })
 
-/** Of one that must fail, why. @category fixtures */
+/** Of one that must fail, why. */
 export const reasonOf = <A, R>(asked: Effect.Effect<A, SandboxError, R>): Effect.Effect<Reason, never, R> =>
   Effect.matchEffect(asked, {
     onSuccess: (answer) =>
@@ -110,7 +104,7 @@ export const reasonOf = <A, R>(asked: Effect.Effect<A, SandboxError, R>): Effect
     onFailure: ({ reason }) => Effect.succeed(reason)
   })
 
-/** Of a file that must be refused, in which way. @category fixtures */
+/** Of a file that must be refused, in which way. */
 export const problemOf = <A, R>(
   asked: Effect.Effect<A, SandboxError, R>
 ): Effect.Effect<FileProblem | Reason["_tag"], never, R> =>

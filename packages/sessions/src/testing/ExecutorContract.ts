@@ -37,7 +37,6 @@ const subjectOf = Effect.gen(function* () {
   } satisfies Subject
 })
 
-/** @category suites */
 export const suite = <E>(name: string, layer: Layer.Layer<Executors, E>): void => {
   const shared = Layer.effect(
     Shared,

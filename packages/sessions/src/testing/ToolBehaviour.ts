@@ -1,10 +1,8 @@
-/**
- * What the commands of `ToolContract` do: named once, and said once for a shell and once for memory.
- */
+/** What the commands of `ToolContract` do: named once, and said once for a shell and once for memory. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { Duration, Effect, Stream } from "effect"
 
-/** What a command of the contract does. @category models */
+/** What a command of the contract does. */
 export type Behaviour =
   | { readonly _tag: "ExitsWith"; readonly exitCode: number }
   | { readonly _tag: "Writes"; readonly stdout: string; readonly stderr: string }
@@ -28,7 +26,7 @@ export type Behaviour =
 
 const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
 
-/** For any image, or host, with a POSIX shell and coreutils. @category fixtures */
+/** For any image, or host, with a POSIX shell and coreutils. */
 export const shell = (behaviour: Behaviour): string => {
   switch (behaviour._tag) {
     case "ExitsWith":
@@ -56,7 +54,7 @@ export const shell = (behaviour: Behaviour): string => {
   }
 }
 
-/** A command that {@link program} understands. @category fixtures */
+/** A command that {@link program} understands. */
 export const memory = (behaviour: Behaviour): string => `behave ${JSON.stringify(behaviour)}`
 
 const linesAtOnce = 5000
@@ -64,7 +62,7 @@ const linesAtOnce = 5000
 const numbered = (from: number, to: number): string =>
   Array.from({ length: to - from + 1 }, (_, index) => `${from + index}\n`).join("")
 
-/** For `MemoryContainerRuntime`. @category fixtures */
+/** For `MemoryContainerRuntime`. */
 export const program: Program = ({
   argv,
   env,

@@ -19,11 +19,6 @@ import {
 export { program } from "./ToolBehaviour.ts"
 export { type Fixture, memoryFixture, shellFixture, TestExecutor } from "./ToolHarness.ts"
 
-// -----------------------------------------------------------------------------
-// suite
-// -----------------------------------------------------------------------------
-
-/** @category suites */
 export const suite = <E>(
   name: string,
   layer: Layer.Layer<TestExecutor, E>,

@@ -1,6 +1,4 @@
-/**
- * The part of `ToolContract` that is about what stays: processes that go on, and files.
- */
+/** The part of `ToolContract` that is about what stays: processes that go on, and files. */
 import { assert } from "@effect/vitest"
 import { Duration, Effect } from "effect"
 import {
@@ -13,7 +11,6 @@ import {
   until
 } from "./ToolHarness.ts"
 
-/** @category suites */
 export const processes = (it: Suite, fixture: Fixture) => {
   it.effect("process: one is started, listed, listened to, signalled and waited for", () =>
     Effect.gen(function* () {
@@ -116,7 +113,6 @@ export const processes = (it: Suite, fixture: Fixture) => {
   )
 }
 
-/** @category suites */
 export const files = (it: Suite, fixture: Fixture) => {
   it.effect("file: what is written is read and listed, under whatever name it is called", () =>
     Effect.gen(function* () {
@@ -178,7 +174,7 @@ export const files = (it: Suite, fixture: Fixture) => {
   )
 }
 
-/** Where commands and files are of the same, real, file system. @category suites */
+/** Where commands and files are of the same, real, file system. */
 export const oddFiles = (it: Suite, fixture: Fixture) => {
   it.effect("file: FIFOs, devices, holes of gigabytes and links to elsewhere are told, not read", () =>
     Effect.gen(function* () {

@@ -1,6 +1,4 @@
-/**
- * What the parts of `ToolContract` stand on: the executor that is tested, and its tools.
- */
+/** What the parts of `ToolContract` stand on: the executor that is tested, and its tools. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { Tool, ToolContext, ToolFailed } from "@cogni/sandbox-core/Tool"
@@ -13,16 +11,12 @@ import * as ShellTools from "../ShellTools.ts"
 import { wireName } from "../ToolRegistry.ts"
 import * as ToolBehaviour from "./ToolBehaviour.ts"
 
-// -----------------------------------------------------------------------------
-// models
-// -----------------------------------------------------------------------------
-
-/** What is tested, with a workspace of its own that is empty. @category services */
+/** What is tested, with a workspace of its own that is empty. */
 export class TestExecutor extends Context.Service<TestExecutor, Executor>()(
   "@cogni/sandbox-sessions/testing/TestExecutor"
 ) {}
 
-/** What a backend does in its own way. @category models */
+/** What a backend does in its own way. */
 export interface Fixture {
   /** A command line that behaves so. */
   readonly command: (behaviour: ToolBehaviour.Behaviour) => string
@@ -30,26 +24,23 @@ export interface Fixture {
   readonly hasShell: boolean
 }
 
-/** @category fixtures */
 export const memoryFixture: Fixture = { command: ToolBehaviour.memory, hasShell: false }
 
-/** @category fixtures */
 export const shellFixture: Fixture = { command: ToolBehaviour.shell, hasShell: true }
 
-/** @category fixtures */
 export const context: ToolContext = {
   runId: RunId.RunId.make("run-000000000000"),
   identity: { billingAccountId: "test", attempt: 0 },
   requestId: "call-1"
 }
 
-/** Of a session whose workspace is a directory of the host. @category fixtures */
+/** Of a session whose workspace is a directory of the host. */
 export const hostDirectory = "/srv/project"
 
-/** What a tool gives. @category models */
+/** What a tool gives. */
 export type Result = Readonly<Record<string, unknown>>
 
-/** The tools, as a part of the contract calls them. @category models */
+/** The tools, as a part of the contract calls them. */
 export interface Tools {
   readonly call: (name: string, input: unknown) => Effect.Effect<Result, ToolFailed>
   /** Lets a call fail, and gives what the model reads. */
@@ -58,7 +49,7 @@ export interface Tools {
   readonly start: (behaviour: ToolBehaviour.Behaviour, more?: object) => Effect.Effect<string, ToolFailed>
 }
 
-/** Fresh ones, with a table of processes that ends with the test. @category constructors */
+/** Fresh ones, with a table of processes that ends with the test. */
 export const toolsOf = Effect.fnUntraced(function* (fixture: Fixture) {
   const executor = yield* TestExecutor
   const table = yield* ProcessTable.make(executor, { logBytesMax: 8192 })
@@ -87,12 +78,11 @@ export const toolsOf = Effect.fnUntraced(function* (fixture: Fixture) {
   } satisfies Tools
 })
 
-/** Look again until it is so; for five minutes at most. @category combinators */
+/** Look again until it is so; for five minutes at most. */
 export const until = <A, E>(look: Effect.Effect<A, E>, so: (found: A) => boolean) =>
   look.pipe(
     Effect.repeat({ until: so, times: 6000, schedule: Schedule.spaced("50 millis") }),
     Effect.tap((last) => Effect.sync(() => assert.isTrue(so(last), `it never was: ${JSON.stringify(last)}`)))
   )
 
-/** @category models */
 export type Suite = Vitest.MethodsNonLive<TestExecutor>

@@ -18,40 +18,34 @@ import { Effect, Option, Schema } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 
-/** A row of `cogni_runs`, without what only the database looks at. @category models */
+/** A row of `cogni_runs`, without what only the database looks at. */
 export interface RunRow {
   readonly run_id: string
   readonly record: string
 }
 
-/** @category models */
 export interface OutputRow {
   readonly channel: string
   readonly encoding: string
   readonly bytes: Uint8Array
 }
 
-/** @category models */
 export interface AnnotationRow {
   readonly run_id: string
   readonly name: string
   readonly value: string
 }
 
-/** A row for each annotation of a run; one without where there is none. @category models */
+/** A row for each annotation of a run; one without where there is none. */
 export interface AnnotatedRow extends RunRow {
   readonly name: string | null
   readonly value: string | null
 }
 
-// -----------------------------------------------------------------------------
-// converting
-// -----------------------------------------------------------------------------
-
 const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
 const encodeRecord = Schema.encodeSync(RunRecordText)
 
-/** Columns of a record's row. @category converting */
+/** Columns of a record's row. */
 export const rowOf = (record: RunRecord) => {
   const { annotations: _, ...own } = withoutText(record)
   return {
@@ -64,7 +58,6 @@ export const rowOf = (record: RunRecord) => {
   }
 }
 
-/** @category converting */
 export const outputRowsOf = (record: RunRecord): ReadonlyArray<OutputRow & { readonly run_id: string }> => {
   const output = outputOf(record)
   return output === undefined
@@ -74,7 +67,7 @@ export const outputRowsOf = (record: RunRecord): ReadonlyArray<OutputRow & { rea
         .map((channel) => ({ run_id: record.runId, channel, ...bytesOf(output[channel].text) }))
 }
 
-/** In the order of their names: whoever writes several takes their locks in the same order. @category converting */
+/** In the order of their names: whoever writes several takes their locks in the same order. */
 export const annotationRowsOf = (
   runId: string,
   annotations: Readonly<Record<string, Schema.Json>>
@@ -87,7 +80,7 @@ export const annotationRowsOf = (
     }))
     .toSorted((a, b) => (a.name < b.name ? -1 : 1))
 
-/** Without what the run wrote; `undefined` of what a later version wrote, and this one cannot read. @category converting */
+/** Without what the run wrote; `undefined` of what a later version wrote, and this one cannot read. */
 export const recordOf = (
   row: RunRow,
   annotations: ReadonlyArray<Pick<AnnotationRow, "name" | "value">>
@@ -106,7 +99,7 @@ export const recordOf = (
       )
 }
 
-/** The record that all of these are rows of. @category converting */
+/** The record that all of these are rows of. */
 export const annotatedOf = (rows: ReadonlyArray<AnnotatedRow>): RunRecord | undefined =>
   rows[0] === undefined
     ? undefined
@@ -115,7 +108,7 @@ export const annotatedOf = (rows: ReadonlyArray<AnnotatedRow>): RunRecord | unde
         rows.flatMap(({ name, value }) => (name === null || value === null ? [] : [{ name, value }]))
       )
 
-/** With what the run wrote. @category converting */
+/** With what the run wrote. */
 export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>): RunRecord => {
   const text = (channel: string) => {
     const found = outputs.find((output) => output.channel === channel)
@@ -127,11 +120,7 @@ export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>)
   }))
 }
 
-// -----------------------------------------------------------------------------
-// constructors
-// -----------------------------------------------------------------------------
-
-/** Makes the tables, or brings them to this version. @category constructors */
+/** Makes the tables, or brings them to this version. */
 export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClient> =
   SchemaVersion.bring({
     versionTable: "cogni_runs_version",
@@ -170,10 +159,6 @@ export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, 
       }
     ]
   })
-
-// -----------------------------------------------------------------------------
-// internal
-// -----------------------------------------------------------------------------
 
 /** Half a surrogate pair has no UTF-8: text with one keeps its 16-bit units instead. */
 const bytesOf = (text: string): { readonly encoding: string; readonly bytes: Uint8Array } =>

@@ -1,6 +1,4 @@
-/**
- * `POST /v1/chat/completions`: what of a request may pass.
- */
+/** `POST /v1/chat/completions`: what of a request may pass. */
 import * as Schema from "effect/Schema"
 import {
   Amount,
@@ -16,10 +14,6 @@ import {
   Text,
   Thinking
 } from "./Shapes.ts"
-
-// -----------------------------------------------------------------------------
-// content
-// -----------------------------------------------------------------------------
 
 const TextPart = Schema.Struct({ type: Schema.Literal("text"), text: Text, ...cached })
 
@@ -62,10 +56,6 @@ const Parts = Schema.Union([
 ])
 
 const Content = Schema.Union([Text, Schema.Array(Parts)])
-
-// -----------------------------------------------------------------------------
-// messages
-// -----------------------------------------------------------------------------
 
 const Signature = Schema.Struct({ thought_signature: maybe(Text) })
 
@@ -133,10 +123,6 @@ const Message = Schema.Union([
   Schema.Struct({ role: Schema.Literal("function"), name: Text, content: Schema.NullOr(Content) })
 ])
 
-// -----------------------------------------------------------------------------
-// tools
-// -----------------------------------------------------------------------------
-
 const Format = Schema.Struct({
   type: Schema.Literals(["text", "grammar"]),
   grammar: maybe(Schema.Struct({ syntax: Text, definition: Text }))
@@ -186,11 +172,6 @@ const ResponseFormat = Schema.Union([
   })
 ])
 
-// -----------------------------------------------------------------------------
-// body
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const Body = Schema.Struct({
   model: maybe(Text),
   messages: Schema.Array(Message),

@@ -1,12 +1,6 @@
-/**
- * `POST /v1/messages` and its `count_tokens`: what of a request may pass.
- */
+/** `POST /v1/messages` and its `count_tokens`: what of a request may pass. */
 import * as Schema from "effect/Schema"
 import { Amount, Base64, cached, Count, Flag, Free, maybe, MediaType, Text, Thinking } from "./Shapes.ts"
-
-// -----------------------------------------------------------------------------
-// content
-// -----------------------------------------------------------------------------
 
 /** Where in what was sent a text has its words from. */
 const Citation = Schema.Struct({
@@ -103,10 +97,6 @@ const Message = Schema.Struct({
   content: Schema.Union([Text, Schema.Array(Block)])
 })
 
-// -----------------------------------------------------------------------------
-// tools
-// -----------------------------------------------------------------------------
-
 const Tool = Schema.Struct({
   type: maybe(Schema.Literal("custom")),
   name: Text,
@@ -124,10 +114,6 @@ const ToolChoice = Schema.Struct({
   name: maybe(Text),
   disable_parallel_tool_use: maybe(Flag)
 })
-
-// -----------------------------------------------------------------------------
-// body
-// -----------------------------------------------------------------------------
 
 const Amounts = Schema.Struct({ type: Text, value: maybe(Count) })
 
@@ -156,10 +142,8 @@ const counted = {
   ...cached
 }
 
-/** @category models */
 export const CountBody = Schema.Struct(counted)
 
-/** @category models */
 export const Body = Schema.Struct({
   ...counted,
   max_tokens: maybe(Count),

@@ -7,10 +7,6 @@
 import * as Schema from "effect/Schema"
 import { Amount, Count, DataUri, Effort, Flag, Free, Logprob, maybe, Text } from "./Shapes.ts"
 
-// -----------------------------------------------------------------------------
-// content
-// -----------------------------------------------------------------------------
-
 /** What a text is said to rest on. That of a file would name what the provider keeps. */
 const Annotation = Schema.Struct({
   type: Schema.Literal("url_citation"),
@@ -49,10 +45,6 @@ const Content = Schema.Union([
 /** What a tool found. */
 const Output = Schema.Union([Text, Schema.Array(Schema.Union([InputText, InputImage, InputFile]))])
 
-// -----------------------------------------------------------------------------
-// tools
-// -----------------------------------------------------------------------------
-
 const Format = Schema.Struct({
   type: Schema.Literals(["text", "grammar"]),
   syntax: maybe(Text),
@@ -82,10 +74,6 @@ const Namespace = Schema.Struct({
   description: maybe(Text),
   tools: Schema.Array(Tool)
 })
-
-// -----------------------------------------------------------------------------
-// items
-// -----------------------------------------------------------------------------
 
 const own = { id: maybe(Text), status: maybe(Text) }
 
@@ -146,10 +134,6 @@ const Item = Schema.Union([
   })
 ])
 
-// -----------------------------------------------------------------------------
-// choices
-// -----------------------------------------------------------------------------
-
 const NamedTool = Schema.Struct({ type: Schema.Literals(["function", "custom"]), name: Text })
 
 const ToolChoice = Schema.Union([
@@ -158,7 +142,7 @@ const ToolChoice = Schema.Union([
   Schema.Struct({ type: Schema.Literal("allowed_tools"), mode: Text, tools: Schema.Array(NamedTool) })
 ])
 
-/** What an answer may hold besides; the rest is about tools that do not pass. @category constants */
+/** What an answer may hold besides; the rest is about tools that do not pass. */
 export const includes = ["reasoning.encrypted_content", "message.output_text.logprobs"] as const
 
 const TextFormat = Schema.Union([
@@ -172,11 +156,6 @@ const TextFormat = Schema.Union([
   })
 ])
 
-// -----------------------------------------------------------------------------
-// body
-// -----------------------------------------------------------------------------
-
-/** @category models */
 export const Body = Schema.Struct({
   model: maybe(Text),
   input: Schema.Union([Text, Schema.Array(Item)]),

@@ -6,56 +6,47 @@
  */
 import * as Schema from "effect/Schema"
 
-/** Any JSON, unharmed. @category models */
+/** Any JSON, unharmed. */
 export const Free = Schema.Unknown
 
-/** Text, numbers and switches. @category models */
+/** Text, numbers and switches. */
 export const Text = Schema.String
 
-/** @category models */
 export const Flag = Schema.Boolean
 
-/** @category models */
 export const Amount = Schema.Finite
 
-/** @category models */
 export const Count = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1e9 }))
 
-/** May be left out, or said to be nothing. @category combinators */
+/** May be left out, or said to be nothing. */
 export const maybe = <S extends Schema.Top>(schema: S) => Schema.optionalKey(Schema.NullOr(schema))
 
 /**
  * What a provider need not fetch: all of it is here, and none of it can be read as an address. Who looks for `https://`
  * anywhere in it, as some do, finds nothing.
- *
- * @category constants
  */
 export const dataUri =
   /^[Dd][Aa][Tt][Aa]:[A-Za-z0-9!#$&^_.+/;=-]{0,200};[Bb][Aa][Ss][Ee]64,[A-Za-z0-9+/=_-]*$/u
 
-/** @category models */
 export const DataUri = Schema.String.check(Schema.isPattern(dataUri, { expected: "a data: URI in base64" }))
 
-/** @category models */
 export const Base64 = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9+/=_\r\n-]*$/u, { expected: "base64" })
 )
 
-/** What is put into a URI by those who translate between APIs. @category models */
+/** What is put into a URI by those who translate between APIs. */
 export const MediaType = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9!#$&^_.+/-]{1,100}$/u, { expected: "a media type" })
 )
 
-/** @category models */
 export const CacheControl = Schema.Struct({
   type: Schema.Literal("ephemeral"),
   ttl: maybe(Schema.Literals(["5m", "1h"]))
 })
 
-/** @category models */
 export const cached = { cache_control: maybe(CacheControl) }
 
-/** How likely a token was, and what else it could have been. @category models */
+/** How likely a token was, and what else it could have been. */
 export const Logprob = Schema.Struct({
   token: maybe(Text),
   logprob: maybe(Amount),
@@ -67,7 +58,7 @@ export const Logprob = Schema.Struct({
   )
 })
 
-/** What a model may be asked to answer in. @category models */
+/** What a model may be asked to answer in. */
 export const Effort = Schema.Struct({
   effort: maybe(Text),
   summary: maybe(Text),
@@ -77,7 +68,6 @@ export const Effort = Schema.Struct({
   enabled: maybe(Flag)
 })
 
-/** @category models */
 export const Thinking = Schema.Struct({
   type: Schema.Literals(["enabled", "disabled", "adaptive"]),
   budget_tokens: maybe(Count),
