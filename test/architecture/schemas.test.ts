@@ -2,7 +2,7 @@
 import * as RunResult from "@cogni/sandbox-core/RunResult"
 import * as AuditEntry from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
-import * as Configuration from "@cogni/sandbox-sessions/Configuration"
+import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import { assert, describe, it } from "@effect/vitest"
 import { Ajv2020, type ValidateFunction } from "ajv/dist/2020.js"
 import { Arbitrary, Schema } from "effect"

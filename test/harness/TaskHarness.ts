@@ -3,7 +3,7 @@
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
-import * as Forge from "@cogni/sandbox-git-relay/Forge"
+import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"

@@ -3,10 +3,10 @@
  * an App: request by request, and with everything that can go wrong.
  */
 import { assert, it, vi } from "@effect/vitest"
-import * as Forge from "@cogni/sandbox-git-relay/Forge"
+import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
-import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/GitHubAppCredentials"
-import { PullRequests } from "@cogni/sandbox-git-relay/PullRequests"
+import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/forge/GitHubAppCredentials"
+import { PullRequests } from "@cogni/sandbox-git-relay/forge/PullRequests"
 import * as RepoPort from "@cogni/sandbox-git-relay/RepoPort"
 import * as GitRelay from "@cogni/sandbox-git-relay/GitRelay"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"

@@ -5,9 +5,9 @@
  * terminal.
  */
 import * as AgentRouter from "@cogni/sandbox-sessions/AgentRouter"
-import * as Configuration from "@cogni/sandbox-sessions/Configuration"
-import * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
-import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
+import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
+import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
+import * as ConfigurationStore from "@cogni/sandbox-sessions/config/ConfigurationStore"
 import { toolNames } from "@cogni/sandbox-sessions/ToolProfile"
 import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
 import { Effect, Schema } from "effect"

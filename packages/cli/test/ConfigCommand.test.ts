@@ -5,7 +5,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "@cogni/sandbox-cli/Cli"
 import * as Output from "@cogni/sandbox-cli/Output"
-import * as Configuration from "@cogni/sandbox-sessions/Configuration"
+import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, FileSystem, Layer } from "effect"
 

@@ -25,7 +25,7 @@ import * as MirrorCache from "./internal/MirrorCache.ts"
 import * as RelayDirectory from "./internal/RelayDirectory.ts"
 import * as TakingOut from "./internal/TakingOut.ts"
 import type { PrivateServers } from "./OriginAddress.ts"
-import { PullRequests } from "./PullRequests.ts"
+import { PullRequests } from "./forge/PullRequests.ts"
 
 export interface HostGitRelayOptions {
   /** What is kept of runs that are not pushed. Made, and read by nobody else. */

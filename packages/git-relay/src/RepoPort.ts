@@ -6,8 +6,8 @@ import * as RunId from "@cogni/sandbox-core/RunId"
 import { Context, Effect, Layer, type Scope } from "effect"
 import { GitRelay } from "./GitRelay.ts"
 import { GitRelayError } from "./GitRelayError.ts"
-import { openOrFind } from "./internal/OpenOrFind.ts"
-import { PullRequests } from "./PullRequests.ts"
+import { openOrFind } from "./internal/forge/OpenOrFind.ts"
+import { PullRequests } from "./forge/PullRequests.ts"
 import type { BranchName, CommitId } from "./Refs.ts"
 
 export class RepoPort extends Context.Service<

@@ -1,7 +1,7 @@
 /** Which forge a server is, and where its API lies. */
 import { assert, describe, it } from "@effect/vitest"
-import { kindOf } from "@cogni/sandbox-git-relay/Forge"
-import { apiUrlOf } from "@cogni/sandbox-git-relay/GitHubPullRequests"
+import { kindOf } from "@cogni/sandbox-git-relay/forge/Forge"
+import { apiUrlOf } from "../src/internal/forge/GitHubPullRequests.ts"
 
 const forges = { "https://code.example.com": "gitlab", "https://gitlab.example.org/": "github" } as const
 

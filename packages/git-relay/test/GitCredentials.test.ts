@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as CredentialUse from "@cogni/sandbox-git-relay/CredentialUse"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
-import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/GitHubAppCredentials"
+import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/forge/GitHubAppCredentials"
 import { Effect, Redacted } from "effect"
 import { inspect } from "node:util"
 

@@ -1,10 +1,14 @@
 /** One pull request, whatever gets lost on the way. */
 import { assert, describe, it } from "@effect/vitest"
 import { PullRequestFailed } from "@cogni/sandbox-git-relay/GitRelayError"
-import type { OpenPullRequest, PullRequests, PullRequestTarget } from "@cogni/sandbox-git-relay/PullRequests"
+import type {
+  OpenPullRequest,
+  PullRequests,
+  PullRequestTarget
+} from "@cogni/sandbox-git-relay/forge/PullRequests"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import { lookAgainSecondsMax, openOrFind, openSecondsMax } from "../src/internal/OpenOrFind.ts"
+import { lookAgainSecondsMax, openOrFind, openSecondsMax } from "../src/internal/forge/OpenOrFind.ts"
 
 const target: PullRequestTarget = {
   url: "https://git.example.com/a/b",

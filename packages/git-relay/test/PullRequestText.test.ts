@@ -1,6 +1,6 @@
 /** Text that an agent wrote, where text acts: nothing of it does. */
 import { assert, describe, it } from "@effect/vitest"
-import * as PullRequestText from "@cogni/sandbox-git-relay/PullRequestText"
+import * as PullRequestText from "../src/internal/forge/PullRequestText.ts"
 import { Schema } from "effect"
 
 const facts = { runId: "run-000000000001", baseBranch: "main" }

@@ -6,8 +6,8 @@
  */
 import { Option, Result } from "effect"
 import type { AgentConfig } from "./AgentConfig.ts"
-import type { Configuration } from "./Configuration.ts"
-import * as SenderPattern from "./internal/SenderPattern.ts"
+import type { Configuration } from "./config/Configuration.ts"
+import * as SenderPattern from "./internal/config/SenderPattern.ts"
 
 /** Who says something, and where. */
 export interface Sender {

@@ -6,7 +6,7 @@ import * as AgentRouter from "@cogni/sandbox-sessions/AgentRouter"
 import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
 import * as SessionId from "@cogni/sandbox-sessions/SessionId"
 import { Effect, Result, Schema } from "effect"
-import { parse } from "../src/internal/SenderPattern.ts"
+import { parse } from "../src/internal/config/SenderPattern.ts"
 
 const names = ["a", "b", "c", "d"]
 

@@ -3,7 +3,7 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import * as AgentConfig from "@cogni/sandbox-sessions/AgentConfig"
-import * as Configuration from "@cogni/sandbox-sessions/Configuration"
+import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import { Ajv2020 } from "ajv/dist/2020.js"
 import { Arbitrary, Effect, Option, Result, Schema } from "effect"
 import { readFileSync } from "node:fs"

@@ -1,6 +1,6 @@
 /** How a refusal is said. */
 import { assert, describe, it } from "@effect/vitest"
-import * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
+import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
 
 describe("a problem", () => {
   it.each<readonly [ConfigurationError.Problem, string]>([

@@ -1,8 +1,8 @@
 /** A configuration that is read again: taken whole, or not at all and said. */
 import { assert, describe, it } from "@effect/vitest"
-import type * as Configuration from "@cogni/sandbox-sessions/Configuration"
-import * as ConfigurationError from "@cogni/sandbox-sessions/ConfigurationError"
-import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
+import type * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
+import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
+import * as ConfigurationStore from "@cogni/sandbox-sessions/config/ConfigurationStore"
 import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
 import { Context, Effect, Fiber, FileSystem, Layer, Logger, References, Stream } from "effect"
 import { TestClock } from "effect/testing"

@@ -2,7 +2,7 @@
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, RuntimeUnavailable, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import * as ConfigurationStore from "@cogni/sandbox-sessions/ConfigurationStore"
+import * as ConfigurationStore from "@cogni/sandbox-sessions/config/ConfigurationStore"
 import * as MessageRouter from "@cogni/sandbox-sessions/MessageRouter"
 import * as Executors from "@cogni/sandbox-sessions/Executors"
 import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"

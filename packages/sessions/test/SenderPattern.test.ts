@@ -4,7 +4,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Result, Schema } from "effect"
 import picomatch from "picomatch"
-import * as SenderPattern from "../src/internal/SenderPattern.ts"
+import * as SenderPattern from "../src/internal/config/SenderPattern.ts"
 
 const of = (pattern: string): SenderPattern.SenderPattern => {
   const parsed = SenderPattern.parse(`c:${pattern}`)

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import * as Configuration from "../src/Configuration.ts"
+import * as Configuration from "../src/config/Configuration.ts"
 import * as Sessions from "../src/Sessions.ts"
 
 const read = (text: string) =>

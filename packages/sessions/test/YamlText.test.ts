@@ -1,6 +1,6 @@
 /** What keeps a text from being read as YAML at all. */
 import { assert, describe, it } from "@effect/vitest"
-import * as YamlText from "../src/internal/YamlText.ts"
+import * as YamlText from "../src/internal/config/YamlText.ts"
 
 const says = (text: string) => YamlText.problemsOf(text).map(({ message }) => message)
 

@@ -2,8 +2,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { stringify } from "yaml"
-import * as YamlText from "../src/internal/YamlText.ts"
-import * as YamlTree from "../src/internal/YamlTree.ts"
+import * as YamlText from "../src/internal/config/YamlText.ts"
+import * as YamlTree from "../src/internal/config/YamlTree.ts"
 
 /** What is wrong, each as `line:column key: message`. */
 const problemsOf = (text: string): ReadonlyArray<string> => {

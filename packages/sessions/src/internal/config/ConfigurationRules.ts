@@ -4,9 +4,9 @@
  * Looks at the tree as it was written, also where other parts of it are wrong: so everything is told at once. Pure.
  */
 import { Result, Schema } from "effect"
-import { ModelTier } from "../AgentConfig.ts"
-import { problemsMax } from "../ConfigurationError.ts"
-import { unknownNames } from "../ToolProfile.ts"
+import { ModelTier } from "../../AgentConfig.ts"
+import { problemsMax } from "../../config/ConfigurationError.ts"
+import { unknownNames } from "../../ToolProfile.ts"
 import type { ConfigurationFile } from "./ConfigurationFile.ts"
 import * as SenderPattern from "./SenderPattern.ts"
 import { describeValue, suggest } from "./YamlIssues.ts"

@@ -7,13 +7,13 @@
  * @see {@link https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app}
  */
 import { Effect, Layer, Redacted } from "effect"
-import * as CredentialUse from "./CredentialUse.ts"
-import { type CredentialRequest, GitCredentials } from "./GitCredentials.ts"
-import { CredentialsUnavailable } from "./GitRelayError.ts"
-import { apiUrlOf } from "./GitHubPullRequests.ts"
-import * as ForgeAnswers from "./internal/ForgeAnswers.ts"
-import * as GitHubClient from "./internal/GitHubClient.ts"
-import { repositoryOf, serverOf } from "./Refs.ts"
+import * as CredentialUse from "../CredentialUse.ts"
+import { type CredentialRequest, GitCredentials } from "../GitCredentials.ts"
+import { CredentialsUnavailable } from "../GitRelayError.ts"
+import { apiUrlOf } from "../internal/forge/GitHubPullRequests.ts"
+import * as ForgeAnswers from "../internal/forge/ForgeAnswers.ts"
+import * as GitHubClient from "../internal/forge/GitHubClient.ts"
+import { repositoryOf, serverOf } from "../Refs.ts"
 
 export interface GitHubAppOptions {
   readonly appId: number

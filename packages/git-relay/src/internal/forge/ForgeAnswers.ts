@@ -1,8 +1,8 @@
 /** Asking the API of a forge: how long, where, how much of an answer, and what a refusal means. */
 import { Duration, Effect, Redacted, Schema } from "effect"
-import type { GitCredential } from "../GitCredentials.ts"
-import { PullRequestFailed } from "../GitRelayError.ts"
-import * as Redaction from "./Redaction.ts"
+import type { GitCredential } from "../../GitCredentials.ts"
+import { PullRequestFailed } from "../../GitRelayError.ts"
+import * as Redaction from "../Redaction.ts"
 
 /** For one request and its answer. */
 export const requestSecondsMax = 20

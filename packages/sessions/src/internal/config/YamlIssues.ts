@@ -5,7 +5,7 @@
  * is told, for what stands there by mistake may be a secret. Pure.
  */
 import { Result, Schema, SchemaIssue } from "effect"
-import type { Problem } from "../ConfigurationError.ts"
+import type { Problem } from "../../config/ConfigurationError.ts"
 import * as YamlTree from "./YamlTree.ts"
 
 export const toProblem = (

@@ -4,13 +4,13 @@
  * @see {@link https://docs.gitlab.com/api/merge_requests/}
  */
 import { Effect, Layer, Schedule, Schema } from "effect"
-import * as CredentialUse from "./CredentialUse.ts"
-import { GitCredentials } from "./GitCredentials.ts"
-import { PullRequestFailed } from "./GitRelayError.ts"
-import * as ForgeAnswers from "./internal/ForgeAnswers.ts"
-import * as GitLabClient from "./internal/GitLabClient.ts"
-import { PullRequests, type PullRequestTarget } from "./PullRequests.ts"
-import { repositoryOf, serverOf } from "./Refs.ts"
+import * as CredentialUse from "../../CredentialUse.ts"
+import { GitCredentials } from "../../GitCredentials.ts"
+import { PullRequestFailed } from "../../GitRelayError.ts"
+import * as ForgeAnswers from "./ForgeAnswers.ts"
+import * as GitLabClient from "./GitLabClient.ts"
+import { PullRequests, type PullRequestTarget } from "../../forge/PullRequests.ts"
+import { repositoryOf, serverOf } from "../../Refs.ts"
 
 const MergeRequest = Schema.Struct({ iid: Schema.Int, web_url: ForgeAnswers.PageUrl })
 

@@ -3,7 +3,7 @@
  * fits behind it.
  */
 import { Context, Effect, Layer } from "effect"
-import { PullRequestFailed } from "./GitRelayError.ts"
+import { PullRequestFailed } from "../GitRelayError.ts"
 
 export interface PullRequestTarget {
   /** Of the repository, as in `CloneRequest`; never a local path. */
@@ -30,7 +30,7 @@ export class PullRequests extends Context.Service<
       text: { readonly title: string; readonly body: string; readonly draft: boolean }
     ) => Effect.Effect<OpenPullRequest, PullRequestFailed>
   }
->()("@cogni/sandbox-git-relay/PullRequests") {}
+>()("@cogni/sandbox-git-relay/forge/PullRequests") {}
 
 const refuse = Effect.suspend(() =>
   Effect.fail(

@@ -7,13 +7,13 @@
  * @see {@link https://docs.github.com/en/rest/pulls/pulls}
  */
 import { Effect, Layer, Schema } from "effect"
-import * as CredentialUse from "./CredentialUse.ts"
-import { GitCredentials } from "./GitCredentials.ts"
-import { type CredentialsUnavailable, PullRequestFailed } from "./GitRelayError.ts"
-import * as ForgeAnswers from "./internal/ForgeAnswers.ts"
-import * as GitHubClient from "./internal/GitHubClient.ts"
-import { PullRequests, type PullRequestTarget } from "./PullRequests.ts"
-import { repositoryOf, serverOf } from "./Refs.ts"
+import * as CredentialUse from "../../CredentialUse.ts"
+import { GitCredentials } from "../../GitCredentials.ts"
+import { type CredentialsUnavailable, PullRequestFailed } from "../../GitRelayError.ts"
+import * as ForgeAnswers from "./ForgeAnswers.ts"
+import * as GitHubClient from "./GitHubClient.ts"
+import { PullRequests, type PullRequestTarget } from "../../forge/PullRequests.ts"
+import { repositoryOf, serverOf } from "../../Refs.ts"
 
 export interface GitHubOptions {
   /** Where the API is. Left out: `https://api.github.com` for github.com, `/api/v3` of any other server. */

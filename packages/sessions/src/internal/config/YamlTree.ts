@@ -21,8 +21,8 @@ import {
   type YAMLMap,
   type YAMLSeq
 } from "yaml"
-import type { Problem } from "../ConfigurationError.ts"
-import { short } from "../ToolText.ts"
+import type { Problem } from "../../config/ConfigurationError.ts"
+import { short } from "../../ToolText.ts"
 import * as YamlText from "./YamlText.ts"
 
 /** Values of a whole file, each alias counted as all that it stands for. */

@@ -1,10 +1,10 @@
 /** Pull requests wherever the origin is: which kind of server it has is known of a few, and said of the others. */
 import { Effect, Layer } from "effect"
-import type { GitCredentials } from "./GitCredentials.ts"
-import * as GitHubPullRequests from "./GitHubPullRequests.ts"
-import * as GitLabMergeRequests from "./GitLabMergeRequests.ts"
+import type { GitCredentials } from "../GitCredentials.ts"
+import * as GitHubPullRequests from "../internal/forge/GitHubPullRequests.ts"
+import * as GitLabMergeRequests from "../internal/forge/GitLabMergeRequests.ts"
 import { PullRequests } from "./PullRequests.ts"
-import { serverOf } from "./Refs.ts"
+import { serverOf } from "../Refs.ts"
 
 export type Kind = "github" | "gitlab"
 

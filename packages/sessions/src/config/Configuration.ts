@@ -6,15 +6,15 @@
  */
 import type { Network } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Result, Schema } from "effect"
-import * as AgentConfigRegistry from "./AgentConfigRegistry.ts"
-import type { AgentConfig, ModelTier } from "./AgentConfig.ts"
+import * as AgentConfigRegistry from "../AgentConfigRegistry.ts"
+import type { AgentConfig, ModelTier } from "../AgentConfig.ts"
 import * as ConfigurationError from "./ConfigurationError.ts"
-import * as ConfigurationFile from "./internal/ConfigurationFile.ts"
-import * as Quantity from "./internal/ConfigurationQuantity.ts"
-import * as ConfigurationRules from "./internal/ConfigurationRules.ts"
-import * as YamlIssues from "./internal/YamlIssues.ts"
-import * as YamlText from "./internal/YamlText.ts"
-import * as YamlTree from "./internal/YamlTree.ts"
+import * as ConfigurationFile from "../internal/config/ConfigurationFile.ts"
+import * as Quantity from "../internal/config/ConfigurationQuantity.ts"
+import * as ConfigurationRules from "../internal/config/ConfigurationRules.ts"
+import * as YamlIssues from "../internal/config/YamlIssues.ts"
+import * as YamlText from "../internal/config/YamlText.ts"
+import * as YamlTree from "../internal/config/YamlTree.ts"
 
 /** How sessions execute. */
 export interface SandboxConfiguration {

@@ -1,8 +1,8 @@
 /** One pull request for one branch, however often it is asked for. */
 import { Duration, Effect } from "effect"
-import type { PullRequest } from "../GitRelay.ts"
-import { PullRequestFailed } from "../GitRelayError.ts"
-import type { PullRequests, PullRequestTarget } from "../PullRequests.ts"
+import type { PullRequest } from "../../GitRelay.ts"
+import { PullRequestFailed } from "../../GitRelayError.ts"
+import type { PullRequests, PullRequestTarget } from "../../forge/PullRequests.ts"
 
 /** For looking and opening; together with the other a minute, which nobody waits beyond. */
 export const openSecondsMax = 45

@@ -6,8 +6,8 @@
  */
 import { SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Schema } from "effect"
-import { AgentName, ModelTier, ToolEntry } from "../AgentConfig.ts"
-import { ToolProfile } from "../ToolProfile.ts"
+import { AgentName, ModelTier, ToolEntry } from "../../AgentConfig.ts"
+import { ToolProfile } from "../../ToolProfile.ts"
 import * as Quantity from "./ConfigurationQuantity.ts"
 import * as SenderPattern from "./SenderPattern.ts"
 
