@@ -10,7 +10,7 @@
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Clock, Effect, Redacted } from "effect"

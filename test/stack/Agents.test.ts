@@ -4,9 +4,9 @@
  * The agent is the real one, in a sealed container, behind the real gateway, run as a graph. The model is a script, so
  * that what the agent does is known before it does it.
  */
-import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
-import * as EventGrammar from "@cogni/sandbox-graph-provider/EventGrammar"
-import * as UsageFact from "@cogni/sandbox-graph-provider/UsageFact"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
+import * as EventGrammar from "@cogni/sandbox-graph-provider/events/EventGrammar"
+import * as UsageFact from "@cogni/sandbox-graph-provider/events/UsageFact"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"

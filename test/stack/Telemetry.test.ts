@@ -1,6 +1,6 @@
 /** One run of a graph, as OpenTelemetry's own exporters see it: one trace, every phase, every model call, no secret. */
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { GraphObserver } from "@cogni/sandbox-graph-provider/GraphObserver"
+import { GraphObserver } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NodeSdk from "@effect/opentelemetry/NodeSdk"
 import { assert, layer } from "@effect/vitest"

@@ -1,7 +1,7 @@
 /** `agents`: who can be asked, and what each can do. Needs no engine. */
-import { AgentCatalog, layer, type AgentDescriptor } from "@cogni/sandbox-graph-provider/AgentCatalog"
-import type { Capabilities } from "@cogni/sandbox-graph-provider/Agent"
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import { AgentCatalog, layer, type AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
+import type { Capabilities } from "@cogni/sandbox-graph-provider/agents/Agent"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { Effect, Layer } from "effect"
 import * as Output from "./Output.ts"
 import { columns } from "./TerminalText.ts"

@@ -5,7 +5,7 @@
  * flag are quick. Whatever goes wrong becomes one line on standard error and one number; with `--output json` also an
  * object on standard output.
  */
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { Cause, Effect, FileSystem, Layer, Logger, Option, References } from "effect"
 import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
 import { fileURLToPath } from "node:url"

@@ -3,10 +3,10 @@
  *
  * A token is told once, alone on standard output, and is kept by nobody here.
  */
-import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"
-import * as GrantPermissions from "@cogni/sandbox-graph-provider/GrantPermissions"
-import { type GrantRefused, GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
-import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
+import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import * as GrantPermissions from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
+import { type GrantRefused, GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import { Clock, Effect, Layer } from "effect"
 import { Refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"

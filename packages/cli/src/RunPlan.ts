@@ -5,8 +5,8 @@
  * never a fallback.
  */
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import type { Agent, AgentTask } from "@cogni/sandbox-graph-provider/Agent"
-import * as AgentSpec from "@cogni/sandbox-graph-provider/AgentSpec"
+import type { Agent, AgentTask } from "@cogni/sandbox-graph-provider/agents/Agent"
+import * as AgentSpec from "@cogni/sandbox-graph-provider/agents/AgentSpec"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { type Redacted, Result } from "effect"

@@ -5,9 +5,9 @@
  * whatever the agent says beside it.
  */
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
-import type { Agent } from "@cogni/sandbox-graph-provider/Agent"
-import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
-import * as AgentSpec from "@cogni/sandbox-graph-provider/AgentSpec"
+import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
+import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
+import * as AgentSpec from "@cogni/sandbox-graph-provider/agents/AgentSpec"
 import { Result } from "effect"
 import { exitCode } from "./ExitCode.ts"
 import { oneLine } from "./TerminalText.ts"

@@ -7,8 +7,8 @@
  * model is needed, and nowhere else.
  */
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
-import { defaultImage } from "@cogni/sandbox-graph-provider/Agent"
-import { builtIn } from "@cogni/sandbox-graph-provider/AgentRegistry"
+import { defaultImage } from "@cogni/sandbox-graph-provider/agents/Agent"
+import { builtIn } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { Prices } from "@cogni/sandbox-proxy/Prices"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, type Result, Schema } from "effect"

@@ -9,10 +9,10 @@ import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
 import { Clock, Duration, Effect, Layer, Option, Schedule, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
-import { ExecutionGrant } from "./ExecutionGrant.ts"
-import { GrantPermissions } from "./GrantPermissions.ts"
-import { draft, GrantStore, GrantStoreUnavailable, listedMax } from "./GrantStore.ts"
-import * as GrantToken from "./GrantToken.ts"
+import { ExecutionGrant } from "./grants/ExecutionGrant.ts"
+import { GrantPermissions } from "./grants/GrantPermissions.ts"
+import { draft, GrantStore, GrantStoreUnavailable, listedMax } from "./grants/GrantStore.ts"
+import * as GrantToken from "./grants/GrantToken.ts"
 
 /** How long one question to the database may take. */
 export const callSecondsMax = 10

@@ -1,9 +1,9 @@
 /** Whether a run may start: in which order it is refused, at which moment, and as whose fault. */
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
-import { GrantStore, GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/GrantStore"
+import { GrantStore, GrantStoreUnavailable } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
-import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"

@@ -1,7 +1,7 @@
 /** What a catalog shows: every graph once, by name, and without anything being run. */
-import * as AgentCatalog from "@cogni/sandbox-graph-provider/AgentCatalog"
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
-import { GraphId } from "@cogni/sandbox-graph-provider/GraphId"
+import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
+import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Schema } from "effect"
 

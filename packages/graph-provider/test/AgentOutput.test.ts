@@ -1,5 +1,5 @@
 /** Reading an agent's output as it comes: in any pieces, of any length, whatever it is. */
-import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
+import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 

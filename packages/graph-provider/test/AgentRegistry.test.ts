@@ -1,9 +1,9 @@
 /** Finding and listing agents, ours and an application's own. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
-import { AgentDescription, AgentId } from "@cogni/sandbox-graph-provider/Agent"
+import { AgentDescription, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 
 describe("AgentRegistry", () => {
   it("every built-in agent is what its schema says, under an id of its own", () => {

@@ -1,6 +1,6 @@
 /** What the end of a run comes to: an answer only with exit code 0, and else one line that says why. */
-import { AgentFailed, unreadable } from "@cogni/sandbox-graph-provider/AgentOutput"
-import * as AgentSpec from "@cogni/sandbox-graph-provider/AgentSpec"
+import { AgentFailed, unreadable } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
+import * as AgentSpec from "@cogni/sandbox-graph-provider/agents/AgentSpec"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"

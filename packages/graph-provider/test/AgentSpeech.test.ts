@@ -1,5 +1,5 @@
 /** What an agent says, from its bytes: cut anywhere, whatever they are, as much as it likes. */
-import * as AgentOutput from "@cogni/sandbox-graph-provider/AgentOutput"
+import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as AgentSpeech from "../src/internal/AgentSpeech.ts"

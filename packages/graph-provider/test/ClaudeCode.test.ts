@@ -1,5 +1,5 @@
 /** Claude Code: what it is started with, and how strictly what it says is read. Recorded from 2.1.330. */
-import { promptPath } from "@cogni/sandbox-graph-provider/Agent"
+import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { claudeCode } from "@cogni/sandbox-graph-provider/agents/ClaudeCode"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

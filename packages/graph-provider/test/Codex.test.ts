@@ -1,5 +1,5 @@
 /** Codex: what it is started with, and how strictly what it says is read. Recorded from 0.169.0. */
-import { promptPath } from "@cogni/sandbox-graph-provider/Agent"
+import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { codex } from "@cogni/sandbox-graph-provider/agents/Codex"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

@@ -1,8 +1,8 @@
 /** What a grant opens, and above all what it does not. */
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
-import { check, ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"
-import { GraphId } from "@cogni/sandbox-graph-provider/GraphId"
+import { check, ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
 
 const now = new Date("2026-01-02T00:00:00Z")
 const graphId = GraphId.make("sandbox:agent")

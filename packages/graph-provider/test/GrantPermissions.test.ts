@@ -1,6 +1,6 @@
 /** What a grant opens beyond its graphs: exactly what it names, and never more after it was narrowed. */
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
-import { matches } from "@cogni/sandbox-graph-provider/GrantPattern"
+import { matches } from "@cogni/sandbox-graph-provider/grants/GrantPattern"
 import {
   type Asked,
   decide,
@@ -9,7 +9,7 @@ import {
   type HostOffer,
   narrowest,
   safeDefault
-} from "@cogni/sandbox-graph-provider/GrantPermissions"
+} from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 

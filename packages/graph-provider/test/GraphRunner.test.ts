@@ -1,8 +1,8 @@
 /** The port for callers that do not speak Effect: a promise that always settles, an iteration that may be left. */
-import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
-import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
-import * as GraphRunner from "@cogni/sandbox-graph-provider/GraphRunner"
-import { SandboxGraphProvider } from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
+import * as GraphRunner from "@cogni/sandbox-graph-provider/graphs/GraphRunner"
+import { SandboxGraphProvider } from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Layer, Option, Scope } from "effect"

@@ -2,7 +2,7 @@
  * A request that was admitted, as the spec of its run: what the grant says, what the request adds, what the host caps.
  */
 import { type LlmBudget, SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
-import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
+import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

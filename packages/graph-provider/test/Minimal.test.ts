@@ -1,7 +1,7 @@
 /** The minimal agent: what it is started with, and how strictly what it says is read. */
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
-import { read } from "@cogni/sandbox-graph-provider/AgentOutput"
+import { read } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 
 const envelope = (over: object = {}, meta: object = {}) =>

@@ -1,5 +1,5 @@
 /** OpenClaw: what it is started with, and how strictly its envelope is read. Recorded from 2026.9.6. */
-import { type AgentTask, promptPath } from "@cogni/sandbox-graph-provider/Agent"
+import { type AgentTask, promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as OpenClaw from "@cogni/sandbox-graph-provider/agents/OpenClaw"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

@@ -1,5 +1,5 @@
 /** opencode: what it is started with, and how strictly what it says is read. Recorded from 1.18.18. */
-import { promptPath } from "@cogni/sandbox-graph-provider/Agent"
+import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { openCode } from "@cogni/sandbox-graph-provider/agents/OpenCode"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

@@ -1,5 +1,5 @@
 /** pi: what it is started with, and how strictly what it says is read. Recorded from 0.87.1. */
-import { promptPath } from "@cogni/sandbox-graph-provider/Agent"
+import { promptPath } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { pi } from "@cogni/sandbox-graph-provider/agents/Pi"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"

@@ -7,8 +7,8 @@ import type {
   AgentEvent,
   AgentFailed,
   AgentReader
-} from "@cogni/sandbox-graph-provider/AgentOutput"
-import { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+} from "@cogni/sandbox-graph-provider/agents/AgentOutput"
+import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 
 const folder = new URL("recorded/", import.meta.url)
 

@@ -1,13 +1,13 @@
 /** A run in a clone: what the relay is told of it, and where the agent works. No git here: the relay is recorded. */
-import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
-import * as AgentRegistry from "@cogni/sandbox-graph-provider/AgentRegistry"
-import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
+import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
+import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import {
   Repositories,
   type RepositoryDelivery,
   RepositoryUnavailable
 } from "@cogni/sandbox-graph-provider/Repositories"
-import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/SandboxGraphProvider"
+import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import type { Canary } from "@cogni/sandbox-core/Canary"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunStore } from "@cogni/sandbox-core/RunStore"

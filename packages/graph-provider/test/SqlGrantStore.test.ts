@@ -1,8 +1,8 @@
 /** Grants in a file: the contract, and what can be read in the file afterwards. */
 import { assert, describe, it } from "@effect/vitest"
 import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
-import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
-import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
+import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
 import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
 import { Context, Effect, Layer, Redacted } from "effect"

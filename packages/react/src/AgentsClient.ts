@@ -1,5 +1,5 @@
 /** Asks a server which agents there are, and believes only an answer that is a catalog. */
-import { AgentDescriptor } from "@cogni/sandbox-graph-provider/AgentCatalog"
+import { AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import { Data, Option, Schema } from "effect"
 
 /** Where the server is, and how to ask it. */

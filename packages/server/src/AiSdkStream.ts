@@ -4,7 +4,7 @@
  * Pure. Pieces of an answer are one text, which a tool call ends; the tools are the agent's own, so they are dynamic
  * and executed by the provider. Status and usage travel as data parts, of which only usage stays in the message.
  */
-import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as EventStream from "./EventStream.ts"
 
 /** What a client asks for it with: `?protocol=ai-sdk`. */

@@ -4,9 +4,9 @@
  * Everything below `/api` goes through here. Without a grant, with one that is unknown, expired or revoked, the answer
  * is the same 403 before anything else is done. What a grant opens is asked later, of a graph; who pays is never asked.
  */
-import * as ExecutionGrant from "@cogni/sandbox-graph-provider/ExecutionGrant"
-import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
-import { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
+import * as ExecutionGrant from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
+import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"

@@ -6,8 +6,8 @@
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { problemsOf, ToolName } from "@cogni/sandbox-core/SandboxSpec"
-import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/ExecutionGrant"
-import { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/GraphProvider"
+import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { ByteSize, Effect, Schema } from "effect"
 import { type HttpServerError, HttpIncomingMessage, type HttpServerRequest } from "effect/http"
 import * as IdempotencyKeys from "./IdempotencyKeys.ts"

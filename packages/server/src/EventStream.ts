@@ -4,7 +4,7 @@
  * Pure; one encoder has one run. There is no taking up again after a break (`Last-Event-ID`): a run is for one reader,
  * and is ended when that one goes away.
  */
-import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 
 /** What turns the events of one run into the text of its response. */
 export interface EventEncoder {

@@ -5,8 +5,8 @@
  *
  * `code` decides the status. A message says what happened and what to do; none holds a token, a prompt or an output.
  */
-import type { AiErrorCode } from "@cogni/sandbox-graph-provider/AiEvent"
-import type { GraphRefused } from "@cogni/sandbox-graph-provider/GraphProvider"
+import type { AiErrorCode } from "@cogni/sandbox-graph-provider/events/AiEvent"
+import type { GraphRefused } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { Effect, Schema } from "effect"
 import { HttpEffect, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiSchema } from "effect/http-api"

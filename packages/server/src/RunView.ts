@@ -8,7 +8,7 @@ import { RunId } from "@cogni/sandbox-core/RunId"
 import { LlmUsageTotal, Timing } from "@cogni/sandbox-core/RunResult"
 import { outputOf, type RunRecord } from "@cogni/sandbox-core/RunStore"
 import { DeliveryRecord } from "@cogni/sandbox-git-relay/RelayRun"
-import { AiErrorCode } from "@cogni/sandbox-graph-provider/AiEvent"
+import { AiErrorCode } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { Option, Schema, Struct } from "effect"
 
 /** Where a run is. `starting` is one that has no record yet. */

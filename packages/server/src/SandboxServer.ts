@@ -5,10 +5,10 @@
  * under way end, and cancels what is left; only then does it stop to listen.
  */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
-import type { GraphExecutor } from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
-import { AgentCatalog } from "@cogni/sandbox-graph-provider/AgentCatalog"
-import type { GrantStore } from "@cogni/sandbox-graph-provider/GrantStore"
-import type { ObservedEnd } from "@cogni/sandbox-graph-provider/GraphObserver"
+import type { GraphExecutor } from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
+import { AgentCatalog } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
+import type { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import type { ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"

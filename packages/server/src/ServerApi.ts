@@ -1,7 +1,7 @@
 /** The HTTP API, as data: what the server answers, what its OpenAPI document says, and what a client can be made of. */
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
-import { AgentDescriptor } from "@cogni/sandbox-graph-provider/AgentCatalog"
-import { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import { AgentDescriptor } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
+import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { Effect, type Layer, Schema } from "effect"
 import {
   HttpApi,

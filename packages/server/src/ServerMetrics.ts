@@ -2,7 +2,7 @@
  * What is counted, under names that Prometheus knows how to read. Labels are from small sets only: an agent of the
  * catalog, a code, a route as it is written in the API.
  */
-import type { ObservedEnd } from "@cogni/sandbox-graph-provider/GraphObserver"
+import type { ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { Effect, Metric } from "effect"
 
 const runsTotal = Metric.counter("sandbox_runs_total", {

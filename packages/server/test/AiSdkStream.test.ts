@@ -1,5 +1,5 @@
 /** The stream for the AI SDK, read by the AI SDK. */
-import type { AiEvent } from "@cogni/sandbox-graph-provider/AiEvent"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import * as AiSdkStream from "@cogni/sandbox-server/AiSdkStream"
 import { assert, describe, it } from "@effect/vitest"
 import { DefaultChatTransport, readUIMessageStream, type UIMessage } from "ai"

@@ -2,7 +2,7 @@
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"
-import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/Agent"
+import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { Repositories, type RepositoryRequest } from "@cogni/sandbox-graph-provider/Repositories"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"

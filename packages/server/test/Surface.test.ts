@@ -1,8 +1,8 @@
 /**
  * What can be reached without a grant: under which names, at which address, and how often the store is asked for it.
  */
-import { GrantStore, layerMemory as grantsMemory } from "@cogni/sandbox-graph-provider/GrantStore"
-import * as GrantToken from "@cogni/sandbox-graph-provider/GrantToken"
+import { GrantStore, layerMemory as grantsMemory } from "@cogni/sandbox-graph-provider/grants/GrantStore"
+import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import * as HostNames from "@cogni/sandbox-server/HostNames"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"

@@ -2,8 +2,8 @@
  * One agent, as the test of all agents needs to know it: how a model asks it for the same three things, and where what
  * it does differs from what is asked.
  */
-import type { Agent } from "@cogni/sandbox-graph-provider/Agent"
-import type { AgentUsage } from "@cogni/sandbox-graph-provider/AgentOutput"
+import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
+import type { AgentUsage } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import type { Call, Figures } from "../scripted/Script.ts"
 
 /** Paths are relative to the workspace; `directory` is its absolute path inside the sandbox. */

@@ -8,7 +8,7 @@
  * unreadable.
  */
 import { Option, Result, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "../Agent.ts"
+import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
 import {
   type AgentAnswer,
   type AgentEvent,
@@ -16,7 +16,7 @@ import {
   type AgentUsage,
   jsonLines,
   unreadable
-} from "../AgentOutput.ts"
+} from "./AgentOutput.ts"
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 

@@ -7,7 +7,7 @@
  * and are unreadable. An `error` line by itself is news of a retry, and ends nothing.
  */
 import { Option, Result, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "../Agent.ts"
+import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
 import {
   type AgentAnswer,
   type AgentEvent,
@@ -16,7 +16,7 @@ import {
   excerpt,
   jsonLines,
   unreadable
-} from "../AgentOutput.ts"
+} from "./AgentOutput.ts"
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 

@@ -4,8 +4,8 @@
  * It prints one line, the source documents' envelope: `{"payloads":[{"text"}],"meta":{"durationMs","error",…}}`.
  */
 import { Option, Result, Schema } from "effect"
-import { type Agent, AgentId, messagesInput } from "../Agent.ts"
-import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "../AgentOutput.ts"
+import { type Agent, AgentId, messagesInput } from "./Agent.ts"
+import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "./AgentOutput.ts"
 
 const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 

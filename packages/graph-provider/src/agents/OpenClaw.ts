@@ -8,8 +8,8 @@
  * over in the middle of a tool: then the envelope says so, and there is no answer.
  */
 import { Option, Result, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, promptPath } from "../Agent.ts"
-import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "../AgentOutput.ts"
+import { type Agent, AgentId, type AgentTask, promptInput, promptPath } from "./Agent.ts"
+import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "./AgentOutput.ts"
 
 /** A character that a task can ask for. */
 export interface OpenClawPersonality {

@@ -7,8 +7,8 @@
  * the tool that started it.
  */
 import { Option, Result, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "../Agent.ts"
-import { type AgentAnswer, type AgentEvent, AgentFailed, jsonLines, unreadable } from "../AgentOutput.ts"
+import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
+import { type AgentAnswer, type AgentEvent, AgentFailed, jsonLines, unreadable } from "./AgentOutput.ts"
 
 const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 

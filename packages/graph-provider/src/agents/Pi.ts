@@ -6,8 +6,8 @@
  * exit code: it is in that message, with the reason `error`. Before it gives up it tries again, and says so.
  */
 import { Option, Result, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "../Agent.ts"
-import { type AgentAnswer, type AgentEvent, AgentFailed, jsonLines, unreadable } from "../AgentOutput.ts"
+import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
+import { type AgentAnswer, type AgentEvent, AgentFailed, jsonLines, unreadable } from "./AgentOutput.ts"
 
 const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 

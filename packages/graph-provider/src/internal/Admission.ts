@@ -1,17 +1,17 @@
 /** Whether a run of an agent may start, and as what. Asked before anything is made. */
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Effect, Schema } from "effect"
-import { AgentRegistry } from "../AgentRegistry.ts"
-import * as AgentSpec from "../AgentSpec.ts"
-import * as ExecutionGrant from "../ExecutionGrant.ts"
-import { GraphRunRequest, type RunContext } from "../GraphProvider.ts"
-import * as GrantPermissions from "../GrantPermissions.ts"
-import { GrantRuns } from "../GrantRuns.ts"
-import { GrantStore } from "../GrantStore.ts"
+import { AgentRegistry } from "../agents/AgentRegistry.ts"
+import * as AgentSpec from "../agents/AgentSpec.ts"
+import * as ExecutionGrant from "../grants/ExecutionGrant.ts"
+import { GraphRunRequest, type RunContext } from "../graphs/GraphProvider.ts"
+import * as GrantPermissions from "../grants/GrantPermissions.ts"
+import { GrantRuns } from "../grants/GrantRuns.ts"
+import { GrantStore } from "../grants/GrantStore.ts"
 import { Repositories } from "../Repositories.ts"
 import * as GraphRefusal from "./GraphRefusal.ts"
 import * as GraphSpec from "./GraphSpec.ts"
-import { sandboxNamespace } from "../GraphId.ts"
+import { sandboxNamespace } from "../graphs/GraphId.ts"
 
 /** A caller without types may ask for anything. */
 const validate = Schema.decodeUnknownEffect(Schema.toType(GraphRunRequest), { errors: "all" })

@@ -1,8 +1,8 @@
 /** What one agent says during one run: bytes in, events out, and an answer at the end. */
 import { createHash } from "node:crypto"
 import type { Result } from "effect"
-import type { AgentAnswer, AgentEvent, AgentFailed, AgentReader } from "../AgentOutput.ts"
-import type { AiEvent } from "../AiEvent.ts"
+import type { AgentAnswer, AgentEvent, AgentFailed, AgentReader } from "../agents/AgentOutput.ts"
+import type { AiEvent } from "../events/AiEvent.ts"
 
 export interface AgentSpeech {
   /** A character may be cut between two pieces; a byte sequence that is none becomes U+FFFD. */

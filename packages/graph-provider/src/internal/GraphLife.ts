@@ -6,9 +6,9 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { type Cause, Deferred, Effect, Exit, Fiber, Queue, Stream } from "effect"
-import type { AiEvent } from "../AiEvent.ts"
-import { type Ending, ending } from "../EventGrammar.ts"
-import type { GraphFinal, GraphRun } from "../GraphProvider.ts"
+import type { AiEvent } from "../events/AiEvent.ts"
+import { type Ending, ending } from "../events/EventGrammar.ts"
+import type { GraphFinal, GraphRun } from "../graphs/GraphProvider.ts"
 
 /** Events that wait for their reader. */
 export const eventsBufferedMax = 1024

@@ -1,13 +1,13 @@
 /** Every reason why a run may not start, as what its caller is told. */
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { Schema } from "effect"
-import type { AgentNotFound } from "../AgentRegistry.ts"
-import type { CapabilityMissing } from "../AgentSpec.ts"
-import type { AiErrorCode } from "../AiEvent.ts"
-import type { GrantError } from "../ExecutionGrant.ts"
-import { GraphRefused } from "../GraphProvider.ts"
-import { type GrantRunsExhausted, retrySeconds } from "../GrantRuns.ts"
-import type { GrantStoreUnavailable } from "../GrantStore.ts"
+import type { AgentNotFound } from "../agents/AgentRegistry.ts"
+import type { CapabilityMissing } from "../agents/AgentSpec.ts"
+import type { AiErrorCode } from "../events/AiEvent.ts"
+import type { GrantError } from "../grants/ExecutionGrant.ts"
+import { GraphRefused } from "../graphs/GraphProvider.ts"
+import { type GrantRunsExhausted, retrySeconds } from "../grants/GrantRuns.ts"
+import type { GrantStoreUnavailable } from "../grants/GrantStore.ts"
 import type { RepositoryUnavailable } from "../Repositories.ts"
 
 const because =

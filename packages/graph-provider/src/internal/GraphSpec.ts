@@ -6,11 +6,11 @@ import type {
   SandboxSpecInput,
   WorkspaceSource
 } from "@cogni/sandbox-core/SandboxSpec"
-import type { Agent } from "../Agent.ts"
-import * as AgentSpec from "../AgentSpec.ts"
-import type { ExecutionGrant } from "../ExecutionGrant.ts"
-import type { HostOffer } from "../GrantPermissions.ts"
-import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import type { Agent } from "../agents/Agent.ts"
+import * as AgentSpec from "../agents/AgentSpec.ts"
+import type { ExecutionGrant } from "../grants/ExecutionGrant.ts"
+import type { HostOffer } from "../grants/GrantPermissions.ts"
+import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import { repositoryPath } from "../Repositories.ts"
 
 /** Who pays and in whose name: the grant says it. A request adds what belongs to its trace. */

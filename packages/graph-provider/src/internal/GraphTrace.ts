@@ -1,7 +1,7 @@
 /** What a run of a graph carries in traces and logs. */
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Effect, Option } from "effect"
-import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import { agentIdOf } from "./Admission.ts"
 
 /** On every line of its log. */

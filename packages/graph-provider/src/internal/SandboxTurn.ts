@@ -6,8 +6,8 @@ import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Option, Result, Stream } from "effect"
-import * as AgentSpec from "../AgentSpec.ts"
-import type { AiEvent } from "../AiEvent.ts"
+import * as AgentSpec from "../agents/AgentSpec.ts"
+import type { AiEvent } from "../events/AiEvent.ts"
 import type {
   Repositories,
   RepositoryPlace,

@@ -10,7 +10,7 @@ import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Result } from "effect"
 import { Base64 } from "effect/encoding"
-import type { GraphPatch } from "../GraphPatch.ts"
+import type { GraphPatch } from "../events/GraphPatch.ts"
 
 /** How long each of its commands may take. */
 export const commandSecondsMax = 60

@@ -1,6 +1,6 @@
 /** What a model is told before it is asked. Pure. */
 import type { ChatMessage } from "@cogni/sandbox-core/ChatModel"
-import type { Message } from "../Agent.ts"
+import type { Message } from "../agents/Agent.ts"
 
 const instructions = (workingDirectory: string): string =>
   [

@@ -7,9 +7,9 @@ import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { ProxyFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Effect, type Scope } from "effect"
-import type { AiEvent } from "../AiEvent.ts"
-import type { GraphPatch } from "../GraphPatch.ts"
-import type { GraphRunRequest, RunContext } from "../GraphProvider.ts"
+import type { AiEvent } from "../events/AiEvent.ts"
+import type { GraphPatch } from "../events/GraphPatch.ts"
+import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import {
   type Repositories,
   repositoryPath,

@@ -1,7 +1,7 @@
 /** What every `GrantStore` must do: a token opens the one grant it was told with, and is kept nowhere. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer, Redacted } from "effect"
-import { type GrantInput, GrantInput as GrantInputSchema, GrantStore } from "../GrantStore.ts"
+import { type GrantInput, GrantInput as GrantInputSchema, GrantStore } from "../grants/GrantStore.ts"
 
 const input: GrantInput = {
   userId: "user-1",

@@ -1,5 +1,5 @@
 /** The catalog, with a tag that says whether it has changed. Needs nothing that runs agents. */
-import { AgentCatalog } from "@cogni/sandbox-graph-provider/AgentCatalog"
+import { AgentCatalog } from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import { Effect } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 

@@ -6,9 +6,9 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import { GraphExecutor } from "@cogni/sandbox-graph-provider/AggregatingGraphExecutor"
-import type { GraphRun } from "@cogni/sandbox-graph-provider/GraphProvider"
-import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/GraphObserver"
+import { GraphExecutor } from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
+import type { GraphRun } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
+import { GraphObserver, type ObservedEnd } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import { Effect, Fiber, Option, type Scope, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse, HttpTraceContext } from "effect/http"
 import { RateLimiter } from "effect/persistence"

@@ -8,11 +8,11 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { LlmBudget, ToolName } from "@cogni/sandbox-core/SandboxSpec"
 import { type Effect, Schema, type Scope, type Stream } from "effect"
-import { Message, Personality } from "./Agent.ts"
-import { AiErrorCode, type AiEvent } from "./AiEvent.ts"
+import { Message, Personality } from "../agents/Agent.ts"
+import { AiErrorCode, type AiEvent } from "../events/AiEvent.ts"
 import { GraphId } from "./GraphId.ts"
-import { GraphPatch } from "./GraphPatch.ts"
-import { RepositoryRequest } from "./Repositories.ts"
+import { GraphPatch } from "../events/GraphPatch.ts"
+import { RepositoryRequest } from "../Repositories.ts"
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 

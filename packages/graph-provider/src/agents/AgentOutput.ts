@@ -6,7 +6,7 @@
  * and at the end there is an answer or there is none.
  */
 import { Data, Result, Schema } from "effect"
-import type { AiEvent } from "./AiEvent.ts"
+import type { AiEvent } from "../events/AiEvent.ts"
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 

@@ -4,8 +4,8 @@
  * Discovery has no part in execution: listing needs no engine, and an entry here opens nothing.
  */
 import { Context, Effect, Layer, Schema } from "effect"
-import { Capabilities, ModelApi } from "./Agent.ts"
-import { AgentRegistry } from "./AgentRegistry.ts"
+import { Capabilities, ModelApi } from "../agents/Agent.ts"
+import { AgentRegistry } from "../agents/AgentRegistry.ts"
 import { GraphId, sandboxNamespace } from "./GraphId.ts"
 
 /** One entry of a catalog. */

@@ -7,7 +7,7 @@
 import { Result, Schema } from "effect"
 import { GrantPermissions } from "./GrantPermissions.ts"
 import type { PermissionDenied } from "./GrantPermissions.ts"
-import { type GraphId, sandboxNamespace } from "./GraphId.ts"
+import { type GraphId, sandboxNamespace } from "../graphs/GraphId.ts"
 
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 

@@ -5,8 +5,8 @@
  * `done`, and usage before it.
  */
 import { Context, Effect, Layer, Result, Stream } from "effect"
-import type { AiEvent } from "./AiEvent.ts"
-import * as EventGrammar from "./EventGrammar.ts"
+import type { AiEvent } from "../events/AiEvent.ts"
+import * as EventGrammar from "../events/EventGrammar.ts"
 import {
   type GraphFinal,
   GraphRefused,
@@ -14,9 +14,9 @@ import {
   type GraphRunRequest,
   type RunContext
 } from "./GraphProvider.ts"
-import * as GraphEnd from "./internal/GraphEnd.ts"
-import * as GraphLife from "./internal/GraphLife.ts"
-import { ofUnknown } from "./UsageFact.ts"
+import * as GraphEnd from "../internal/GraphEnd.ts"
+import * as GraphLife from "../internal/GraphLife.ts"
+import { ofUnknown } from "../events/UsageFact.ts"
 
 export class GraphExecutor extends Context.Service<GraphExecutor, Omit<GraphProvider, "providerId">>()(
   "@cogni/sandbox-graph-provider/GraphExecutor"

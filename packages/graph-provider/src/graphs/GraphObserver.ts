@@ -6,7 +6,7 @@
  */
 import { Context, Effect } from "effect"
 import type { GraphFinal, GraphRunRequest, RunContext } from "./GraphProvider.ts"
-import type { UsageFact } from "./UsageFact.ts"
+import type { UsageFact } from "../events/UsageFact.ts"
 
 /** What of a request its observers may know: nothing of what was said. */
 export type ObservedRequest = Pick<GraphRunRequest, "graphId" | "model">

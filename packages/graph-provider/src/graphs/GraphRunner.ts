@@ -7,10 +7,10 @@
  */
 import { Cause, Deferred, Effect, Exit, FiberSet, Option, type Scope, Stream } from "effect"
 import { GraphExecutor } from "./AggregatingGraphExecutor.ts"
-import type { AiEvent } from "./AiEvent.ts"
-import * as EventGrammar from "./EventGrammar.ts"
+import type { AiEvent } from "../events/AiEvent.ts"
+import * as EventGrammar from "../events/EventGrammar.ts"
 import type { GraphFinal, GraphRun, GraphRunRequest, RunContext } from "./GraphProvider.ts"
-import * as GraphEnd from "./internal/GraphEnd.ts"
+import * as GraphEnd from "../internal/GraphEnd.ts"
 
 export interface GraphRunResult {
   /** For one reader, once. */

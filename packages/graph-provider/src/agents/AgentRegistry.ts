@@ -6,12 +6,12 @@
  */
 import { Context, Effect, Layer, Schema } from "effect"
 import type { Agent } from "./Agent.ts"
-import { claudeCode } from "./agents/ClaudeCode.ts"
-import { codex } from "./agents/Codex.ts"
-import { minimal } from "./agents/Minimal.ts"
-import { openClaw } from "./agents/OpenClaw.ts"
-import { openCode } from "./agents/OpenCode.ts"
-import { pi } from "./agents/Pi.ts"
+import { claudeCode } from "./ClaudeCode.ts"
+import { codex } from "./Codex.ts"
+import { minimal } from "./Minimal.ts"
+import { openClaw } from "./OpenClaw.ts"
+import { openCode } from "./OpenCode.ts"
+import { pi } from "./Pi.ts"
 
 /** Every agent this package ships. **Add a new agent here.** */
 export const builtIn: ReadonlyArray<Agent> = [minimal, claudeCode, codex, openClaw, openCode, pi]
