@@ -6,7 +6,7 @@
  */
 import { SandboxRunner } from "@cogni/sandbox-core"
 import { DockerContainerRuntime, FileRunStore, HostWorkspace } from "@cogni/sandbox-docker"
-import { AiSdkChatModel } from "@cogni/sandbox-model"
+import { AiSdkChatModel } from "@cogni/sandbox-loop"
 import { GatewayLlmProxy } from "@cogni/sandbox-proxy"
 import {
   ConfigurationStore,

@@ -1,11 +1,6 @@
 import { SandboxRunner } from "@cogni/sandbox-core"
-import {
-  DockerSandbox,
-  SandboxManager,
-  SessionWorkspaces,
-  ShellTools,
-  ToolRegistry
-} from "@cogni/sandbox-sessions"
+import { ShellTools, ToolRegistry } from "@cogni/sandbox-loop"
+import { DockerSandbox, SandboxManager, SessionWorkspaces } from "@cogni/sandbox-sessions"
 import { Effect, Layer, Result } from "effect"
 
 // What would be a shell. With the layers of @cogni/sandbox-docker, each session has a sealed container instead.

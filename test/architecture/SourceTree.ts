@@ -16,13 +16,13 @@ export const root = fileURLToPath(new URL("../..", import.meta.url))
 export const packages = [
   "core",
   "host-files",
+  "loop",
   "docker",
   "proxy",
   "git-relay",
   "graph-provider",
   "sql",
   "server",
-  "model",
   "sessions",
   "react",
   "cli"

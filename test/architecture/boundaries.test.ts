@@ -1,7 +1,7 @@
 /**
  * Which package may import which, and which module may touch the world.
  *
- * A library package knows core and nothing else of ours; the server knows the ports of graphs and of the relay besides,
+ * A library package knows core, and besides it only what its row here names; the server knows the ports of graphs and of the relay besides,
  * and the hook the catalog's words. Whoever composes them is the command, an example or a test.
  */
 import { assert, describe, it } from "@effect/vitest"
@@ -41,6 +41,11 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "WorkspaceWalk.ts": ["node:fs", "node:fs/promises"]
     }
   },
+  loop: {
+    packages: ["core"],
+    libraries: ["@ai-sdk/openai-compatible", "@modelcontextprotocol/sdk", "ai", "effect"],
+    world: { "internal/HostFetch.ts": ["node:http", "node:https"] }
+  },
   docker: {
     packages: ["core", "host-files"],
     libraries: ["dockerode", "effect"],
@@ -61,7 +66,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   proxy: {
-    packages: ["core", "host-files"],
+    packages: ["core", "host-files", "loop"],
     libraries: ["effect"],
     world: {
       "GatewayLlmProxy.ts": ["node:fs/promises", "node:os"],
@@ -109,20 +114,15 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/TakingOut.ts": ["node:fs/promises"]
     }
   },
-  "graph-provider": { packages: ["core"], libraries: ["effect"], world: {} },
+  "graph-provider": { packages: ["core", "loop"], libraries: ["effect"], world: {} },
   sql: {
     packages: ["core", "host-files"],
     libraries: ["@effect/sql-pg", "effect"],
     world: { "SqliteDatabase.ts": ["node:fs", "node:sqlite"] }
   },
-  model: {
-    packages: ["core"],
-    libraries: ["@ai-sdk/openai-compatible", "ai", "effect"],
-    world: { "internal/HostFetch.ts": ["node:http", "node:https"] }
-  },
   sessions: {
-    packages: ["core", "host-files"],
-    libraries: ["@modelcontextprotocol/sdk", "effect", "yaml"],
+    packages: ["core", "host-files", "loop"],
+    libraries: ["effect", "yaml"],
     // Commands on the host itself, for those who have chosen that: nothing else in here touches it.
     world: {
       "HostExecutor.ts": ["node:fs/promises"],
@@ -149,7 +149,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "graph-provider",
       "sql",
       "server",
-      "model",
+      "loop",
       "sessions"
     ],
     libraries: ["@effect/platform-node", "effect"],

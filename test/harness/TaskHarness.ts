@@ -13,7 +13,7 @@ import type { GraphFinal, GraphRun } from "@cogni/sandbox-graph-provider/graphs/
 import * as GrantStore from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
-import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
+import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import { Effect, Layer, Redacted, Stream } from "effect"

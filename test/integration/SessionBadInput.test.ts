@@ -8,7 +8,7 @@ import type { FileProblem, Reason, SandboxError } from "@cogni/sandbox-core/Sand
 import { argumentBytesMax, argumentsBytesMax } from "@cogni/sandbox-core/SandboxSpec"
 import type { SessionSandbox } from "@cogni/sandbox-sessions/DockerSandbox"
 import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/HostSessionWorkspaces"
-import * as ProcessTable from "@cogni/sandbox-sessions/ProcessTable"
+import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
 import * as SessionId from "@cogni/sandbox-sessions/SessionId"
 import { Effect, Exit, Ref, Scope, Stream } from "effect"
 import { existsSync, readdirSync } from "node:fs"

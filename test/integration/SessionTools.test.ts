@@ -1,6 +1,6 @@
 /** The tools of a session over a sealed sandbox keep the contract that they keep over the host and in memory. */
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import { ToolContract } from "@cogni/sandbox-sessions/testing"
+import { ToolContract } from "@cogni/sandbox-loop/testing"
 import { Effect, Layer } from "effect"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"

@@ -5,7 +5,7 @@
  * The model is a script; what it asks for is executed, and the transcript is what people would have read.
  */
 import { assert, describe, it } from "@effect/vitest"
-import * as ChatModel from "@cogni/sandbox-core/ChatModel"
+import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import { layerNoop } from "@cogni/sandbox-core/LlmProxy"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"

@@ -18,7 +18,7 @@ import type { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
-import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
+import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"

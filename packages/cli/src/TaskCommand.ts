@@ -4,11 +4,11 @@
  * The sandbox works in the directory itself; what it changed is told as a patch besides. What the model calls is shown
  * as it happens; the answer goes to standard output, and the patch after it, or into a file.
  */
-import type { LoopProgress } from "@cogni/sandbox-core/HostLoop"
+import type { LoopProgress } from "@cogni/sandbox-loop/HostLoop"
 import { ProxyFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import * as Task from "@cogni/sandbox-graph-provider/Task"
-import * as AiSdkChatModel from "@cogni/sandbox-model/AiSdkChatModel"
+import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"

@@ -1,5 +1,5 @@
 /** From what was typed to the sandbox of a task, its way out and its limits. Pure. */
-import { defaultLimits } from "@cogni/sandbox-core/HostLoop"
+import { defaultLimits } from "@cogni/sandbox-loop/HostLoop"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as Task from "@cogni/sandbox-graph-provider/Task"

@@ -1,5 +1,5 @@
 /** The command line itself: what is understood, and one line for what is not. Nothing here reaches an engine. */
-import { defaultLimits } from "@cogni/sandbox-core/HostLoop"
+import { defaultLimits } from "@cogni/sandbox-loop/HostLoop"
 import { assert, describe, it } from "@effect/vitest"
 import * as Cli from "@cogni/sandbox-cli/Cli"
 import * as Invocation from "@cogni/sandbox-cli/Invocation"

@@ -8,7 +8,7 @@ import * as Output from "@cogni/sandbox-cli/Output"
 import * as Settings from "@cogni/sandbox-cli/Settings"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import { ToolBehaviour } from "@cogni/sandbox-sessions/testing"
+import { ToolBehaviour } from "@cogni/sandbox-loop/testing"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
 import {

@@ -2,8 +2,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { exitCode } from "@cogni/sandbox-cli/ExitCode"
 import * as TaskReport from "@cogni/sandbox-cli/TaskReport"
-import { failed } from "@cogni/sandbox-core/ChatModel"
-import type { LoopEnd, LoopVerdict } from "@cogni/sandbox-core/HostLoop"
+import { failed } from "@cogni/sandbox-loop/ChatModel"
+import type { LoopEnd, LoopVerdict } from "@cogni/sandbox-loop/HostLoop"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 
 const endOf = (verdict: LoopVerdict, message = "the model answered"): LoopEnd => ({

@@ -4,9 +4,9 @@
  * A task is a loop (`HostLoop`) over an executor, and the difference between the beginning and the end of its files. It
  * knows nothing of graphs: the provider of `sandbox:task` and the command run the same one.
  */
-import type { ChatEndpoint, ChatModel } from "@cogni/sandbox-core/ChatModel"
+import type { ChatEndpoint, ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import type { Executor } from "@cogni/sandbox-core/Executor"
-import * as HostLoop from "@cogni/sandbox-core/HostLoop"
+import * as HostLoop from "@cogni/sandbox-loop/HostLoop"
 import { SandboxError, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Option, Result } from "effect"
 import type { Message } from "./agents/Agent.ts"

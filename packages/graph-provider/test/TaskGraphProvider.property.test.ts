@@ -1,5 +1,5 @@
 /** Whatever a model says, a sandbox does and a reader does: the grammar holds, `final` settles, nothing is left. */
-import * as ChatModel from "@cogni/sandbox-core/ChatModel"
+import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
 import { RunStore } from "@cogni/sandbox-core/RunStore"

@@ -1,5 +1,5 @@
 /** Tasks on a runner of memory: what their readers are told, what comes back, and who may ask. */
-import * as ChatModel from "@cogni/sandbox-core/ChatModel"
+import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"

@@ -1,7 +1,7 @@
 /**
  * What changed, as a patch: made by the real git, in directories of every kind, and applied to a copy of the beginning.
  */
-import * as ChatModel from "@cogni/sandbox-core/ChatModel"
+import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { CommandTimedOut, ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { assert, describe, it } from "@effect/vitest"

@@ -1,5 +1,5 @@
 /** The provider of tasks on a runner of memory, with a model that is a function, for tests. */
-import * as ChatModel from "@cogni/sandbox-core/ChatModel"
+import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import * as LlmProxy from "@cogni/sandbox-core/LlmProxy"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"

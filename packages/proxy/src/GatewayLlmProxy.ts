@@ -19,7 +19,7 @@ import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from 
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
-import type { Tool } from "@cogni/sandbox-core/Tool"
+import type { Tool } from "@cogni/sandbox-loop/Tool"
 import type { AuditEntry } from "./AuditEntry.ts"
 import * as AuditChain from "./internal/AuditChain.ts"
 import * as ContainerCarrier from "./internal/ContainerCarrier.ts"

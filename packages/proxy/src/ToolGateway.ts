@@ -8,7 +8,7 @@ import { Deferred, Duration, Effect, Semaphore } from "effect"
 import { createHash } from "node:crypto"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
-import * as Tool from "@cogni/sandbox-core/Tool"
+import * as Tool from "@cogni/sandbox-loop/Tool"
 import type { ToolCalled } from "./AuditEntry.ts"
 
 export interface ToolGatewayOptions {

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import type * as Tool from "@cogni/sandbox-core/Tool"
+import type * as Tool from "@cogni/sandbox-loop/Tool"
 import { Effect, Redacted, type Scope } from "effect"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"

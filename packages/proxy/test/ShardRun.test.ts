@@ -1,6 +1,6 @@
 /** One run in its shard at its beginning and at its end, where something goes wrong there. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Tool from "@cogni/sandbox-core/Tool"
+import * as Tool from "@cogni/sandbox-loop/Tool"
 import { Deferred, Effect, Schema } from "effect"
 import { mkdirSync } from "node:fs"
 import * as fs from "node:fs/promises"

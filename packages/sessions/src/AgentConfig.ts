@@ -5,7 +5,7 @@
  * tools, and a sandbox.
  */
 import { Schema } from "effect"
-import { ToolProfile } from "./ToolProfile.ts"
+import { ToolProfile } from "@cogni/sandbox-loop/ToolProfile"
 
 /** Under which it is routed to. */
 export const AgentName = Schema.String.check(

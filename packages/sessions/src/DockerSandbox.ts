@@ -13,7 +13,7 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Deferred, Effect, Exit, Layer, Scope } from "effect"
-import * as ProcessTable from "./ProcessTable.ts"
+import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
 import * as RepoMemory from "./RepoMemory.ts"
 import type { SessionId } from "./SessionId.ts"
 

@@ -8,7 +8,7 @@
  * message that wants to know its own has an id. Ids may be whole numbers, as many messengers have them.
  */
 import { Effect, Option, Schema, Semaphore, Stream, Struct } from "effect"
-import * as ByteLines from "./internal/ByteLines.ts"
+import * as ByteLines from "@cogni/sandbox-loop/ByteLines"
 import { MessageError, MessageInvalid } from "./MessageError.ts"
 import { MessageRouter } from "./MessageRouter.ts"
 import { textBytesMax } from "./Orchestrator.ts"

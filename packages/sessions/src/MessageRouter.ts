@@ -28,7 +28,7 @@ import {
   SessionsFull
 } from "./MessageError.ts"
 import * as Orchestrator from "./Orchestrator.ts"
-import type { ToolRegistry } from "./ToolRegistry.ts"
+import type { ToolRegistry } from "@cogni/sandbox-loop/ToolRegistry"
 
 /** What came of a message. */
 export interface Reply {

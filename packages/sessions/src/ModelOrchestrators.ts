@@ -6,16 +6,16 @@
  * is oldest goes first. The model is reached through the session's own sandbox, by its socket on the host, with the
  * key, the identity and the budget that the sandbox was made with; or at an address that needs none of these.
  */
-import * as ChatModel from "@cogni/sandbox-core/ChatModel"
-import * as HostLoop from "@cogni/sandbox-core/HostLoop"
+import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
+import * as HostLoop from "@cogni/sandbox-loop/HostLoop"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Layer, Result, Scope } from "effect"
-import * as ToolAnswer from "./internal/ToolAnswer.ts"
+import * as ToolAnswer from "@cogni/sandbox-loop/ToolAnswer"
 import { OrchestratorFailed, type OrchestratorInput, Orchestrators } from "./Orchestrator.ts"
 import * as RepoMemory from "./RepoMemory.ts"
-import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
-import * as ToolText from "./ToolText.ts"
+import type { ToolRegistry, ToolSession } from "@cogni/sandbox-loop/ToolRegistry"
+import * as ToolText from "@cogni/sandbox-loop/ToolText"
 
 export interface ModelOrchestratorsOptions {
   /** Where the model is, for all sessions. Left out: the socket of each session's sandbox (`llm.caller: "host"`). */

@@ -9,7 +9,7 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Context, type Effect, Layer, Schema, type Scope } from "effect"
 import type { AgentConfig } from "./AgentConfig.ts"
 import type { SessionExecutor } from "./Executors.ts"
-import type { ToolRegistry } from "./ToolRegistry.ts"
+import type { ToolRegistry } from "@cogni/sandbox-loop/ToolRegistry"
 
 /** Of a sender, 254 characters: an address of mail has no more. */
 export const senderCharactersMax = 254

@@ -1,14 +1,14 @@
 import { assert, describe, it } from "@effect/vitest"
-import * as ChatModel from "@cogni/sandbox-core/ChatModel"
+import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { ContainerFailed, RuntimeUnavailable, SandboxError, TimedOut } from "@cogni/sandbox-core/SandboxError"
-import * as Tool from "@cogni/sandbox-core/Tool"
+import * as Tool from "@cogni/sandbox-loop/Tool"
 import { Effect, Layer, Result, Schema } from "effect"
 import * as AgentConfig from "../src/AgentConfig.ts"
 import * as ModelOrchestrators from "../src/ModelOrchestrators.ts"
 import { type OrchestratorInput, Orchestrators } from "../src/Orchestrator.ts"
-import * as ToolRegistry from "../src/ToolRegistry.ts"
+import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 
 const identity = { billingAccountId: "account", attempt: 0 }
 

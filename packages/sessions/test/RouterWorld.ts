@@ -7,7 +7,7 @@ import * as MessageRouter from "@cogni/sandbox-sessions/MessageRouter"
 import * as Executors from "@cogni/sandbox-sessions/Executors"
 import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
 import type { SessionRefused } from "@cogni/sandbox-sessions/SandboxManager"
-import * as ToolRegistry from "@cogni/sandbox-sessions/ToolRegistry"
+import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { Context, Effect, Layer, Logger, Option, References, Result, Stream } from "effect"
 
 /** What an agent does with a message, by its text. */

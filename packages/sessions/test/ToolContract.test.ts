@@ -1,7 +1,7 @@
 /** The tools of a session keep one contract, over memory and over the host; over Docker, in `test/integration`. */
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as HostExecutor from "@cogni/sandbox-sessions/HostExecutor"
-import { ToolContract } from "@cogni/sandbox-sessions/testing"
+import { ToolContract } from "@cogni/sandbox-loop/testing"
 import { Effect, Layer } from "effect"
 import { mkdtempSync, realpathSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"

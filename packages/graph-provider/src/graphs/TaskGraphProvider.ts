@@ -5,8 +5,8 @@
  * The model is asked through the run's own proxy, so the key, the identity, the budgets and the audit are those of a
  * run whose agent is inside; but nothing of that proxy is in the container.
  */
-import { ChatModel } from "@cogni/sandbox-core/ChatModel"
-import type { LoopLimits } from "@cogni/sandbox-core/HostLoop"
+import { ChatModel } from "@cogni/sandbox-loop/ChatModel"
+import type { LoopLimits } from "@cogni/sandbox-loop/HostLoop"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Context, Effect, Layer } from "effect"

@@ -1,6 +1,6 @@
 /** How a graph's run went, as its last events and its final say it. Pure. */
-import type { ChatErrorCode } from "@cogni/sandbox-core/ChatModel"
-import type { LoopEnd, LoopOutcome } from "@cogni/sandbox-core/HostLoop"
+import type { ChatErrorCode } from "@cogni/sandbox-loop/ChatModel"
+import type { LoopEnd, LoopOutcome } from "@cogni/sandbox-loop/HostLoop"
 import type { LlmTraffic, RunResult } from "@cogni/sandbox-core/RunResult"
 import { describeExhaustion, type Reason, type SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { Result, Schema } from "effect"

@@ -1,5 +1,5 @@
 /** Whether a task may start, and as what. Asked before anything is made. */
-import { defaultLimits } from "@cogni/sandbox-core/HostLoop"
+import { defaultLimits } from "@cogni/sandbox-loop/HostLoop"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, type Scope } from "effect"

@@ -5,7 +5,7 @@
  * directory works, and what the workspace's own repository is configured to do matters to nobody. What comes out is
  * bounded, checked for its form, and otherwise untrusted.
  */
-import { excerpt } from "@cogni/sandbox-core/Excerpt"
+import { excerpt } from "@cogni/sandbox-loop/Excerpt"
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Result } from "effect"

@@ -1,5 +1,5 @@
 /** What a model is told before it is asked. Pure. */
-import type { ChatMessage } from "@cogni/sandbox-core/ChatModel"
+import type { ChatMessage } from "@cogni/sandbox-loop/ChatModel"
 import type { Message } from "../agents/Agent.ts"
 
 const instructions = (workingDirectory: string): string =>

@@ -1,8 +1,8 @@
 /** One task in one sandbox, in a clone where the request names a repository: from a spec to what became of it. */
 import * as Canary from "@cogni/sandbox-core/Canary"
-import { ChatModel } from "@cogni/sandbox-core/ChatModel"
+import { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import type { CommandLine } from "@cogni/sandbox-core/Executor"
-import type { LoopLimits, LoopProgress, Tell } from "@cogni/sandbox-core/HostLoop"
+import type { LoopLimits, LoopProgress, Tell } from "@cogni/sandbox-loop/HostLoop"
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { ProxyFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"

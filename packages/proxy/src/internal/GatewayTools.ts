@@ -4,8 +4,8 @@
  * In the main thread, where the host's tools have their effects; the run's shard has bounded what comes here.
  */
 import { Effect, Option, type Scope, Schema } from "effect"
-import type { Tool } from "@cogni/sandbox-core/Tool"
-import * as Tools from "@cogni/sandbox-core/Tool"
+import type { Tool } from "@cogni/sandbox-loop/Tool"
+import * as Tools from "@cogni/sandbox-loop/Tool"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { Evidence } from "@cogni/sandbox-core/RunResult"
@@ -14,7 +14,7 @@ import * as GatewayAnswers from "../GatewayAnswers.ts"
 import * as ToolGateway from "../ToolGateway.ts"
 import type { ToolCalled } from "../AuditEntry.ts"
 import { newRequestId } from "./GatewayServer.ts"
-import * as McpEndpoint from "./McpEndpoint.ts"
+import * as McpEndpoint from "@cogni/sandbox-loop/McpEndpoint"
 import type { ToolRequest } from "./ToolPort.ts"
 
 const Exec = Schema.Struct({

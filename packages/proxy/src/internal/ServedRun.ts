@@ -5,7 +5,7 @@
 import { Deferred, Duration, Effect, Option, type Scope } from "effect"
 import type { LlmObservation, LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
-import type { Tool } from "@cogni/sandbox-core/Tool"
+import type { Tool } from "@cogni/sandbox-loop/Tool"
 import * as GatewayAnswers from "../GatewayAnswers.ts"
 import type { AuditProblem } from "./AuditFile.ts"
 import * as GatewayTools from "./GatewayTools.ts"

@@ -1,6 +1,6 @@
 /** `core__get_current_time`: what time it is on the host. */
 import { Clock, Effect, Schema } from "effect"
-import * as Tool from "@cogni/sandbox-core/Tool"
+import * as Tool from "@cogni/sandbox-loop/Tool"
 
 export const tool: Tool.Tool = Tool.make({
   name: "core__get_current_time",

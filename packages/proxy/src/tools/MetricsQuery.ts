@@ -1,6 +1,6 @@
 /** `core__metrics_query`: a question to the host's Prometheus, through its query API and nothing else of it. */
 import { Effect, Option, type Redacted, Schema } from "effect"
-import * as Tool from "@cogni/sandbox-core/Tool"
+import * as Tool from "@cogni/sandbox-loop/Tool"
 import * as KeyInjection from "../KeyInjection.ts"
 
 export interface MetricsQueryOptions {

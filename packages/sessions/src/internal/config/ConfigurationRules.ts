@@ -6,7 +6,7 @@
 import { Result, Schema } from "effect"
 import { ModelTier } from "../../AgentConfig.ts"
 import { problemsMax } from "../../config/ConfigurationError.ts"
-import { unknownNames } from "../../ToolProfile.ts"
+import { unknownNames } from "@cogni/sandbox-loop/ToolProfile"
 import type { ConfigurationFile } from "./ConfigurationFile.ts"
 import * as SenderPattern from "./SenderPattern.ts"
 import { describeValue, suggest } from "./YamlIssues.ts"

@@ -22,7 +22,7 @@ import {
   type YAMLSeq
 } from "yaml"
 import type { Problem } from "../../config/ConfigurationError.ts"
-import { short } from "../../ToolText.ts"
+import { short } from "@cogni/sandbox-loop/ToolText"
 import * as YamlText from "./YamlText.ts"
 
 /** Values of a whole file, each alias counted as all that it stands for. */

@@ -1,0 +1,79 @@
+/**
+ * A registry as `tools` of the AI SDK's `generateText` and `streamText`.
+ *
+ * By structure alone: a tool's schema is a Standard Schema that tells its JSON Schema, which the SDK takes as it takes
+ * its own, so nothing of it is imported. Arguments pass that schema unlooked at: the tool decodes them, and its error
+ * is what the model reads. A call that fails rejects, and becomes the SDK's `tool-error`.
+ */
+import { Effect, FiberSet, type Scope } from "effect"
+import * as ToolAnswer from "./ToolAnswer.ts"
+import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
+
+/** Of the Standard Schema and Standard JSON Schema specifications, what is needed. */
+export interface AiSdkSchema {
+  readonly "~standard": {
+    readonly version: 1
+    readonly vendor: string
+    readonly validate: (value: unknown) => { readonly value: unknown }
+    readonly jsonSchema: {
+      readonly input: (options: { readonly target: string }) => Record<string, unknown>
+      readonly output: (options: { readonly target: string }) => Record<string, unknown>
+    }
+  }
+}
+
+export interface AiSdkTool {
+  readonly description: string
+  readonly inputSchema: AiSdkSchema
+  readonly execute: (
+    input: unknown,
+    options: { readonly toolCallId: string; readonly abortSignal?: AbortSignal | undefined }
+  ) => Promise<unknown>
+}
+
+/** What the SDK rejects with, and the model reads: a code, and what to do. */
+export class AiSdkToolError extends Error {
+  override readonly name = "AiSdkToolError"
+  // The SDK hands the model the text of the error as a whole, with its name before the message.
+  override toString(): string {
+    return this.message
+  }
+}
+
+/** What may be called, by wire name. Calls end with the scope, and with the SDK's own abort signal. */
+export const make = Effect.fnUntraced(function* (
+  registry: ToolRegistry,
+  session: ToolSession
+): Effect.fn.Return<Record<string, AiSdkTool>, never, Scope.Scope> {
+  const run = yield* FiberSet.makeRuntimePromise<never, ToolAnswer.Answer, never>()
+  return Object.fromEntries(
+    registry.offered.map(({ description, inputSchema, name }) => [
+      name,
+      {
+        description,
+        inputSchema: schemaOf(inputSchema),
+        execute: async (input, { abortSignal, toolCallId }) => {
+          const answer = await run(
+            ToolAnswer.answer(registry, name, input, { ...session, requestId: toolCallId }),
+            abortSignal === undefined ? {} : { signal: abortSignal }
+          )
+          if (answer.ok) return answer.result
+          throw new AiSdkToolError(answer.text)
+        }
+      } satisfies AiSdkTool
+    ])
+  )
+})
+
+/** Whoever asks for a JSON Schema may write into it. */
+const schemaOf = (inputSchema: Readonly<Record<string, unknown>>): AiSdkSchema => {
+  const tell = () => structuredClone(inputSchema) as Record<string, unknown>
+  return {
+    "~standard": {
+      version: 1,
+      vendor: "cogni",
+      validate: (value) => ({ value }),
+      jsonSchema: { input: tell, output: tell }
+    }
+  }
+}

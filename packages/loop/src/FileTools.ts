@@ -1,0 +1,148 @@
+/**
+ * `file.*`: text files of a session's workspace.
+ *
+ * What the executor refuses (a way out of the workspace, a FIFO, a device, too large a file) is told to the model with
+ * what to do instead. A file that is no text is said to be none, and never dumped.
+ */
+import { type Executor, FileType } from "@cogni/sandbox-core/Executor"
+import * as Tool from "./Tool.ts"
+import { Effect, Schema } from "effect"
+import * as ToolFault from "./internal/ToolFault.ts"
+import * as ToolInput from "./internal/ToolInput.ts"
+import * as ToolLines from "./internal/ToolLines.ts"
+import { wireOf } from "./internal/ToolName.ts"
+import * as ToolText from "./ToolText.ts"
+
+export interface FileToolsOptions {
+  /** What the workspace is on the host: then paths may be said so, and come back so. */
+  readonly hostDirectory?: string | undefined
+  /** Of a file, or a list, in the result (50,000). */
+  readonly outputBytesMax?: number | undefined
+  /** Of a file, where `limit` is left out (2000). */
+  readonly linesMax?: number | undefined
+}
+
+export const defaults = { outputBytesMax: 50_000, linesMax: 2000 } as const
+
+/** What `file.read` gives. */
+export const FileText = Schema.Struct({
+  path: Schema.String,
+  /** Empty where the file is binary. */
+  text: Schema.String,
+  binary: Schema.Boolean,
+  /** Of the file. */
+  bytes: Schema.Int,
+  lines: Schema.Int,
+  /** Of `text`: the number of its first line, and how many it has. */
+  first_line: Schema.Int,
+  lines_shown: Schema.Int,
+  /** Whether a line was cut: its middle is not there. */
+  truncated: Schema.Boolean,
+  /** Where to go on; absent at the file's end. */
+  next_offset: Schema.optionalKey(Schema.Int)
+})
+
+export const make = (
+  executor: Pick<Executor, "files" | "workspace">,
+  options: FileToolsOptions = {}
+): ReadonlyArray<Tool.Tool> => {
+  const places = { workspace: executor.workspace, hostDirectory: options.hostDirectory }
+  const limits = {
+    outputBytesMax: Math.max(ToolText.textBytesMin, options.outputBytesMax ?? defaults.outputBytesMax),
+    linesMax: options.linesMax ?? defaults.linesMax
+  }
+  return [read(executor, places, limits), write(executor, places), list(executor, places, limits)]
+}
+
+type Files = Pick<Executor, "files">
+type Places = { readonly workspace: string; readonly hostDirectory: string | undefined }
+type Limits = { readonly outputBytesMax: number; readonly linesMax: number }
+
+const read = ({ files }: Files, places: Places, { linesMax, outputBytesMax }: Limits) =>
+  Tool.make({
+    name: wireOf("file.read"),
+    description:
+      `Read a text file: ${linesMax} lines from the first on, or limit lines from line offset on. Go on at next_offset. ` +
+      `At most ${outputBytesMax} bytes are given at once; a longer line loses its middle.`,
+    effect: "read_only",
+    input: Schema.Struct({
+      path: ToolInput.Path,
+      offset: Schema.optionalKey(
+        ToolInput.count(1, Number.MAX_SAFE_INTEGER, "The first line to give, from 1")
+      ),
+      limit: Schema.optionalKey(ToolInput.count(1, 1_000_000, "How many lines to give"))
+    }),
+    output: FileText,
+    runtimeSecondsMax: ToolInput.slackSeconds,
+    resultBytesMax: ToolInput.jsonBytesMax(outputBytesMax),
+    execute: (asked) =>
+      Effect.gen(function* () {
+        const path = yield* ToolInput.directory("path", asked.path, places)
+        const bytes = yield* files
+          .read(path.inside)
+          .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+        const { offset = 1, limit = linesMax } = asked
+        return { path: path.shown, ...ToolLines.read(bytes, { offset, limit, outputBytesMax }) }
+      })
+  })
+
+const write = ({ files }: Files, places: Places) =>
+  Tool.make({
+    name: wireOf("file.write"),
+    description: "Write a text file, in place of what there was. Makes the directories it lies in.",
+    effect: "state_change",
+    input: Schema.Struct({ path: ToolInput.Path, content: Schema.String }),
+    output: Schema.Struct({ path: Schema.String, bytes: Schema.Int }),
+    runtimeSecondsMax: ToolInput.slackSeconds,
+    execute: ({ content, path: given }) =>
+      Effect.gen(function* () {
+        const path = yield* ToolInput.directory("path", given, places)
+        const bytes = new TextEncoder().encode(content)
+        yield* files.write(path.inside, bytes).pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+        return { path: path.shown, bytes: bytes.byteLength }
+      })
+  })
+
+const list = ({ files }: Files, places: Places, { outputBytesMax }: Limits) =>
+  Tool.make({
+    name: wireOf("file.list"),
+    description: "What is in a directory, by name. Where not all of it is given, truncated is true.",
+    effect: "read_only",
+    input: Schema.Struct({ path: Schema.optionalKey(ToolInput.Path) }),
+    output: Schema.Struct({
+      path: Schema.String,
+      entries: Schema.Array(
+        Schema.Struct({
+          name: Schema.String,
+          type: FileType,
+          bytes: Schema.Int,
+          modified_at: Schema.String
+        })
+      ),
+      entries_total: Schema.Int,
+      truncated: Schema.Boolean
+    }),
+    runtimeSecondsMax: ToolInput.slackSeconds,
+    resultBytesMax: ToolInput.jsonBytesMax(outputBytesMax),
+    execute: ({ path: given }) =>
+      Effect.gen(function* () {
+        const path = yield* ToolInput.directory("path", given, places)
+        const all = yield* files
+          .list(path.inside)
+          .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+        const entries = []
+        let bytes = 0
+        for (const { modifiedAt, name, type, bytes: size } of all) {
+          const entry = { name, type, bytes: size, modified_at: modifiedAt }
+          bytes += new TextEncoder().encode(JSON.stringify(entry)).byteLength + 1
+          if (bytes > outputBytesMax) break
+          entries.push(entry)
+        }
+        return {
+          path: path.shown,
+          entries,
+          entries_total: all.length,
+          truncated: entries.length < all.length
+        }
+      })
+  })

@@ -1,0 +1,108 @@
+/**
+ * A registry for clients of OpenAI's APIs, and of all that speak like them: tools as they are offered, and a model's
+ * calls as they are answered.
+ *
+ * Whatever goes wrong in a call is a text that the model can act upon, beginning with a code: no call fails the
+ * conversation. Schemas have optional fields, which `strict` knows nothing of, so it is off: the Responses API has it
+ * on unless told.
+ */
+import { Effect } from "effect"
+import * as ToolAnswer from "./ToolAnswer.ts"
+import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
+
+export interface ChatTool {
+  readonly type: "function"
+  readonly function: {
+    readonly name: string
+    readonly description: string
+    readonly parameters: Record<string, unknown>
+    readonly strict: false
+  }
+}
+
+export interface ResponsesTool {
+  readonly type: "function"
+  readonly name: string
+  readonly description: string
+  readonly parameters: Record<string, unknown>
+  readonly strict: false
+}
+
+/** What a message of a model asks for; `arguments` are JSON, as a text. */
+export interface ChatToolCall {
+  readonly id: string
+  readonly function: { readonly name: string; readonly arguments: string }
+}
+
+export interface ChatToolMessage {
+  readonly role: "tool"
+  readonly tool_call_id: string
+  readonly content: string
+}
+
+/** An item of type `function_call`. */
+export interface ResponsesToolCall {
+  readonly call_id: string
+  readonly name: string
+  readonly arguments: string
+}
+
+export interface ResponsesToolOutput {
+  readonly type: "function_call_output"
+  readonly call_id: string
+  readonly output: string
+}
+
+/** `tools` of a chat completion. */
+export const chatTools = (registry: ToolRegistry): Array<ChatTool> =>
+  responsesTools(registry).map(({ type, ...rest }) => ({ type, function: rest }))
+
+/** `tools` of a response. */
+export const responsesTools = (registry: ToolRegistry): Array<ResponsesTool> =>
+  registry.offered.map(({ description, inputSchema, name }) => ({
+    type: "function",
+    name,
+    description,
+    parameters: structuredClone(inputSchema),
+    strict: false
+  }))
+
+/** The message that answers a call; never fails. */
+export const execute = (
+  registry: ToolRegistry,
+  { function: { arguments: given, name }, id }: ChatToolCall,
+  session: ToolSession
+): Effect.Effect<ChatToolMessage> =>
+  Effect.map(executeText(registry, name, given, id, session), (content) => ({
+    role: "tool",
+    tool_call_id: id,
+    content
+  }))
+
+/** The item that answers a call; never fails. */
+export const executeResponses = (
+  registry: ToolRegistry,
+  { arguments: given, call_id, name }: ResponsesToolCall,
+  session: ToolSession
+): Effect.Effect<ResponsesToolOutput> =>
+  Effect.map(executeText(registry, name, given, call_id, session), (output) => ({
+    type: "function_call_output",
+    call_id,
+    output
+  }))
+
+const executeText = (
+  registry: ToolRegistry,
+  name: string,
+  given: string,
+  requestId: string,
+  session: ToolSession
+): Effect.Effect<string> => {
+  const parsed = ToolAnswer.parse(given)
+  return "input" in parsed
+    ? Effect.map(
+        ToolAnswer.answer(registry, name, parsed.input, { ...session, requestId }),
+        ({ text }) => text
+      )
+    : Effect.succeed(parsed.text)
+}

@@ -1,0 +1,208 @@
+/**
+ * `process.*`: what a model does with the processes of its session.
+ *
+ * The table belongs to the session and ends with it; the tools are over it, and over nothing else. An id that names no
+ * process is `validation`; a process that has ended is a result, however it is asked about.
+ */
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import { SignalName } from "@cogni/sandbox-core/Executor"
+import * as Tool from "./Tool.ts"
+import { Effect, Schema } from "effect"
+import * as ToolFault from "./internal/ToolFault.ts"
+import * as ToolInput from "./internal/ToolInput.ts"
+import { wireOf } from "./internal/ToolName.ts"
+import type { Process, ProcessTable } from "./ProcessTable.ts"
+import * as ToolText from "./ToolText.ts"
+
+export interface ProcessToolsOptions {
+  /** What the workspace is on the host: then `cwd` may be said so, and comes back so. */
+  readonly hostDirectory?: string | undefined
+  /** Of a log, in the result (30,000): its end is kept. */
+  readonly outputBytesMax?: number | undefined
+  /** Of a `process.wait` that names none (30). */
+  readonly waitSeconds?: number | undefined
+  /** The longest that one may name (300). */
+  readonly waitSecondsMax?: number | undefined
+}
+
+/** What is said of a process. */
+export const ProcessState = Schema.Struct({
+  process_id: Schema.String,
+  name: Schema.optionalKey(Schema.String),
+  /** Its beginning. */
+  command: Schema.String,
+  state: Schema.Literals(["running", "ended"]),
+  exit_code: Schema.optionalKey(Schema.Int),
+  signal: Schema.optionalKey(Schema.String),
+  started_at: Schema.String,
+  ended_at: Schema.optionalKey(Schema.String),
+  /** All that it has printed. */
+  output_bytes: Schema.Int,
+  error: Schema.optionalKey(Schema.Struct({ code: Schema.String, message: Schema.String }))
+})
+
+export type ProcessState = typeof ProcessState.Type
+
+export const defaults = { outputBytesMax: 30_000, waitSeconds: 30, waitSecondsMax: 300 } as const
+
+const commandCharactersMax = 200
+
+/** `executor` is the one that the table was made over. */
+export const make = (
+  executor: Pick<Executor, "workspace">,
+  table: ProcessTable,
+  options: ProcessToolsOptions = {}
+): ReadonlyArray<Tool.Tool> => [
+  start(executor, table, options),
+  list(table),
+  logs(table, Math.max(ToolText.textBytesMin, options.outputBytesMax ?? defaults.outputBytesMax)),
+  signal(table),
+  wait(table, options)
+]
+
+const start = (executor: Pick<Executor, "workspace">, table: ProcessTable, options: ProcessToolsOptions) =>
+  Tool.make({
+    name: wireOf("process.start"),
+    description:
+      `Start a command with /bin/sh -c that goes on while you do other things, such as a server or a watcher. It ends ` +
+      `with the session. Read what it prints with ${wireOf("process.logs")}.`,
+    effect: "state_change",
+    input: Schema.Struct({
+      command: ToolInput.Command,
+      cwd: Schema.optionalKey(ToolInput.Directory),
+      env: Schema.optionalKey(ToolInput.Environment),
+      name: Schema.optionalKey(
+        Schema.String.check(
+          Schema.isPattern(/^[^\p{C}]{1,64}$/u, { expected: "1 to 64 characters without control characters" })
+        ).annotate({ description: "For your own use; ids are given" })
+      )
+    }),
+    output: Schema.Struct({ process_id: Schema.String, cwd: Schema.String }),
+    runtimeSecondsMax: ToolInput.slackSeconds,
+    execute: ({ command, cwd, env, name }) =>
+      Effect.gen(function* () {
+        const path = yield* ToolInput.directory("cwd", cwd, {
+          workspace: executor.workspace,
+          hostDirectory: options.hostDirectory
+        })
+        const { processId } = yield* table
+          .start({ command, env, name, workingDirectory: cwd === undefined ? undefined : path.inside })
+          .pipe(
+            Effect.catchTags({
+              ProcessRefused: ({ message }) =>
+                Effect.fail(new Tool.ToolFailed({ code: "execution", detail: message })),
+              SandboxError: (error) => ToolFault.failed(error, path)
+            })
+          )
+        return { process_id: processId, cwd: path.shown }
+      })
+  })
+
+const list = (table: ProcessTable) =>
+  Tool.make({
+    name: wireOf("process.list"),
+    description: "The processes of this session: those that run, and those that ended not long ago.",
+    effect: "read_only",
+    input: Schema.Struct({
+      state: Schema.optionalKey(
+        ProcessState.fields.state.annotate({ description: "Only those; all of them when left out" })
+      )
+    }),
+    output: Schema.Struct({ processes: Schema.Array(ProcessState) }),
+    resultBytesMax: 1024 * 1024,
+    execute: ({ state }) =>
+      Effect.map(table.list, (all) => ({
+        processes: all.map(stateOf).filter((process) => state === undefined || process.state === state)
+      }))
+  })
+
+const logs = (table: ProcessTable, outputBytesMax: number) =>
+  Tool.make({
+    name: wireOf("process.logs"),
+    description:
+      "The end of what a process has printed, standard output and standard error as they came. Give the next_byte of " +
+      "one answer as after_byte to see only what came since.",
+    effect: "read_only",
+    input: Schema.Struct({
+      process_id: processId,
+      after_byte: Schema.optionalKey(
+        ToolInput.count(0, Number.MAX_SAFE_INTEGER, "The next_byte of an earlier answer")
+      )
+    }),
+    output: Schema.Struct({
+      ...ProcessState.fields,
+      text: Schema.String,
+      /** Of what was asked for: forgotten, or too much for one answer. */
+      dropped_bytes: Schema.Int,
+      next_byte: Schema.Int
+    }),
+    resultBytesMax: ToolInput.jsonBytesMax(outputBytesMax),
+    execute: ({ after_byte, process_id }) =>
+      table.log(process_id, { afterByte: after_byte, textBytesMax: outputBytesMax }).pipe(
+        Effect.map(({ droppedBytes, nextByte, process, text }) => ({
+          ...stateOf(process),
+          text,
+          dropped_bytes: droppedBytes,
+          next_byte: nextByte
+        })),
+        Effect.catch(unknown)
+      )
+  })
+
+const signal = (table: ProcessTable) =>
+  Tool.make({
+    name: wireOf("process.signal"),
+    description:
+      "Send a signal to a process and all its children: SIGTERM asks it to end, SIGKILL ends it. One that has ended " +
+      "already is told as such.",
+    effect: "state_change",
+    input: Schema.Struct({ process_id: processId, signal: SignalName }),
+    output: Schema.Struct({ process_id: Schema.String, delivered: Schema.Boolean }),
+    runtimeSecondsMax: ToolInput.slackSeconds,
+    execute: ({ process_id, signal }) =>
+      table.signal(process_id, signal).pipe(
+        Effect.map((delivered) => ({ process_id, delivered })),
+        Effect.catchTags({ UnknownProcess: unknown, SandboxError: (error) => ToolFault.failed(error) })
+      )
+  })
+
+const wait = (table: ProcessTable, options: ProcessToolsOptions) => {
+  const secondsMax = options.waitSecondsMax ?? defaults.waitSecondsMax
+  const seconds = Math.min(options.waitSeconds ?? defaults.waitSeconds, secondsMax)
+  return Tool.make({
+    name: wireOf("process.wait"),
+    description: `Wait until a process has ended, for timeout_seconds (${seconds} when left out, ${secondsMax} at most). Its state is "running" where it has not.`,
+    effect: "read_only",
+    input: Schema.Struct({
+      process_id: processId,
+      timeout_seconds: Schema.optionalKey(ToolInput.seconds(0, secondsMax))
+    }),
+    output: ProcessState,
+    runtimeSecondsMax: secondsMax + ToolInput.slackSeconds,
+    execute: ({ process_id, timeout_seconds }) =>
+      table.wait(process_id, timeout_seconds ?? seconds).pipe(Effect.map(stateOf), Effect.catch(unknown))
+  })
+}
+
+const processId = Schema.String.annotate({ description: "As process__start gave it" })
+
+const unknown = ({ message }: { readonly message: string }) =>
+  Effect.fail(new Tool.ToolFailed({ code: "validation", detail: message }))
+
+const iso = (millis: number) => new Date(millis).toISOString()
+
+const stateOf = (process: Process): ProcessState => {
+  const { command, end, name, outputBytes, startedAtMs } = process
+  return {
+    process_id: process.processId,
+    ...(name === undefined ? {} : { name }),
+    command: ToolText.short(command, commandCharactersMax),
+    state: end === undefined ? "running" : "ended",
+    ...(end?.exitCode === undefined ? {} : { exit_code: end.exitCode }),
+    ...(end?.signal === undefined ? {} : { signal: end.signal }),
+    started_at: iso(startedAtMs),
+    ...(end === undefined ? {} : { ended_at: iso(end.endedAtMs) }),
+    output_bytes: outputBytes,
+    ...(end?.error === undefined ? {} : { error: end.error })
+  }
+}

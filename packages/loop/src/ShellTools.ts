@@ -1,0 +1,181 @@
+/**
+ * `shell.exec`: one command of a session, to its end.
+ *
+ * The same tool over any `Executor`: that of a sealed sandbox, or the host's where somebody has chosen it. How a
+ * command ends is a result and no failure, a time-out included: the model must see what was said until then. So are
+ * limits that a sandbox holds a command to, as `error`. It fails as `validation` where it could not be started as it
+ * was asked for, and as `unavailable` where there is no sandbox any more.
+ */
+import { type Executor, killGraceSeconds, type RunningCommand } from "@cogni/sandbox-core/Executor"
+import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import { OutputLimitExceeded, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as Tool from "./Tool.ts"
+import { Duration, Effect, Fiber, Option, Schema, type Scope, Stream } from "effect"
+import * as ToolFault from "./internal/ToolFault.ts"
+import * as ToolInput from "./internal/ToolInput.ts"
+import { wireOf } from "./internal/ToolName.ts"
+import type { ToolPath } from "./internal/ToolPath.ts"
+import * as ToolText from "./ToolText.ts"
+
+export interface ShellToolsOptions {
+  /** What the workspace is on the host: then `cwd` may be said so, and comes back so. */
+  readonly hostDirectory?: string | undefined
+  /** Of a call that names none (120). */
+  readonly timeoutSeconds?: number | undefined
+  /** The longest that a call may name (600). */
+  readonly timeoutSecondsMax?: number | undefined
+  /** Of each of stdout and stderr, in the result (30,000): their beginning and their end are kept. */
+  readonly outputBytesMax?: number | undefined
+  /** What a command may write in all before it is ended (64 MiB). */
+  readonly outputReadBytesMax?: number | undefined
+}
+
+/** What `shell.exec` gives. */
+export const ShellResult = Schema.Struct({
+  /** As a shell tells it: 128 and the signal's number where one ended it. `null` where the sandbox ended it. */
+  exit_code: Schema.NullOr(Schema.Int),
+  signal: Schema.optionalKey(Schema.String),
+  stdout: Schema.String,
+  stderr: Schema.String,
+  /** Whether anything of either is not shown. */
+  truncated: Schema.Boolean,
+  duration_ms: Schema.Int,
+  timed_out: Schema.Boolean,
+  /** Where it ran, in the form the caller gave. */
+  cwd: Schema.String,
+  /** The limit of the sandbox that ended it. */
+  error: Schema.optionalKey(
+    Schema.Struct({
+      code: Schema.Literals(["OomKilled", "PidsExhausted", "OutputLimitExceeded", "DiskFull"]),
+      message: Schema.String
+    })
+  )
+})
+
+export type ShellResult = typeof ShellResult.Type
+
+export const defaults = {
+  timeoutSeconds: 120,
+  timeoutSecondsMax: 600,
+  outputBytesMax: 30_000,
+  outputReadBytesMax: 64 * 1024 * 1024
+} as const
+
+export const make = (executor: Executor, options: ShellToolsOptions = {}): ReadonlyArray<Tool.Tool> => {
+  const timeoutSecondsMax = options.timeoutSecondsMax ?? defaults.timeoutSecondsMax
+  const timeoutSeconds = Math.min(options.timeoutSeconds ?? defaults.timeoutSeconds, timeoutSecondsMax)
+  const outputBytesMax = Math.max(ToolText.textBytesMin, options.outputBytesMax ?? defaults.outputBytesMax)
+  const outputReadBytesMax = options.outputReadBytesMax ?? defaults.outputReadBytesMax
+  const places = { workspace: executor.workspace, hostDirectory: options.hostDirectory }
+  return [
+    Tool.make({
+      name: wireOf("shell.exec"),
+      description:
+        `Run a command with /bin/sh -c, and wait for its end. A non-zero exit code is a result. It is ended after ` +
+        `timeout_seconds (${timeoutSeconds} when left out, ${timeoutSecondsMax} at most) and what it said until then is ` +
+        `given; start what is to go on with ${wireOf("process.start")}. Long output loses its middle.`,
+      effect: "state_change",
+      input: Schema.Struct({
+        command: ToolInput.Command,
+        cwd: Schema.optionalKey(ToolInput.Directory),
+        env: Schema.optionalKey(ToolInput.Environment),
+        stdin: Schema.optionalKey(
+          Schema.String.annotate({ description: "What it reads on standard input; nothing when left out" })
+        ),
+        timeout_seconds: Schema.optionalKey(ToolInput.seconds(0.1, timeoutSecondsMax))
+      }),
+      output: ShellResult,
+      runtimeSecondsMax: timeoutSecondsMax + killGraceSeconds + ToolInput.slackSeconds,
+      resultBytesMax: ToolInput.jsonBytesMax(2 * outputBytesMax),
+      execute: ({ command, cwd, env, stdin, timeout_seconds }) =>
+        Effect.gen(function* () {
+          const path = yield* ToolInput.directory("cwd", cwd, places)
+          const running = yield* executor
+            .spawn(command, { env, stdin, workingDirectory: cwd === undefined ? undefined : path.inside })
+            .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+          const collected = yield* collect(running, { outputBytesMax, outputReadBytesMax })
+          const [took, end] = yield* Effect.timed(
+            within(timeout_seconds ?? timeoutSeconds, running, collected, path)
+          )
+          const duration_ms = Math.round(Duration.toMillis(took))
+          return { ...end, ...collected.said(), duration_ms, cwd: path.shown }
+        }).pipe(Effect.scoped)
+    })
+  ]
+}
+
+type End = Pick<ShellResult, "exit_code" | "signal" | "timed_out" | "error">
+
+interface Collected {
+  readonly fiber: Fiber.Fiber<End, SandboxError>
+  readonly said: () => Pick<ShellResult, "stdout" | "stderr" | "truncated">
+}
+
+/** Read a command to its end, in memory that is bounded whatever it prints. */
+const collect = Effect.fnUntraced(function* (
+  running: RunningCommand,
+  limits: { readonly outputBytesMax: number; readonly outputReadBytesMax: number }
+): Effect.fn.Return<Collected, never, Scope.Scope> {
+  const { outputBytesMax, outputReadBytesMax } = limits
+  const channels = {
+    stdout: ToolText.collector(outputBytesMax),
+    stderr: ToolText.collector(outputBytesMax)
+  }
+  let readBytes = 0
+  const fiber = yield* Stream.runForEach(running.output, ({ bytes, channel }) => {
+    channels[channel].add(bytes)
+    readBytes += bytes.byteLength
+    return readBytes > outputReadBytesMax ? Effect.fail(tooMuch(outputReadBytesMax)) : Effect.void
+  }).pipe(
+    Effect.andThen(running.exit),
+    Effect.map(({ exitCode, signal }): End => ({
+      exit_code: exitCode,
+      ...(signal === undefined ? {} : { signal }),
+      timed_out: false
+    })),
+    Effect.catch((error) => {
+      const { partial, reason } = error
+      if (!ToolFault.isLimit(reason)) return Effect.fail(error)
+      return Effect.succeed<End>({
+        exit_code: partial?.exitCode ?? null,
+        timed_out: false,
+        error: { code: reason._tag, message: ToolFault.explain(reason) }
+      })
+    }),
+    Effect.forkScoped({ startImmediately: true })
+  )
+  return {
+    fiber,
+    said: () => {
+      const [stdout, stderr] = [channels.stdout.text(), channels.stderr.text()]
+      return { stdout: stdout.text, stderr: stderr.text, truncated: stdout.truncated || stderr.truncated }
+    }
+  }
+})
+
+/** What a command is that has not ended in its grace: whoever holds its scope kills it. */
+const killed: End = { exit_code: 137, signal: "SIGKILL", timed_out: true }
+
+/** Wait so long for a command, then ask it to end: whoever has something to put away may. */
+const within = Effect.fnUntraced(function* (
+  seconds: number,
+  running: RunningCommand,
+  { fiber }: Collected,
+  path: ToolPath
+) {
+  const joined = Fiber.join(fiber).pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+  const first = yield* Effect.timeoutOption(joined, Duration.seconds(seconds))
+  if (Option.isSome(first)) return first.value
+  const last = yield* running.signal("SIGTERM").pipe(
+    Effect.ignore,
+    Effect.andThen(joined),
+    Effect.map((end): End => ({ ...end, timed_out: true })),
+    Effect.timeoutOption(Duration.seconds(killGraceSeconds))
+  )
+  return Option.getOrElse(last, () => killed)
+})
+
+const tooMuch = (outputBytesMax: number) =>
+  new SandboxError({
+    reason: new OutputLimitExceeded({ outputBytesMax, partial: { output: emptyOutput, peak: {} } })
+  })

@@ -1,0 +1,156 @@
+/**
+ * A tool of the host that a sealed agent may call: an Effect with a schema, a class of effect and budgets.
+ *
+ * Nothing is allowed by default. A run gets the tools that its spec names, and of those only the ones whose effect the
+ * policy lets pass. A tool closes over whatever it needs (credentials too: they stay on the host), and is told in whose
+ * name it is called.
+ */
+import { Cause, Duration, Effect, Schema } from "effect"
+import * as InputSchema from "./internal/InputSchema.ts"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+
+/** What a call can do to the world. */
+export const ToolEffect = Schema.Literals(["read_only", "state_change", "external_side_effect"])
+
+export type ToolEffect = typeof ToolEffect.Type
+
+/** Why a call did not give a result. */
+export const ToolErrorCode = Schema.Literals([
+  "validation",
+  "execution",
+  "unavailable",
+  "redaction_failed",
+  "invalid_json",
+  "timeout",
+  "policy_denied"
+])
+
+export type ToolErrorCode = typeof ToolErrorCode.Type
+
+/** What the agent hears; the message says what to do and holds nothing of the host. */
+export class ToolFailed extends Schema.TaggedError<ToolFailed>()("ToolFailed", {
+  code: ToolErrorCode,
+  detail: Schema.String
+}) {
+  override get message(): string {
+    return this.detail
+  }
+}
+
+/** In whose name a tool is called. */
+export interface ToolContext {
+  readonly runId: RunId
+  readonly identity: LlmIdentity
+  readonly requestId: string
+}
+
+export interface Tool {
+  /** `namespace__name`. */
+  readonly name: string
+  readonly description: string
+  readonly effect: ToolEffect
+  /** JSON Schema of the arguments: an object. */
+  readonly inputSchema: Readonly<Record<string, unknown>>
+  readonly runtimeSecondsMax: number
+  readonly resultBytesMax: number
+  /** Arguments as they came, JSON decoded; the result is JSON. */
+  readonly call: (input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
+}
+
+/** Which tools a run may call. */
+export interface ToolPolicy {
+  readonly allowedTools: ReadonlyArray<string>
+  readonly allowedEffects: ReadonlyArray<ToolEffect>
+}
+
+/** Nothing. */
+export const denyAll: ToolPolicy = { allowedTools: [], allowedEffects: [] }
+
+export const make = <I, IE, O, OE>(options: {
+  readonly name: string
+  readonly description: string
+  readonly effect: ToolEffect
+  readonly input: Schema.Codec<I, IE>
+  readonly output: Schema.Codec<O, OE>
+  readonly runtimeSecondsMax?: number | undefined
+  readonly resultBytesMax?: number | undefined
+  readonly execute: (input: I, context: ToolContext) => Effect.Effect<O, ToolFailed>
+}): Tool => {
+  const { execute, input, name, output } = options
+  const runtimeSecondsMax = options.runtimeSecondsMax ?? 10
+  const resultBytesMax = options.resultBytesMax ?? 64 * 1024
+  const decode = Schema.decodeUnknownEffect(input, { errors: "all", onExcessProperty: "error" })
+  const encode = Schema.encodeEffect(output)
+  return {
+    name,
+    description: options.description,
+    effect: options.effect,
+    inputSchema: InputSchema.jsonOf(input),
+    runtimeSecondsMax,
+    resultBytesMax,
+    call: Effect.fnUntraced(
+      function* (given: unknown, context: ToolContext) {
+        const decoded = yield* decode(given).pipe(
+          Effect.mapError(
+            (error) => new ToolFailed({ code: "validation", detail: InputSchema.describe(error) })
+          )
+        )
+        const result = yield* execute(decoded, context).pipe(
+          Effect.timeoutOrElse({
+            duration: Duration.seconds(runtimeSecondsMax),
+            orElse: () =>
+              Effect.fail(
+                new ToolFailed({
+                  code: "timeout",
+                  detail: `${name} did not answer within ${runtimeSecondsMax} s. Ask for less, or try again`
+                })
+              )
+          })
+        )
+        const encoded = yield* encode(result).pipe(
+          Effect.mapError(
+            () =>
+              new ToolFailed({ code: "execution", detail: `${name} gave a result that is none of its own` })
+          )
+        )
+        const bytes = new TextEncoder().encode(JSON.stringify(encoded ?? null)).byteLength
+        if (bytes > resultBytesMax) {
+          return yield* new ToolFailed({
+            code: "execution",
+            detail: `the result of ${name} is ${bytes} bytes, over its limit of ${resultBytesMax}. Ask for less`
+          })
+        }
+        return encoded as unknown
+      },
+      // A defect is the host's business: the agent learns that there was one.
+      Effect.catchDefect((defect) =>
+        Effect.andThen(
+          Effect.logError(`the tool ${name} has a defect`, Cause.die(defect)),
+          Effect.fail(
+            new ToolFailed({
+              code: "execution",
+              detail: `${name} failed inside. Whoever runs this sandbox can see why`
+            })
+          )
+        )
+      )
+    )
+  }
+}
+
+/**
+ * Whether a run may call a tool. One that does not exist and one that is not allowed are answered alike, so that an
+ * agent cannot find out what the host has.
+ */
+export const decide = (policy: ToolPolicy, tools: ReadonlyArray<Tool>, name: string): Tool | ToolFailed => {
+  const tool = tools.find((candidate) => candidate.name === name)
+  return tool !== undefined &&
+    policy.allowedTools.includes(name) &&
+    policy.allowedEffects.includes(tool.effect)
+    ? tool
+    : new ToolFailed({
+        code: "policy_denied",
+        detail: `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}. What it may call: cogni-tool list`
+      })
+}

@@ -1,0 +1,114 @@
+/**
+ * One call of a model's: read, carried out and answered.
+ *
+ * What goes into the history is made fit for any API: ids of its own for every call, names that are names, arguments
+ * that are a JSON object. A model that writes nonsense must not make the next question invalid.
+ */
+import { Clock, Effect, Result } from "effect"
+import type { ChatToolCall } from "../ChatModel.ts"
+import { excerpt } from "../Excerpt.ts"
+import type { HostTool, LoopLimits, Tell, ToolAnswer } from "../HostLoop.ts"
+import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as Telemetry from "@cogni/sandbox-core/Telemetry"
+import { remember, type Talk } from "./HostLoopTalk.ts"
+
+/** A call of the model's, read. */
+export interface ReadCall {
+  /** As it is in the history. */
+  readonly told: ChatToolCall
+  readonly input: Readonly<Record<string, unknown>>
+  /** What it does, or what is wrong with it. */
+  readonly prepared: ReturnType<HostTool["prepare"]>
+}
+
+/** What of nonsense is told again, to the model and to whoever watches. */
+const malformedBytesMax = 500
+
+const plainName = /^[A-Za-z0-9_-]{1,64}$/u
+const plainId = /^[\x21-\x7e]{1,128}$/u
+
+export const read = (call: ChatToolCall, tools: ReadonlyArray<HostTool>, talk: Talk): ReadCall => {
+  const id = freshId(call.id, talk)
+  const tool = tools.find(({ name }) => name === call.name)
+  if (tool === undefined) {
+    const name = plainName.test(call.name)
+      ? call.name
+      : call.name.replaceAll(/[^A-Za-z0-9_-]/gu, "_").slice(0, 64) || "unnamed"
+    const known = tools.map((other) => other.name).join(", ")
+    return unreadable(id, name, call.arguments, `there is no tool ${name}. There are: ${known}`)
+  }
+  const parsed = parse(call.arguments)
+  if (parsed === undefined) {
+    return unreadable(id, tool.name, call.arguments, "the arguments are no JSON object. Write one")
+  }
+  const prepared = tool.prepare(parsed)
+  return Result.isFailure(prepared)
+    ? unreadable(id, tool.name, call.arguments, `the arguments are refused: ${prepared.failure}`)
+    : { told: { id, name: tool.name, arguments: call.arguments }, input: parsed, prepared }
+}
+
+/** What was written is told back in a form that any API takes, however deep or long it was. */
+const unreadable = (id: string, name: string, written: string, problem: string): ReadCall => {
+  const input = { malformed: excerpt(written, malformedBytesMax).text }
+  return {
+    told: { id, name, arguments: JSON.stringify(input) },
+    input,
+    prepared: Result.fail(excerpt(problem, 4 * malformedBytesMax).text)
+  }
+}
+
+const parse = (text: string): Readonly<Record<string, unknown>> | undefined => {
+  try {
+    const parsed: unknown = JSON.parse(text)
+    return typeof parsed === "object" && parsed !== null && !Array.isArray(parsed)
+      ? (parsed as Record<string, unknown>)
+      : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** A model's own id, where it is one and names nothing else of this conversation. */
+const freshId = (given: string, talk: Talk): string => {
+  let id = given
+  for (let next = talk.callIds.size + 1; !plainId.test(id) || talk.callIds.has(id); next += 1)
+    id = `call_${next}`
+  talk.callIds.add(id)
+  return id
+}
+
+/** Fails when the sandbox can be used no more. */
+export const answer = Effect.fnUntraced(function* (
+  { input, prepared, told }: ReadCall,
+  limits: LoopLimits,
+  talk: Talk,
+  tell: Tell
+): Effect.fn.Return<void, SandboxError> {
+  const { id, name } = told
+  talk.toolCalls += 1
+  const startedMs = yield* Clock.currentTimeMillis
+  talk.open = { id, name, startedMs }
+  yield* tell({ type: "tool_call_started", id, name, input })
+  if (Result.isFailure(prepared)) talk.invalidCalls += 1
+  const { content: whole, isError } = Result.isFailure(prepared)
+    ? ({ content: prepared.failure, isError: true } satisfies ToolAnswer)
+    : yield* Effect.withSpan(prepared.success, "HostLoop.tool", {
+        attributes: { [Telemetry.attribute.toolName]: name }
+      })
+  const content = excerpt(whole, limits.toolResultBytesMax).text
+  remember(talk, { role: "tool", toolCallId: id, toolName: name, content })
+  const durationMs = (yield* Clock.currentTimeMillis) - startedMs
+  talk.open = undefined
+  yield* tell({ type: "tool_call_ended", id, name, content, isError, durationMs })
+})
+
+/** A call that the end of the loop has cut short is told to have ended. */
+export const endOpen = Effect.fnUntraced(function* (talk: Talk, tell: Tell) {
+  if (talk.open === undefined) return
+  const { id, name, startedMs } = talk.open
+  talk.open = undefined
+  const durationMs = (yield* Clock.currentTimeMillis) - startedMs
+  yield* tell({ type: "tool_call_ended", id, name, content: cutShort, isError: true, durationMs })
+})
+
+const cutShort = "the loop ended before the call did"

@@ -1,0 +1,73 @@
+/**
+ * What goes wrong below a tool, in the words of a tool.
+ *
+ * What the caller asked for wrongly is `validation`; a limit is `execution`; a sandbox that is no more, or whose engine
+ * is not there, is `unavailable`. Only the first two are told in full: the rest may speak of the host, whose business
+ * it is, and goes to the log.
+ */
+import type { LimitReason, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { ToolFailed } from "../Tool.ts"
+import { Effect } from "effect"
+import type { ToolPath } from "./ToolPath.ts"
+
+/** Of a command that runs, what is a result: the sandbox held it, and said so. */
+export type Limit = Extract<
+  LimitReason,
+  { readonly _tag: "OomKilled" | "PidsExhausted" | "OutputLimitExceeded" | "DiskFull" }
+>
+
+export const isLimit = (reason: Reason): reason is Limit =>
+  reason._tag === "OomKilled" ||
+  reason._tag === "PidsExhausted" ||
+  reason._tag === "OutputLimitExceeded" ||
+  reason._tag === "DiskFull"
+
+/** `path` is what the caller named, where it named one. */
+export const failed = (error: SandboxError, path?: ToolPath): Effect.Effect<never, ToolFailed> => {
+  const { reason } = error
+  const say = path?.show ?? ((text: string) => text)
+  switch (reason._tag) {
+    case "InvalidSpec":
+      return validation(say(reason.problems.join("; ")))
+    case "CommandRefused":
+      return validation(say(`${reason.detail}. ${reason.remedy}`))
+    case "FileRefused":
+      return Effect.fail(
+        new ToolFailed({
+          code: reason.problem === "no_space" || reason.problem === "unreadable" ? "execution" : "validation",
+          detail: `${JSON.stringify((path?.shown ?? reason.path).slice(0, 200))} ${say(`${reason.detail}. ${reason.remedy}`)}`
+        })
+      )
+    case "CommandTimedOut":
+      return Effect.fail(new ToolFailed({ code: "timeout", detail: reason.message }))
+    default:
+      return unavailable(error)
+  }
+}
+
+const validation = (detail: string) => Effect.fail(new ToolFailed({ code: "validation", detail }))
+
+const unavailable = (error: SandboxError) =>
+  Effect.andThen(
+    Effect.logWarning(`a tool has no sandbox to act in: ${error.message}`),
+    Effect.fail(
+      new ToolFailed({
+        code: "unavailable",
+        detail: `there is no sandbox to act in (${error.reason._tag}). Whoever runs this session can see why: tell them, instead of trying again`
+      })
+    )
+  )
+
+/** For the model, which can do with less, and not for whoever may give it more. */
+export const explain = (limit: Limit): string => {
+  switch (limit._tag) {
+    case "OomKilled":
+      return `the kernel killed a process of it at the sandbox's memory limit of ${limit.memoryBytesMax} bytes. Use less: smaller batches, fewer workers; files in /tmp count as memory`
+    case "PidsExhausted":
+      return `the sandbox was refused more than its ${limit.processesMax} processes. Start fewer at one time`
+    case "OutputLimitExceeded":
+      return `it wrote more than ${limit.outputBytesMax} bytes and was ended. Send its output to a file and read parts of it`
+    case "DiskFull":
+      return `the workspace grew by more than the ${limit.workspaceBytesMax} bytes it may, and the sandbox was ended. Write less`
+  }
+}

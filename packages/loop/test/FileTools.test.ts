@@ -1,0 +1,214 @@
+/** Text files for a model: lines, places to go on, and what is no text. */
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
+import * as FileTools from "@cogni/sandbox-loop/FileTools"
+import * as ToolText from "@cogni/sandbox-loop/ToolText"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Schema } from "effect"
+import { calling, executorOf, open } from "./ToolWorld.ts"
+
+const bytesOf = (text: string) => new TextEncoder().encode(text)
+
+const holding = (content: Uint8Array | string) =>
+  executorOf({
+    files: {
+      read: () => Effect.succeed(typeof content === "string" ? bytesOf(content) : content),
+      write: () => Effect.void,
+      list: () => Effect.succeed([])
+    }
+  })
+
+const read = (executor: Executor, input: object, options?: FileTools.FileToolsOptions) =>
+  calling(FileTools.make(executor, options))("file.read", { path: "f", ...input })
+
+describe("file.read", () => {
+  it.effect.prop(
+    "from its first line to its last, going on where it says, gives the whole file once",
+    [
+      Schema.Array(Schema.Literals(["", "a", "línea", "🦀".repeat(20), "x".repeat(100)])).check(
+        Schema.isMaxLength(40)
+      ),
+      Schema.Boolean,
+      Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 7 })),
+      Schema.Int.check(Schema.isBetween({ minimum: 256, maximum: 600 }))
+    ],
+    ([lines, closed, limit, outputBytesMax]) =>
+      Effect.gen(function* () {
+        const whole = lines.join("\n") + (closed ? "\n" : "")
+        const count = whole === "" ? 0 : whole.split("\n").length - (whole.endsWith("\n") ? 1 : 0)
+        let said = ""
+        let offset: number | undefined = 1
+        let steps = 0
+        while (offset !== undefined) {
+          const part = yield* read(holding(whole), { offset, limit }, { outputBytesMax })
+          assert.containSubset(part, { binary: false, truncated: false, lines: count })
+          assert.isAtMost(bytesOf(part.text as string).byteLength, outputBytesMax)
+          assert.isAtMost(part.lines_shown as number, limit)
+          if (count > 0) assert.strictEqual(part.first_line, offset)
+          said += part.text as string
+          offset = part.next_offset as number | undefined
+          assert.isAtMost(++steps, count + 1)
+        }
+        assert.strictEqual(said, whole)
+      }),
+    { arbitrary: { runs: 200, seed: "file-lines" } }
+  )
+
+  it.effect("a line that is too long loses its middle, and what comes after it can be read", () =>
+    Effect.gen(function* () {
+      const long = `${"a".repeat(5000)}END\n`
+      const first = yield* read(holding(`${long}second\n`), {}, { outputBytesMax: 1000 })
+      assert.containSubset(first, {
+        truncated: true,
+        first_line: 1,
+        lines_shown: 1,
+        lines: 2,
+        next_offset: 2
+      })
+      assert.isAtMost(bytesOf(first.text as string).byteLength, 1000)
+      assert.match(first.text as string, /^a+\n\[… 4,\d{3} bytes not shown.*a+END\n$/su)
+      const second = yield* read(holding(`${long}second\n`), { offset: 2 }, { outputBytesMax: 1000 })
+      assert.containSubset(second, { text: "second\n", truncated: false })
+      assert.notProperty(second, "next_offset")
+    })
+  )
+
+  it.effect("beyond its end there is nothing, and an empty file has no line", () =>
+    Effect.gen(function* () {
+      assert.containSubset(yield* read(holding("a\nb\n"), { offset: 3 }), {
+        text: "",
+        lines: 2,
+        lines_shown: 0
+      })
+      assert.containSubset(yield* read(holding(""), {}), { text: "", lines: 0, bytes: 0, binary: false })
+    })
+  )
+
+  it.effect("two thousand lines at once, unless it is told", () =>
+    Effect.gen(function* () {
+      const many = "x\n".repeat(5000)
+      assert.containSubset(yield* read(holding(many), {}), { lines_shown: 2000, next_offset: 2001 })
+      assert.containSubset(yield* read(holding(many), { limit: 4000 }), { lines_shown: 4000 })
+      assert.containSubset(yield* read(holding(many), {}, { linesMax: 10 }), { lines_shown: 10 })
+    })
+  )
+
+  it.effect("sixteen megabytes of line breaks are read in a moment", () =>
+    Effect.gen(function* () {
+      const result = yield* read(holding(new Uint8Array(16 * 1024 * 1024).fill(10)), {
+        offset: 1_000_000,
+        limit: 2
+      })
+      assert.containSubset(result, { text: "\n\n", lines: 16 * 1024 * 1024, next_offset: 1_000_002 })
+    })
+  )
+
+  it.effect.each([
+    ["NUL", Uint8Array.of(97, 0, 98)],
+    ["no UTF-8", Uint8Array.of(0xff, 0xfe, 0x41)],
+    ["half a character", bytesOf("🦀").subarray(0, 3)],
+    ["a surrogate", Uint8Array.of(0xed, 0xa0, 0x80)]
+  ] as const)("what is no text is said to be none: %s", ([, content]) =>
+    Effect.gen(function* () {
+      assert.containSubset(yield* read(holding(content), {}), {
+        text: "",
+        binary: true,
+        bytes: content.byteLength,
+        lines_shown: 0
+      })
+    })
+  )
+
+  it.effect("a place that is none is refused", () =>
+    Effect.gen(function* () {
+      for (const input of [
+        { offset: 0 },
+        { offset: -1 },
+        { offset: 1.5 },
+        { limit: 0 },
+        { limit: Number.NaN },
+        { limit: 1e12 },
+        { offset: "1" }
+      ]) {
+        assert.strictEqual(
+          (yield* Effect.flip(read(holding("x"), input))).code,
+          "validation",
+          JSON.stringify(input)
+        )
+      }
+    })
+  )
+})
+
+describe("file.write", () => {
+  it.effect("writes in UTF-8, and counts in bytes", () =>
+    Effect.gen(function* () {
+      const sandbox = yield* open()
+      const call = calling(FileTools.make(sandbox))
+      assert.deepStrictEqual(yield* call("file.write", { path: "a/b", content: "☃" }), {
+        path: "a/b",
+        bytes: 3
+      })
+      assert.deepStrictEqual(yield* sandbox.files.read("/workspace/a/b"), bytesOf("☃"))
+      assert.deepStrictEqual(yield* call("file.write", { path: "a/b", content: "" }), {
+        path: "a/b",
+        bytes: 0
+      })
+    })
+  )
+
+  it.effect("more than a file may have is refused, with what to do", () =>
+    Effect.gen(function* () {
+      const call = calling(FileTools.make(yield* open()))
+      const content = "x".repeat(16 * 1024 * 1024 + 1)
+      const error = yield* Effect.flip(call("file.write", { path: "big", content }))
+      assert.strictEqual(error.code, "validation")
+      assert.match(error.message, /"big" has more than 16777216 bytes/u)
+    })
+  )
+
+  it.effect("a disk that is full is no fault of the arguments", () =>
+    Effect.gen(function* () {
+      const reason = new FileRefused({
+        path: "f",
+        problem: "no_space",
+        detail: "has no room",
+        remedy: "Remove some"
+      })
+      const executor = executorOf({
+        files: { ...holding("").files, write: () => Effect.fail(new SandboxError({ reason })) }
+      })
+      const error = yield* Effect.flip(
+        calling(FileTools.make(executor))("file.write", { path: "f", content: "x" })
+      )
+      assert.deepStrictEqual([error.code, error.message], ["execution", '"f" has no room. Remove some'])
+    })
+  )
+})
+
+describe("file.list", () => {
+  it.effect("of ten thousand names gives as many as it may, and says how many there are", () =>
+    Effect.gen(function* () {
+      const entries = Array.from({ length: 10_000 }, (_, index) => ({
+        name: `${"n".repeat(200)}${index}`,
+        type: "file" as const,
+        bytes: 1,
+        modifiedAt: "2020-01-01T00:00:00.000Z"
+      }))
+      const executor = executorOf({ files: { ...holding("").files, list: () => Effect.succeed(entries) } })
+      const result = yield* calling(FileTools.make(executor))("file.list", {})
+      assert.containSubset(result, { path: "/workspace", entries_total: 10_000, truncated: true })
+      const { length } = JSON.stringify(result.entries)
+      assert.isAtMost(length, FileTools.defaults.outputBytesMax + 2)
+      assert.isAtLeast(length, FileTools.defaults.outputBytesMax - 400)
+    })
+  )
+
+  it.effect("a limit that is none is raised to what has room for something", () =>
+    Effect.gen(function* () {
+      const { text } = yield* read(holding("x".repeat(1000)), {}, { outputBytesMax: 0 })
+      assert.isAtMost(bytesOf(text as string).byteLength, ToolText.textBytesMin)
+      assert.match(text as string, /not shown/u)
+    })
+  )
+})

@@ -1,0 +1,523 @@
+import { type Executor, SandboxError } from "@cogni/sandbox-core"
+import { ChatModel, HostLoop } from "@cogni/sandbox-loop"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import * as World from "./LoopWorld.ts"
+
+const { callOf } = World
+
+const options = (
+  executor: Executor.Executor,
+  over: Partial<HostLoop.LoopOptions> = {}
+): HostLoop.LoopOptions => ({
+  at: { socketPath: "/s" },
+  model: "m",
+  messages: [{ role: "user", content: "Do it" }],
+  tools: HostLoop.executorTools(executor),
+  ...over
+})
+
+const silent = World.executorOf(() => Effect.succeed(0))
+
+const told = (loop: HostLoop.LoopOptions) =>
+  Effect.gen(function* () {
+    const events = yield* Stream.runCollect(HostLoop.stream(loop))
+    assert.deepStrictEqual(World.misorderOf(events), [])
+    const last = events.at(-1)
+    assert(last?.type === "ended")
+    return { events, end: last.end }
+  })
+
+/** What the model heard of its calls. */
+const heardOf = (requests: ReadonlyArray<ChatModel.ChatRequest>) =>
+  (requests.at(-1)?.messages ?? []).flatMap((message) => (message.role === "tool" ? [message.content] : []))
+
+describe("HostLoop", () => {
+  it.effect("asks, does what it is asked for in the executor, tells, and ends with the answer", () =>
+    Effect.gen(function* () {
+      const files = new Map([["/workspace/a.txt", "one\n"]])
+      const commands: Array<unknown> = []
+      const executor = World.executorOf((command, { workingDirectory }) => {
+        commands.push([command, workingDirectory])
+        return Effect.succeed(World.output("ok\n", "hm\n"))
+      }, files)
+      const model = World.inTurn(
+        [
+          { type: "text_delta", delta: "Let me look." },
+          ...ChatModel.calls(callOf("read", { path: "a.txt" }, "1"))
+        ],
+        ChatModel.calls(
+          callOf("write", { path: "a.txt", content: "two\n" }, "2"),
+          callOf("exec", { command: "cat a.txt" }, "3"),
+          callOf("exec", { command: ["node", "-v"] }, "4")
+        ),
+        [{ type: "usage", inputTokens: 7, outputTokens: 3 }, ...ChatModel.says("Done.")]
+      )
+      const { end, events } = yield* Effect.provide(told(options(executor)), model.layer)
+      assert.deepInclude(end, {
+        outcome: "finished",
+        text: "Done.",
+        steps: 3,
+        toolCalls: 4,
+        message: "the model answered"
+      })
+      assert.strictEqual(files.get("/workspace/a.txt"), "two\n")
+      assert.deepStrictEqual(commands, [
+        ["cat a.txt", "/workspace"],
+        [["node", "-v"], "/workspace"]
+      ])
+      assert.deepStrictEqual(model.requests.at(-1)?.messages.slice(0, 3), [
+        { role: "user", content: "Do it" },
+        { role: "assistant", content: "Let me look.", toolCalls: [callOf("read", { path: "a.txt" }, "1")] },
+        { role: "tool", toolCallId: "1", toolName: "read", content: "one" }
+      ])
+      const result = "exit code 0, after 0.0 s\n--- stdout\nok\n\n--- stderr\nhm\n"
+      assert.deepStrictEqual(heardOf(model.requests), ["one", "wrote 4 bytes", result, result])
+      assert.deepStrictEqual(
+        model.requests.map(({ messages }) => World.problemsOf(messages)),
+        [[], [], []]
+      )
+      assert.deepStrictEqual(
+        events
+          .filter(({ type }) => type === "tool_call_started")
+          .map((event) => ("input" in event ? event.input : {})),
+        [
+          { path: "a.txt" },
+          { path: "a.txt", content: "two\n" },
+          { command: "cat a.txt" },
+          { command: ["node", "-v"] }
+        ]
+      )
+    })
+  )
+
+  it.effect("what it said on the way is no answer, where it answers with nothing", () =>
+    Effect.gen(function* () {
+      const model = World.inTurn(
+        [{ type: "text_delta", delta: "Let me look." }, ...ChatModel.calls(callOf("exec", { command: "a" }))],
+        [{ type: "finish", reason: "stop" }]
+      )
+      const { end } = yield* Effect.provide(told(options(silent)), model.layer)
+      assert.deepInclude(end, { outcome: "finished", text: "" })
+    })
+  )
+
+  it.effect("tells the model of its tools, with the schemas of their arguments", () =>
+    Effect.gen(function* () {
+      const model = World.inTurn(ChatModel.says("Hi"))
+      yield* Effect.provide(HostLoop.run(options(silent)), model.layer)
+      const tools = model.requests[0]?.tools ?? []
+      assert.deepStrictEqual(
+        tools.map(({ name }) => name),
+        ["exec", "read", "write"]
+      )
+      assert.deepInclude(tools[0]?.inputSchema, {
+        type: "object",
+        required: ["command"],
+        additionalProperties: false
+      })
+      assert.notProperty(model.requests[0], "outputTokensMax")
+    })
+  )
+
+  it.effect("answers what is wrong with a call, and lives on", () =>
+    Effect.gen(function* () {
+      const model = World.inTurn(
+        ChatModel.calls(
+          callOf("rm -rf", { path: "/" }, "1"),
+          callOf("read", '{"path": "a', "2"),
+          callOf("read", [], "3"),
+          callOf("read", { path: 3 }, "4"),
+          callOf("exec", { command: "true", sudo: true }, "5"),
+          callOf("read", { path: "none.txt" }, "6")
+        ),
+        ChatModel.says("Sorry")
+      )
+      const { end, events } = yield* Effect.provide(told(options(silent)), model.layer)
+      assert.strictEqual(end.outcome, "finished")
+      const heard = heardOf(model.requests)
+      assert.strictEqual(heard[0], "there is no tool rm_-rf. There are: exec, read, write")
+      assert.match(heard[1] ?? "", /no JSON object/u)
+      assert.match(heard[2] ?? "", /no JSON object/u)
+      assert.match(heard[3] ?? "", /arguments are refused: path: Expected string/u)
+      assert.match(heard[4] ?? "", /arguments are refused: sudo: /u)
+      assert.match(heard[5] ?? "", /"\/workspace\/none\.txt" does not exist\. List it/u)
+      assert.deepStrictEqual(World.problemsOf(model.requests[1]?.messages ?? []), [])
+      assert.isTrue(events.every((event) => event.type !== "tool_call_ended" || event.isError))
+    })
+  )
+
+  it.effect("gives a call an id of its own where the model gave none, or one that is taken", () =>
+    Effect.gen(function* () {
+      const model = World.inTurn(
+        ChatModel.calls(callOf("exec", { command: "a" }, ""), callOf("exec", { command: "b" }, "call_1")),
+        ChatModel.calls(callOf("exec", { command: "c" }, "call_1"), callOf("exec", { command: "d" }, "x\n")),
+        ChatModel.says("Done")
+      )
+      const { end } = yield* Effect.provide(told(options(silent)), model.layer)
+      assert.strictEqual(end.outcome, "finished")
+      assert.deepStrictEqual(World.problemsOf(model.requests[2]?.messages ?? []), [])
+    })
+  )
+
+  it.effect("takes a command that fails, or runs out of time, for a result", () =>
+    Effect.gen(function* () {
+      const seconds: Array<number | undefined> = []
+      const executor = World.executorOf((command, { timeoutSecondsMax }) => {
+        seconds.push(timeoutSecondsMax)
+        return command === "false"
+          ? Effect.succeed(1)
+          : Effect.fail(
+              World.broken(
+                new SandboxError.CommandTimedOut({
+                  timeoutSecondsMax: 5,
+                  partial: { output: World.output("half"), peak: {} }
+                })
+              )
+            )
+      })
+      const model = World.inTurn(
+        ChatModel.calls(
+          callOf("exec", { command: "false" }, "1"),
+          callOf("exec", { command: "sleep", timeout_seconds: 5 }, "2"),
+          callOf("exec", { command: "sleep", timeout_seconds: 1e9 }, "3")
+        ),
+        ChatModel.says("So")
+      )
+      const { end, events } = yield* Effect.provide(told(options(executor)), model.layer)
+      assert.strictEqual(end.outcome, "finished")
+      assert.deepStrictEqual(seconds, [120, 5, 120])
+      const heard = heardOf(model.requests)
+      assert.strictEqual(heard[0], "exit code 1, after 0.0 s")
+      assert.match(heard[1] ?? "", /still running after 5 s[^]*--- stdout\nhalf$/u)
+      assert.deepStrictEqual(
+        events.flatMap((event) => (event.type === "tool_call_ended" ? [event.isError] : [])),
+        [false, true, true]
+      )
+    })
+  )
+
+  it.effect("ends with the sandbox's own error when it can be used no more", () =>
+    Effect.gen(function* () {
+      const model = World.inTurn(ChatModel.calls(callOf("exec", { command: "a" })), ChatModel.says("Never"))
+      const executor = World.executorOf(() => Effect.fail(World.gone))
+      const { end } = yield* Effect.provide(told(options(executor)), model.layer)
+      assert.deepInclude(end, { outcome: "sandbox_failed", error: World.gone, message: World.gone.message })
+      assert.lengthOf(model.requests, 1)
+    })
+  )
+
+  it.effect("ends when the sandbox does, also while its model is asked", () =>
+    Effect.gen(function* () {
+      const over = yield* Deferred.make<never, SandboxError.SandboxError>()
+      const loop = options(silent, { ended: Deferred.await(over) })
+      const fiber = yield* Effect.forkChild(
+        Effect.provide(
+          told(loop),
+          ChatModel.layerMemory(() => Stream.never)
+        )
+      )
+      yield* TestClock.adjust("1 second")
+      yield* Deferred.fail(over, World.gone)
+      const { end } = yield* Fiber.join(fiber)
+      assert.strictEqual(end.outcome, "sandbox_failed")
+    })
+  )
+})
+
+describe("HostLoop limits", () => {
+  const more = ChatModel.layerMemory(() => ChatModel.calls(callOf("exec", { command: "a" })))
+
+  it.effect("steps: the last answer's calls are not carried out", () =>
+    Effect.gen(function* () {
+      let commands = 0
+      const executor = World.executorOf(() => Effect.sync(() => ++commands && 0))
+      const { end } = yield* told(options(executor, { limits: { stepsMax: 3 } }))
+      assert.deepInclude(end, { outcome: "steps_exhausted", steps: 3, toolCalls: 2 })
+      assert.strictEqual(commands, 2)
+      assert.match(end.message, /not done after 3 steps\. Raise stepsMax/u)
+    }).pipe(Effect.provide(more))
+  )
+
+  it.effect("tool calls, also of one answer", () =>
+    Effect.gen(function* () {
+      const { end } = yield* told(options(silent, { limits: { toolCallsMax: 4 } }))
+      assert.deepInclude(end, { outcome: "tool_calls_exhausted", toolCalls: 4, steps: 5 })
+      const model = World.inTurn(
+        ChatModel.calls(...[1, 2, 3].map((n) => callOf("exec", { command: "a" }, `${n}`)))
+      )
+      const many = yield* Effect.provide(told(options(silent, { limits: { toolCallsMax: 2 } })), model.layer)
+      assert.deepInclude(many.end, { outcome: "tool_calls_exhausted", toolCalls: 2, steps: 1 })
+    }).pipe(Effect.provide(more))
+  )
+
+  it.effect("calls that are none", () =>
+    Effect.gen(function* () {
+      const { end } = yield* told(options(silent, { limits: { invalidCallsMax: 2 } }))
+      assert.deepInclude(end, { outcome: "invalid_calls_exhausted", toolCalls: 3 })
+    }).pipe(Effect.provide(ChatModel.layerMemory(() => ChatModel.calls(callOf("fly", {})))))
+  )
+
+  it.effect("output tokens, estimated where nobody counts", () =>
+    Effect.gen(function* () {
+      const { end } = yield* told(options(silent, { limits: { outputTokensMax: 20 } }))
+      assert.strictEqual(end.outcome, "output_tokens_exhausted")
+      assert.isAtLeast(end.usage.outputTokens, 20)
+      assert.isAtMost(end.steps, 3)
+    }).pipe(Effect.provide(more))
+  )
+
+  it.effect("output tokens, as the upstream counts them, and what one answer may ask for", () =>
+    Effect.gen(function* () {
+      const model = World.inTurn(
+        [{ type: "usage", outputTokens: 70 }, ...ChatModel.calls(callOf("exec", { command: "a" }))],
+        [{ type: "usage", outputTokens: 30 }, ...ChatModel.calls(callOf("exec", { command: "b" }))]
+      )
+      const limits = { outputTokensMax: 100, answerTokensMax: 50 }
+      const { end } = yield* Effect.provide(told(options(silent, { limits })), model.layer)
+      assert.deepInclude(end, { outcome: "output_tokens_exhausted", steps: 2 })
+      assert.deepStrictEqual(
+        model.requests.map(({ outputTokensMax }) => outputTokensMax),
+        [50, 30]
+      )
+    })
+  )
+
+  it.effect("output tokens, estimated where what an upstream says is no count", () =>
+    Effect.gen(function* () {
+      for (const said of [-1e9, Number.NaN, 0.5, Number.POSITIVE_INFINITY]) {
+        const model = ChatModel.layerMemory(() => [
+          { type: "usage", inputTokens: said, outputTokens: said },
+          ...ChatModel.calls(callOf("exec", { command: "a" }))
+        ])
+        const { end } = yield* Effect.provide(
+          told(options(silent, { limits: { outputTokensMax: 20 } })),
+          model
+        )
+        assert.strictEqual(end.outcome, "output_tokens_exhausted", `${said}`)
+        assert.deepInclude(end, { steps: 3, usage: { inputTokens: 0, outputTokens: 21 } }, `${said}`)
+      }
+    })
+  )
+
+  it.effect("the conversation: it is never handed over with more bytes than it may have", () =>
+    Effect.gen(function* () {
+      const executor = World.executorOf(() => Effect.succeed(World.output("x".repeat(10_000))))
+      const model = World.inTurn(
+        ...Array.from({ length: 20 }, () => ChatModel.calls(callOf("exec", { command: "a" })))
+      )
+      const limits = { contextBytesMax: 5000, toolResultBytesMax: 1000 }
+      const { end } = yield* Effect.provide(told(options(executor, { limits })), model.layer)
+      assert.strictEqual(end.outcome, "context_exhausted")
+      for (const { messages } of model.requests) {
+        assert.isAtMost(
+          messages.reduce((sum, { content }) => sum + content.length, 0),
+          5000
+        )
+      }
+      assert.isAbove(model.requests.length, 2)
+      assert.isTrue(heardOf(model.requests).every((content) => content.length <= 1000))
+    })
+  )
+
+  it.effect("time: what is under way is ended, and told to have", () =>
+    Effect.gen(function* () {
+      let wasInterrupted = false
+      const began = yield* Deferred.make<void>()
+      const executor = World.executorOf(() =>
+        Effect.andThen(Deferred.succeed(began, undefined), Effect.never).pipe(
+          Effect.onInterrupt(() =>
+            Effect.sync(() => {
+              wasInterrupted = true
+            })
+          )
+        )
+      )
+      const fiber = yield* Effect.forkChild(told(options(executor, { limits: { runtimeSecondsMax: 60 } })))
+      yield* Deferred.await(began)
+      yield* TestClock.adjust("1 minute")
+      const { end, events } = yield* Fiber.join(fiber)
+      assert.deepInclude(end, { outcome: "timeout", durationMs: 60_000 })
+      assert.isTrue(wasInterrupted)
+      assert.deepInclude(events.at(-2), { type: "tool_call_ended", isError: true, durationMs: 60_000 })
+    }).pipe(Effect.provide(more))
+  )
+})
+
+describe("HostLoop and a model that fails", () => {
+  it.effect("asks again where waiting may help, as long as the upstream says, up to a bound", () =>
+    Effect.gen(function* () {
+      const model = World.inTurn(
+        ChatModel.failed("unavailable", "busy"),
+        ChatModel.failed("rate_limit", "slow down", { retryAfterSeconds: 20 }),
+        ChatModel.failed("rate_limit", "slow down", { retryAfterSeconds: 86_400 }),
+        ChatModel.says("Here")
+      )
+      const fiber = yield* Effect.forkChild(Effect.provide(told(options(silent)), model.layer))
+      const asked = (after: string, times: number) =>
+        Effect.map(TestClock.adjust(after as "1 second"), () => assert.lengthOf(model.requests, times, after))
+      yield* asked("999 millis", 1)
+      yield* asked("1 millis", 2)
+      yield* asked("19999 millis", 2)
+      yield* asked("1 millis", 3)
+      yield* asked("29999 millis", 3)
+      yield* asked("1 millis", 4)
+      const { end } = yield* Fiber.join(fiber)
+      assert.deepInclude(end, { outcome: "finished", text: "Here", steps: 1 })
+    })
+  )
+
+  it.effect("gives up after its attempts", () =>
+    Effect.gen(function* () {
+      const model = World.inTurn(
+        ...Array.from({ length: 5 }, () => ChatModel.failed("unreachable", "nobody there"))
+      )
+      const fiber = yield* Effect.forkChild(
+        Effect.provide(told(options(silent, { limits: { attemptsMax: 3 } })), model.layer)
+      )
+      yield* TestClock.adjust("1 hour")
+      const { end } = yield* Fiber.join(fiber)
+      assert.strictEqual(end.outcome, "model_failed")
+      assert.lengthOf(model.requests, 3)
+      assert.match(end.message, /nobody there \(unreachable\)/u)
+    })
+  )
+
+  it.effect("does not ask again what is final, nor what was half answered", () =>
+    Effect.gen(function* () {
+      const spent = World.inTurn(ChatModel.failed("insufficient_quota", "spent"))
+      const first = yield* Effect.provide(told(options(silent)), spent.layer)
+      assert.strictEqual(first.end.outcome, "model_failed")
+      const half = World.inTurn(
+        Stream.concat(
+          Stream.make<[ChatModel.ChatPart]>({ type: "text_delta", delta: "Half" }),
+          Stream.fail(ChatModel.failed("unavailable", "gone"))
+        )
+      )
+      const second = yield* Effect.provide(told(options(silent)), half.layer)
+      assert.deepInclude(second.end, { outcome: "model_failed", text: "Half" })
+      assert.lengthOf(half.requests, 1)
+    })
+  )
+
+  it.effect("takes an answer that was cut off, filtered, or empty for what it is", () =>
+    Effect.gen(function* () {
+      const ended = (reason: ChatModel.ChatFinish, text = "") =>
+        Effect.map(
+          Effect.provide(
+            told(options(silent)),
+            ChatModel.layerMemory(() => [
+              { type: "text_delta", delta: text },
+              { type: "finish", reason }
+            ])
+          ),
+          ({ end }) => ("error" in end ? `${end.outcome} ${end.error.message}` : end.outcome)
+        )
+      assert.strictEqual(yield* ended("length", "Half"), "output_tokens_exhausted")
+      assert.match(yield* ended("content_filter", "Half"), /^model_failed .*\(refused\)/u)
+      assert.match(yield* ended("tool_calls"), /^model_failed .*\(invalid_answer\)/u)
+      assert.strictEqual(yield* ended("other", "Whole"), "finished")
+      assert.strictEqual(yield* ended("stop"), "finished")
+    })
+  )
+
+  it.effect("bounds every answer, whoever gives it", () =>
+    Effect.gen(function* () {
+      const endless = ChatModel.layerMemory(() =>
+        Stream.forever(Stream.make<[ChatModel.ChatPart]>({ type: "text_delta", delta: "x".repeat(1000) }))
+      )
+      const limits = { answer: { ...ChatModel.defaultLimits, answerBytesMax: 5000 } }
+      const { end } = yield* Effect.provide(told(options(silent, { limits })), endless)
+      assert.deepInclude(end, { outcome: "model_failed", steps: 1 })
+      assert.isAtMost(end.text.length, 5000)
+    })
+  )
+})
+
+describe("HostLoop.executorTools", () => {
+  const file = Array.from({ length: 10 }, (_, index) => `line ${index + 1}`).join("\n")
+  const files = new Map([
+    ["/workspace/a.txt", `${file}\n`],
+    ["/workspace/long.txt", "y".repeat(3000)],
+    ["/workspace/many.txt", "z\n".repeat(3000)],
+    ["/workspace/empty.txt", ""]
+  ])
+  const executor = World.executorOf(
+    () => Effect.succeed(World.output(`A${"o".repeat(5000)}B`, `C${"e".repeat(5000)}D`)),
+    files
+  )
+  const call = (name: string, input: unknown) => {
+    const found = HostLoop.executorTools(executor, { toolResultBytesMax: 1000 }).find(
+      (tool) => tool.name === name
+    )
+    const prepared = found?.prepare(input)
+    assert(prepared?._tag === "Success")
+    return prepared.success
+  }
+
+  it.effect("read: sixteen megabytes of line breaks are no list of lines in the host's memory", () =>
+    Effect.gen(function* () {
+      const bytes = new Uint8Array(16 * 1024 * 1024).fill(10)
+      const files = { ...executor.files, read: () => Effect.succeed(bytes) }
+      const tool = HostLoop.executorTools({ ...executor, files }).find(({ name }) => name === "read")
+      const prepared = tool?.prepare({ path: "a", limit: 2 })
+      assert(prepared?._tag === "Success")
+      const before = process.memoryUsage().heapUsed
+      assert.deepStrictEqual(yield* prepared.success, {
+        content: "\n\n[16777214 of 16777216 lines are left: go on with offset 3]",
+        isError: false
+      })
+      assert.isBelow(process.memoryUsage().heapUsed - before, 64 * 1024 * 1024)
+    })
+  )
+
+  it.effect("read: all, a part, and how to go on", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* call("read", { path: "a.txt" }), { content: file, isError: false })
+      assert.strictEqual(
+        (yield* call("read", { path: "/workspace/a.txt", offset: 3, limit: 2 })).content,
+        "line 3\nline 4\n[6 of 10 lines are left: go on with offset 5]"
+      )
+      assert.strictEqual((yield* call("read", { path: "a.txt", offset: 10, limit: 9 })).content, "line 10")
+      assert.isTrue((yield* call("read", { path: "a.txt", offset: 11 })).isError)
+      assert.deepStrictEqual(yield* call("read", { path: "empty.txt" }), { content: "", isError: false })
+      const many = (yield* call("read", { path: "many.txt" })).content
+      assert.match(many, /\[2600 of 3000 lines are left: go on with offset 401\]$/u)
+      assert.match(
+        (yield* call("read", { path: "long.txt" })).content,
+        /^line 1 alone is longer[^]*left out/u
+      )
+    })
+  )
+
+  it.effect("read: what is no text is not told as if it were", () =>
+    Effect.gen(function* () {
+      const binary: Executor.Executor = {
+        ...executor,
+        files: { ...executor.files, read: () => Effect.succeed(new Uint8Array([0xff, 0x00])) }
+      }
+      const prepared = HostLoop.executorTools(binary)[1]?.prepare({ path: "b" })
+      assert(prepared?._tag === "Success")
+      assert.deepStrictEqual(yield* prepared.success, {
+        content: "the file is 2 bytes that are no text. Look at it with a command",
+        isError: true
+      })
+    })
+  )
+
+  it.effect("exec: of both channels the beginning and the end, in the room there is", () =>
+    Effect.gen(function* () {
+      const { content } = yield* call("exec", { command: "a" })
+      assert.isAtMost(content.length, 1000)
+      for (const end of [/--- stdout\nAo/u, /oB\n--- stderr\nCe/u, /eD$/u]) assert.match(content, end)
+    })
+  )
+
+  it("refuses a timeout that is none, and a command that is empty", () => {
+    const [exec] = HostLoop.executorTools(executor)
+    for (const input of [{ command: "" }, { command: [] }, { command: "a", timeout_seconds: 0 }, {}, []]) {
+      assert.strictEqual(exec?.prepare(input)._tag, "Failure")
+    }
+  })
+})

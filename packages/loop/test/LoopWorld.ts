@@ -1,0 +1,121 @@
+/** An executor and a model for tests of loops: what runs in it, and what it says, are functions. */
+import { type Executor, type RunResult, SandboxError } from "@cogni/sandbox-core"
+import { ChatModel, type HostLoop } from "@cogni/sandbox-loop"
+import { Clock, Effect } from "effect"
+
+export const output = (stdout: string, stderr = ""): RunResult.Output => ({
+  stdout: { text: stdout, bytes: new TextEncoder().encode(stdout).byteLength, truncated: false },
+  stderr: { text: stderr, bytes: new TextEncoder().encode(stderr).byteLength, truncated: false }
+})
+
+export const broken = (reason: SandboxError.Reason) => new SandboxError.SandboxError({ reason })
+
+export const gone = broken(
+  new SandboxError.ContainerFailed({ operation: "exec", detail: "is over", remedy: "Open another" })
+)
+
+export const fileRefused = (path: string) =>
+  broken(
+    new SandboxError.FileRefused({ path, problem: "not_found", detail: "does not exist", remedy: "List it" })
+  )
+
+/** Files in a map; commands are a function. */
+export const executorOf = (
+  run: (
+    command: Executor.CommandLine,
+    options: Executor.ExecOptions
+  ) => Effect.Effect<RunResult.Output | number, SandboxError.SandboxError>,
+  files = new Map<string, string>()
+): Executor.Executor => ({
+  workspace: "/workspace",
+  exec: (command, options = {}) =>
+    Effect.gen(function* () {
+      const before = yield* Clock.currentTimeMillis
+      const ended = yield* run(command, options)
+      return {
+        exitCode: typeof ended === "number" ? ended : 0,
+        output: typeof ended === "number" ? output("") : ended,
+        durationMs: (yield* Clock.currentTimeMillis) - before
+      }
+    }),
+  spawn: () => Effect.fail(gone),
+  files: {
+    read: (path) => {
+      const found = files.get(path)
+      return found === undefined
+        ? Effect.fail(fileRefused(path))
+        : Effect.succeed(new TextEncoder().encode(found))
+    },
+    write: (path, content) =>
+      Effect.sync(() => {
+        files.set(path, typeof content === "string" ? content : new TextDecoder().decode(content))
+      }),
+    list: () => Effect.succeed([])
+  }
+})
+
+/** One thing after the other: what a model says to the first request, to the second, and so on; then it is silent. */
+export const inTurn = (...answers: ReadonlyArray<ChatModel.ScriptedAnswer>) => {
+  const requests: Array<ChatModel.ChatRequest> = []
+  return {
+    requests,
+    layer: ChatModel.layerMemory((request) => {
+      requests.push(request)
+      return answers[requests.length - 1] ?? ChatModel.failed("invalid_request", "the script is over")
+    })
+  }
+}
+
+export const callOf = (name: string, input: unknown, id = `call-${name}`): ChatModel.ChatToolCall => ({
+  id,
+  name,
+  arguments: typeof input === "string" ? input : JSON.stringify(input)
+})
+
+/** What is amiss with a conversation, by the rules of chat completions. */
+export const problemsOf = (messages: ReadonlyArray<ChatModel.ChatMessage>): ReadonlyArray<string> => {
+  const problems: Array<string> = []
+  const seen = new Set<string>()
+  let open: Array<string> = []
+  for (const message of messages) {
+    if (message.role === "tool") {
+      if (!open.includes(message.toolCallId)) problems.push(`${message.toolCallId} is answered, and not open`)
+      open = open.filter((id) => id !== message.toolCallId)
+      continue
+    }
+    if (open.length > 0) problems.push(`${open.join()} left open before ${message.role}`)
+    open = []
+    if (message.role !== "assistant") continue
+    for (const { arguments: written, id, name } of message.toolCalls ?? []) {
+      if (seen.has(id) || id === "") problems.push(`the id ${id} is not its own`)
+      if (!/^[A-Za-z0-9_-]{1,64}$/u.test(name)) problems.push(`the name ${name} is none`)
+      const parsed: unknown = JSON.parse(written)
+      if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
+        problems.push(`the arguments ${written} are no object`)
+      }
+      seen.add(id)
+      open.push(id)
+    }
+  }
+  return open.length > 0 ? [...problems, `${open.join()} left open`] : problems
+}
+
+/** What is amiss with the events of a loop that ended. */
+export const misorderOf = (events: ReadonlyArray<HostLoop.LoopEvent>): ReadonlyArray<string> => {
+  const problems: Array<string> = []
+  const open = new Set<string>()
+  let ends = 0
+  for (const event of events) {
+    if (ends > 0) problems.push(`${event.type} after the end`)
+    if (event.type === "ended") ends += 1
+    if (event.type === "tool_call_started") {
+      if (open.size > 0) problems.push("two calls at one time")
+      open.add(event.id)
+    }
+    if (event.type === "tool_call_ended" && !open.delete(event.id))
+      problems.push(`${event.id} ends, and never began`)
+  }
+  if (ends !== 1) problems.push(`${ends} ends`)
+  if (open.size > 0) problems.push(`${[...open].join()} never ended`)
+  return problems
+}

@@ -1,0 +1,118 @@
+import { assert, describe, it } from "@effect/vitest"
+import { RunId } from "@cogni/sandbox-core"
+import { Tool } from "@cogni/sandbox-loop"
+import { Effect, Fiber, Schema } from "effect"
+import { TestClock } from "effect/testing"
+
+const context: Tool.ToolContext = {
+  runId: RunId.RunId.make("run-4f7k2m9q0x1z"),
+  identity: { billingAccountId: "acct", attempt: 0 },
+  requestId: "r1"
+}
+
+const greet = (
+  execute: (input: { readonly name: string }) => Effect.Effect<string, Tool.ToolFailed> = ({ name }) =>
+    Effect.succeed(`hello, ${name}`)
+) =>
+  Tool.make({
+    name: "test__greet",
+    description: "Says hello",
+    effect: "read_only",
+    input: Schema.Struct({ name: Schema.String }),
+    output: Schema.String,
+    runtimeSecondsMax: 5,
+    resultBytesMax: 100,
+    execute
+  })
+
+const fails = (tool: Tool.Tool, input: unknown) => Effect.flip(tool.call(input, context))
+
+describe("Tool", () => {
+  it.effect("takes what its schema says, and gives what its other schema says", () =>
+    Effect.gen(function* () {
+      assert.strictEqual(yield* greet().call({ name: "you" }, context), "hello, you")
+    })
+  )
+
+  it("tells its arguments as a JSON Schema of an object", () => {
+    const { properties, type } = greet().inputSchema
+    assert.strictEqual(type, "object")
+    assert.deepStrictEqual(Object.keys(properties as object), ["name"])
+  })
+
+  it.effect("refuses arguments that are wrong, missing, or more than it knows, and names them", () =>
+    Effect.gen(function* () {
+      for (const [input, word] of [
+        [{ name: 1 }, /name/u],
+        [{}, /name/u],
+        [{ name: "x", other: 1 }, /other/u],
+        [null, /./u],
+        ["x", /./u]
+      ] as const) {
+        const error = yield* fails(greet(), input)
+        assert.strictEqual(error.code, "validation")
+        assert.match(error.message, word)
+      }
+    })
+  )
+
+  it.effect("is interrupted when its time is over, and says so", () =>
+    Effect.gen(function* () {
+      let interrupted = false
+      const slow = greet(() =>
+        Effect.onInterrupt(Effect.never, () =>
+          Effect.sync(() => {
+            interrupted = true
+          })
+        )
+      )
+      const fiber = yield* Effect.forkChild(fails(slow, { name: "x" }), { startImmediately: true })
+      yield* TestClock.adjust("5 seconds")
+      const error = yield* Fiber.join(fiber)
+      assert.strictEqual(error.code, "timeout")
+      assert.match(error.message, /5 s/u)
+      assert.isTrue(interrupted)
+    })
+  )
+
+  it.effect("a defect is the host's business: the agent hears that there was one", () =>
+    Effect.gen(function* () {
+      const error = yield* fails(
+        greet(() => Effect.die(new Error("secret of the host"))),
+        { name: "x" }
+      )
+      assert.strictEqual(error.code, "execution")
+      assert.notInclude(error.message, "secret")
+    })
+  )
+
+  it.effect("a result over its limit is not cut, but told", () =>
+    Effect.gen(function* () {
+      const error = yield* fails(
+        greet(() => Effect.succeed("x".repeat(200))),
+        { name: "x" }
+      )
+      assert.strictEqual(error.code, "execution")
+      assert.match(error.message, /202 bytes, over its limit of 100/u)
+    })
+  )
+
+  it("nothing is allowed that is not named, and what is not there looks as what is not allowed", () => {
+    const tools = [greet()]
+    const allowed: Tool.ToolPolicy = { allowedTools: ["test__greet"], allowedEffects: ["read_only"] }
+    assert.strictEqual(Tool.decide(allowed, tools, "test__greet"), tools[0])
+    const denied = [
+      Tool.decide(Tool.denyAll, tools, "test__greet"),
+      Tool.decide({ ...allowed, allowedEffects: ["state_change"] }, tools, "test__greet")
+    ]
+    const absent = Tool.decide(allowed, tools, "test__other")
+    for (const one of [...denied, absent]) {
+      if (!(one instanceof Tool.ToolFailed)) return assert.fail("it was allowed")
+      assert.strictEqual(one.code, "policy_denied")
+      assert.strictEqual(
+        one.message.replace(/"[^"]*"/u, ""),
+        absent instanceof Tool.ToolFailed ? absent.message.replace(/"[^"]*"/u, "") : ""
+      )
+    }
+  })
+})

@@ -1,0 +1,114 @@
+/** Which tools an agent gets. */
+import { assert, describe, it } from "@effect/vitest"
+import * as ToolProfile from "@cogni/sandbox-loop/ToolProfile"
+import { wireName } from "@cogni/sandbox-loop/ToolRegistry"
+import { Result } from "effect"
+import { toolNamed } from "./ToolWorld.ts"
+
+const all = [
+  ...ToolProfile.profiledTools.map(({ effect, name }) => toolNamed(wireName(name), "profiled", effect)),
+  toolNamed("mail__send", "mail", "external_side_effect"),
+  toolNamed("web__fetch", "web")
+]
+
+const policy = (...given: [ToolProfile.ToolProfile, ToolProfile.ToolOverrides?]) => {
+  const made = ToolProfile.policyOf(all, ...given)
+  return Result.isSuccess(made) ? made.success : assert.fail(made.failure.message)
+}
+const allowed = (...given: [ToolProfile.ToolProfile, ToolProfile.ToolOverrides?]) =>
+  policy(...given).allowedTools.map((name) => name.replaceAll("__", "."))
+
+describe("profiles", () => {
+  it("each tool is listed once", () => {
+    const names = ToolProfile.profiledTools.map(({ name }) => name)
+    assert.strictEqual(new Set(names).size, names.length)
+  })
+
+  it("minimal changes nothing", () => {
+    assert.deepStrictEqual(allowed("minimal"), ["core.get_current_time", "file.read", "file.list"])
+    assert.deepStrictEqual(policy("minimal").allowedEffects, ["read_only"])
+  })
+
+  it("each has what those before it have, and full has what no other knows", () => {
+    const [minimal, messaging, coding, full] = [
+      allowed("minimal"),
+      allowed("messaging"),
+      allowed("coding"),
+      allowed("full")
+    ]
+    assert.includeMembers([...messaging], [...minimal])
+    assert.includeMembers([...coding], [...messaging])
+    assert.includeMembers([...full], [...coding])
+    assert.deepStrictEqual(messaging, [
+      "core.get_current_time",
+      "file.read",
+      "file.list",
+      "file.write",
+      "shell.exec"
+    ])
+    assert.notInclude(messaging, "process.start")
+    assert.include(coding, "process.start")
+    assert.notInclude(coding, "web.fetch")
+    assert.includeMembers([...full], ["web.fetch", "mail.send"])
+  })
+
+  it("a tool that does more than its profile may is not let in by its name", () => {
+    const disguised = [toolNamed("file__read", "disguised", "state_change")]
+    const made = ToolProfile.policyOf(disguised, "minimal")
+    assert.deepStrictEqual(Result.getOrThrow(made), { allowedTools: [], allowedEffects: [] })
+    const named = ToolProfile.policyOf(disguised, "minimal", { allow: ["file.read"] })
+    assert.deepStrictEqual(Result.getOrThrow(named), {
+      allowedTools: ["file__read"],
+      allowedEffects: ["state_change"]
+    })
+  })
+})
+
+describe("overrides", () => {
+  it("add and take away, by name and by group", () => {
+    assert.include(allowed("minimal", { allow: ["shell.exec"] }), "shell.exec")
+    assert.includeMembers(
+      [...allowed("minimal", { allow: ["process.*"] })],
+      ["process.start", "process.wait"]
+    )
+    assert.notInclude(allowed("coding", { deny: ["process.*"] }).join(), "process.")
+    assert.include(allowed("minimal", { allow: ["mail.send"] }), "mail.send")
+  })
+
+  it("deny wins, whichever way each is said", () => {
+    for (const deny of ["shell.exec", "shell.*", "shell*"]) {
+      for (const allow of ["shell.exec", "shell.*"]) {
+        for (const profile of ["minimal", "messaging", "coding", "full"] as const) {
+          assert.notInclude(allowed(profile, { allow: [allow], deny: [deny] }), "shell.exec")
+        }
+      }
+    }
+  })
+
+  it("a group is of whole names: its words are no pattern", () => {
+    assert.isFalse(ToolProfile.covers("file.read", "file.readlink"))
+    assert.isFalse(ToolProfile.covers("file.*", "filex.read"))
+    assert.isFalse(ToolProfile.covers("f.le.read", "file.read"))
+    assert.isTrue(ToolProfile.covers("file.*", "file.read"))
+  })
+
+  it("a name that names nothing is an error, in allow and in deny, and says what there is", () => {
+    for (const overrides of [
+      { allow: ["shell.exce"] },
+      { deny: ["shell.exce"] },
+      { deny: ["web.search*"] },
+      { allow: ["memory.*"] },
+      { allow: ["__proto__"] }
+    ]) {
+      const made = ToolProfile.policyOf(all, "full", overrides)
+      if (Result.isSuccess(made)) return assert.fail(`${JSON.stringify(overrides)} was taken`)
+      assert.include(made.failure.message, (overrides.allow ?? overrides.deny)![0]!)
+      assert.include(made.failure.message, "shell.exec")
+    }
+  })
+
+  it("a tool that is known and not registered here is no error, and not allowed", () => {
+    const made = ToolProfile.policyOf([toolNamed("file__read", "x")], "minimal", { allow: ["shell.exec"] })
+    assert.deepStrictEqual(Result.getOrThrow(made).allowedTools, ["file__read"])
+  })
+})

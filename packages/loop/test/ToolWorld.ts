@@ -1,0 +1,59 @@
+/** Tools over a sandbox in memory, whose commands are a program of the test. */
+import type { Executor } from "@cogni/sandbox-core/Executor"
+import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import * as RunId from "@cogni/sandbox-core/RunId"
+import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import * as Tool from "@cogni/sandbox-loop/Tool"
+import { program } from "@cogni/sandbox-loop/testing/ToolContract"
+import * as ToolBehaviour from "@cogni/sandbox-loop/testing/ToolBehaviour"
+import { wireName } from "@cogni/sandbox-loop/ToolRegistry"
+import { Effect, Schema } from "effect"
+
+export const session = {
+  runId: RunId.RunId.make("run-000000000000"),
+  identity: { billingAccountId: "test", attempt: 0 }
+} as const
+
+export const context: Tool.ToolContext = { ...session, requestId: "call-1" }
+
+/** A command that behaves so. */
+export const command = ToolBehaviour.memory
+
+/** Open until the test ends. */
+export const open = (run: Program = program, limits: SandboxSpecInput["limits"] = {}) =>
+  Effect.flatMap(SandboxRunner.SandboxRunner, (runner) =>
+    runner.open({ image: "memory/tools", limits: { runtimeSecondsMax: 86_400, ...limits } })
+  ).pipe(Effect.provide(SandboxRunner.layerMemory({ program: run }), { local: true }))
+
+/** An executor without the parts that a test does not come to. */
+export const executorOf = (parts: Partial<Executor>): Executor => ({
+  workspace: "/workspace",
+  exec: () => Effect.die("no exec"),
+  spawn: () => Effect.die("no spawn"),
+  files: {
+    read: () => Effect.die("no read"),
+    write: () => Effect.die("no write"),
+    list: () => Effect.die("no list")
+  },
+  ...parts
+})
+
+export const calling =
+  (tools: ReadonlyArray<Tool.Tool>) =>
+  (name: string, input: unknown): Effect.Effect<Readonly<Record<string, unknown>>, Tool.ToolFailed> =>
+    tools.find((tool) => tool.name === wireName(name))!.call(input, context) as Effect.Effect<
+      Readonly<Record<string, unknown>>,
+      Tool.ToolFailed
+    >
+
+/** A tool that says which it is. */
+export const toolNamed = (name: string, mark: string, effect: Tool.ToolEffect = "read_only"): Tool.Tool =>
+  Tool.make({
+    name,
+    description: mark,
+    effect,
+    input: Schema.Struct({ text: Schema.optionalKey(Schema.String) }),
+    output: Schema.Struct({ mark: Schema.String, text: Schema.optionalKey(Schema.String) }),
+    execute: ({ text }) => Effect.succeed({ mark, ...(text === undefined ? {} : { text }) })
+  })

@@ -1,1 +1,0 @@
-export * as AiSdkChatModel from "./AiSdkChatModel.ts"
