@@ -30,6 +30,9 @@ export const packages = [
 
 export type Package = (typeof packages)[number]
 
+/** The command is a program: it is started, and never imported. */
+export const isLibrary = (name: Package): boolean => name !== "cli"
+
 const skipped = new Set(["node_modules", "dist", ".git", ".cogni", "results"])
 
 /** Paths relative to the root, sorted; never a built or an installed file. */

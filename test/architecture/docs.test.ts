@@ -4,7 +4,7 @@
  * What a page claims to be held by a test has to be held by one; what the code can say to a user has to be in a page.
  */
 import { assert, describe, it } from "@effect/vitest"
-import * as ExitCode from "@cogni/sandbox-cli/ExitCode"
+import * as ExitCode from "../../packages/cli/src/ExitCode.ts"
 import * as SandboxError from "@cogni/sandbox-core/SandboxError"
 import { Arbitrary, Effect } from "effect"
 import { existsSync } from "node:fs"

@@ -43,7 +43,12 @@ for (const name of SourceTree.packages) {
   const manifest = SourceTree.readJson(`${folder}/package.json`)
 
   describe(`@cogni/sandbox-${name}`, () => {
-    it("the index names every public module, and nothing else", () => {
+    it.skipIf(SourceTree.isLibrary(name))("exports nothing: it is a program", () => {
+      assert.deepStrictEqual(Object.keys(manifest.exports), ["./package.json"])
+      assert.notInclude(SourceTree.modules(name), "index.ts")
+    })
+
+    it.runIf(SourceTree.isLibrary(name))("the index names every public module, and nothing else", () => {
       assertIndex(`${folder}/src`, SourceTree.modules(name).filter(isPublic))
     })
 
@@ -56,7 +61,7 @@ for (const name of SourceTree.packages) {
       if (modules.includes("testing/index.ts")) assertIndex(`${folder}/src/testing`, others)
     })
 
-    it("its exported names are the ones on record", async () => {
+    it.runIf(SourceTree.isLibrary(name))("its exported names are the ones on record", async () => {
       const names = SourceTree.modules(name)
         .filter((module) => isPublic(module) || /^testing\/(?!index\.ts$)/u.test(module))
         .flatMap((module) =>
@@ -96,7 +101,8 @@ for (const name of SourceTree.packages) {
         expected,
         "publishConfig.exports mirrors exports"
       )
-      assert.isNull(manifest.exports["./internal/*"], "internal modules stay closed")
+      if (SourceTree.isLibrary(name))
+        assert.isNull(manifest.exports["./internal/*"], "internal modules stay closed")
       for (const target of Object.values(manifest.exports as Record<string, string | null>)) {
         if (target === null || target.includes("*")) continue
         assert.isTrue(

@@ -1,7 +1,7 @@
 /** `audit` over a state directory as runs leave it: exit codes, and where it looks. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Cli from "@cogni/sandbox-cli/Cli"
-import * as Output from "@cogni/sandbox-cli/Output"
+import * as Cli from "../src/Cli.ts"
+import * as Output from "../src/Output.ts"
 import type { Outcome, RunRecord } from "@cogni/sandbox-core/RunStore"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"

@@ -1,6 +1,6 @@
 /** Entries of an audit as lines for people. */
 import { assert, describe, it } from "@effect/vitest"
-import * as AuditReport from "@cogni/sandbox-cli/AuditReport"
+import * as AuditReport from "../src/AuditReport.ts"
 import { type AuditEntry, AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import { Arbitrary, Schema } from "effect"

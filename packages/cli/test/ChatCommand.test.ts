@@ -1,7 +1,7 @@
 /** What is refused of `chat` before there is an engine: in one line, with one number. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Cli from "@cogni/sandbox-cli/Cli"
-import * as Output from "@cogni/sandbox-cli/Output"
+import * as Cli from "../src/Cli.ts"
+import * as Output from "../src/Output.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, FileSystem, Layer } from "effect"
 

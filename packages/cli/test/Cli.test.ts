@@ -1,9 +1,9 @@
 /** The command line itself: what is understood, and one line for what is not. Nothing here reaches an engine. */
 import { defaultLimits } from "@cogni/sandbox-loop/HostLoop"
 import { assert, describe, it } from "@effect/vitest"
-import * as Cli from "@cogni/sandbox-cli/Cli"
-import * as Invocation from "@cogni/sandbox-cli/Invocation"
-import * as Output from "@cogni/sandbox-cli/Output"
+import * as Cli from "../src/Cli.ts"
+import * as Invocation from "../src/Invocation.ts"
+import * as Output from "../src/Output.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import { TestConsole } from "effect/testing"

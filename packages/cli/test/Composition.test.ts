@@ -1,6 +1,6 @@
 /** What the command hands to the packages. Nothing here reaches an engine. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Composition from "@cogni/sandbox-cli/Composition"
+import * as Composition from "../src/Composition.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Workspace } from "@cogni/sandbox-core/Workspace"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"

@@ -3,8 +3,8 @@
  * engine.
  */
 import { assert, describe, it } from "@effect/vitest"
-import * as Cli from "@cogni/sandbox-cli/Cli"
-import * as Output from "@cogni/sandbox-cli/Output"
+import * as Cli from "../src/Cli.ts"
+import * as Output from "../src/Output.ts"
 import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, FileSystem, Layer } from "effect"

@@ -1,6 +1,6 @@
 /** Which database of runs the environment names, and that its password is nowhere afterwards. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Settings from "@cogni/sandbox-cli/Settings"
+import * as Settings from "../src/Settings.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { Effect, Layer, Result } from "effect"

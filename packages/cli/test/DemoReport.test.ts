@@ -1,6 +1,6 @@
 /** The page of `demo`: 80 columns, labelled, and without a secret. */
 import { assert, describe, it } from "@effect/vitest"
-import * as DemoReport from "@cogni/sandbox-cli/DemoReport"
+import * as DemoReport from "../src/DemoReport.ts"
 import { result, runId } from "./RunResults.ts"
 
 const facts: DemoReport.DemoFacts = {

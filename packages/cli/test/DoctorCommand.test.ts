@@ -1,6 +1,6 @@
 /** Findings as a page: each with its fix, and a last line that says whether a run can succeed. */
 import { assert, describe, it } from "@effect/vitest"
-import { render } from "@cogni/sandbox-cli/DoctorCommand"
+import { render } from "../src/DoctorCommand.ts"
 
 const ok = { check: "engine", status: "ok", detail: "answers" } as const
 const warn = { check: "upstream", status: "warn", detail: "none", fix: "Set COGNI_LLM_URL" } as const

@@ -1,6 +1,6 @@
 /** The table of exit codes: complete, without a number twice, and the same in the README. */
 import { assert, describe, it } from "@effect/vitest"
-import * as ExitCode from "@cogni/sandbox-cli/ExitCode"
+import * as ExitCode from "../src/ExitCode.ts"
 import { Reason } from "@cogni/sandbox-core/SandboxError"
 import { readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"

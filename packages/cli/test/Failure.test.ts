@@ -1,7 +1,7 @@
 /** Whatever goes wrong is one line that says what to do, and one number. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Failure from "@cogni/sandbox-cli/Failure"
-import * as Invocation from "@cogni/sandbox-cli/Invocation"
+import * as Failure from "../src/Failure.ts"
+import * as Invocation from "../src/Invocation.ts"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import * as SandboxError from "@cogni/sandbox-core/SandboxError"
 import { Cause } from "effect"

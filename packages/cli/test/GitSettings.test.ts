@@ -3,7 +3,7 @@
  * says.
  */
 import { assert, describe, it } from "@effect/vitest"
-import * as GitSettings from "@cogni/sandbox-cli/GitSettings"
+import * as GitSettings from "../src/GitSettings.ts"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { Effect, Redacted } from "effect"
 import { chmodSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"

@@ -1,8 +1,8 @@
 /** Grants from the command line: told once, listed without their tokens, revoked. Nothing here reaches an engine. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Cli from "@cogni/sandbox-cli/Cli"
-import * as GrantsCommand from "@cogni/sandbox-cli/GrantsCommand"
-import * as Output from "@cogni/sandbox-cli/Output"
+import * as Cli from "../src/Cli.ts"
+import * as GrantsCommand from "../src/GrantsCommand.ts"
+import * as Output from "../src/Output.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"

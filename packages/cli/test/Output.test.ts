@@ -1,6 +1,6 @@
 /** What reaches a terminal can be seen, whatever module wrote it; what reaches a pipe is as it was written. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Output from "@cogni/sandbox-cli/Output"
+import * as Output from "../src/Output.ts"
 import { Effect } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
 

@@ -1,7 +1,7 @@
 /** Progress on a terminal, elsewhere, and not at all. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Output from "@cogni/sandbox-cli/Output"
-import * as Progress from "@cogni/sandbox-cli/Progress"
+import * as Output from "../src/Output.ts"
+import * as Progress from "../src/Progress.ts"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 

@@ -1,6 +1,6 @@
 /** Prompts from the command line, a file and standard input, bounded while they are read. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Prompt from "@cogni/sandbox-cli/Prompt"
+import * as Prompt from "../src/Prompt.ts"
 import { Effect, Stdio, Stream } from "effect"
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { homedir } from "node:os"

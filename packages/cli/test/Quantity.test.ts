@@ -1,6 +1,6 @@
 /** Sizes and durations: what is read, and above all what is not. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Quantity from "@cogni/sandbox-cli/Quantity"
+import * as Quantity from "../src/Quantity.ts"
 import { Result, Schema } from "effect"
 
 const value = <A>(result: Result.Result<A, string>) => (Result.isSuccess(result) ? result.success : undefined)

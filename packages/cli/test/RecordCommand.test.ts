@@ -3,8 +3,8 @@
  * making anything where nothing was ever run.
  */
 import { assert, describe, it } from "@effect/vitest"
-import * as Cli from "@cogni/sandbox-cli/Cli"
-import * as Output from "@cogni/sandbox-cli/Output"
+import * as Cli from "../src/Cli.ts"
+import * as Output from "../src/Output.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"

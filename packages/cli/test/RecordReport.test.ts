@@ -1,6 +1,6 @@
 /** Records as a list, and as JSON. */
 import { assert, describe, it } from "@effect/vitest"
-import * as RecordReport from "@cogni/sandbox-cli/RecordReport"
+import * as RecordReport from "../src/RecordReport.ts"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import { record, result, runId } from "./RunResults.ts"
 

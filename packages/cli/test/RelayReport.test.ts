@@ -1,6 +1,6 @@
 /** What became of a run's commits, as it is told to people, to scripts and to the shell. */
 import { assert, describe, it } from "@effect/vitest"
-import * as RelayReport from "@cogni/sandbox-cli/RelayReport"
+import * as RelayReport from "../src/RelayReport.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as CommitStatement from "@cogni/sandbox-git-relay/CommitStatement"
 import type { Checked, Clone, Kept } from "@cogni/sandbox-git-relay/GitRelay"

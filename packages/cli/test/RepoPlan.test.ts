@@ -1,7 +1,7 @@
 /** What was typed about a repository, and what is asked of the relay for it. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import * as RepoPlan from "@cogni/sandbox-cli/RepoPlan"
+import * as RepoPlan from "../src/RepoPlan.ts"
 import { Result } from "effect"
 
 const runId = RunId.RunId.make("run-000000000001")

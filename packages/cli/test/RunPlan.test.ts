@@ -1,8 +1,8 @@
 /** From flags and environment to a spec and a way out; the demo upstream is never a fallback. */
 import { assert, describe, it } from "@effect/vitest"
-import { Refusal } from "@cogni/sandbox-cli/Failure"
-import * as RunPlan from "@cogni/sandbox-cli/RunPlan"
-import type { Settings } from "@cogni/sandbox-cli/Settings"
+import { Refusal } from "../src/Failure.ts"
+import * as RunPlan from "../src/RunPlan.ts"
+import type { Settings } from "../src/Settings.ts"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"

@@ -1,6 +1,6 @@
 /** What counts as an answer, and what never does. */
 import { assert, describe, it } from "@effect/vitest"
-import * as RunReport from "@cogni/sandbox-cli/RunReport"
+import * as RunReport from "../src/RunReport.ts"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { envelope, result, runId } from "./RunResults.ts"
 

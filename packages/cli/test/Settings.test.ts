@@ -1,8 +1,8 @@
 /** What the environment says, and that the key is nowhere afterwards. */
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { assert, describe, it } from "@effect/vitest"
-import * as DatabaseSettings from "@cogni/sandbox-cli/DatabaseSettings"
-import * as Settings from "@cogni/sandbox-cli/Settings"
+import * as DatabaseSettings from "../src/DatabaseSettings.ts"
+import * as Settings from "../src/Settings.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Redacted, Result } from "effect"
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"

@@ -1,7 +1,7 @@
 /** From flags and environment to the sandbox of a task: held as a run is, and asked for by the host. */
 import { assert, describe, it } from "@effect/vitest"
-import type { Settings } from "@cogni/sandbox-cli/Settings"
-import * as TaskPlan from "@cogni/sandbox-cli/TaskPlan"
+import type { Settings } from "../src/Settings.ts"
+import * as TaskPlan from "../src/TaskPlan.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"

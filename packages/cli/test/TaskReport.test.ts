@@ -1,7 +1,7 @@
 /** What is said of a task: while it goes on, and at its end. */
 import { assert, describe, it } from "@effect/vitest"
-import { exitCode } from "@cogni/sandbox-cli/ExitCode"
-import * as TaskReport from "@cogni/sandbox-cli/TaskReport"
+import { exitCode } from "../src/ExitCode.ts"
+import * as TaskReport from "../src/TaskReport.ts"
 import { failed } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopEnd, LoopVerdict } from "@cogni/sandbox-loop/HostLoop"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"

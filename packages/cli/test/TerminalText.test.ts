@@ -1,6 +1,6 @@
 /** What an agent says can be seen, and can do nothing to the terminal it is seen on. */
 import { assert, describe, it } from "@effect/vitest"
-import * as TerminalText from "@cogni/sandbox-cli/TerminalText"
+import * as TerminalText from "../src/TerminalText.ts"
 import { Schema } from "effect"
 
 describe("TerminalText", () => {

@@ -1,8 +1,8 @@
 /** Files that a user names to the command, in and beside the directory that an agent works in. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Cli from "@cogni/sandbox-cli/Cli"
-import * as Output from "@cogni/sandbox-cli/Output"
-import * as UserFiles from "@cogni/sandbox-cli/UserFiles"
+import * as Cli from "../src/Cli.ts"
+import * as Output from "../src/Output.ts"
+import * as UserFiles from "../src/UserFiles.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import {
