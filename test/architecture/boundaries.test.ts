@@ -70,22 +70,22 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["effect"],
     world: {
       "GatewayLlmProxy.ts": ["node:fs/promises", "node:os"],
-      "HostRelay.ts": ["node:fs/promises", "node:net", "node:tls"],
-      "internal/AuditDirectory.ts": ["node:fs", "node:fs/promises"],
-      "internal/AuditFile.ts": ["node:fs/promises"],
-      "internal/AuditRecovery.ts": ["node:fs"],
-      "internal/ContainerCarrier.ts": ["node:fs/promises"],
-      "internal/DescriptorLimit.ts": ["node:fs"],
-      "internal/GatewayServer.ts": ["node:http"],
-      "internal/HostDirectoryCarrier.ts": ["node:fs/promises"],
-      "internal/InspectionWorker.ts": ["node:os", "node:worker_threads"],
-      "internal/Inspector.ts": ["node:worker_threads"],
       "internal/RecordingServer.ts": ["node:fs/promises", "node:http"],
-      "internal/ShardPool.ts": ["node:module", "node:worker_threads"],
-      "internal/ShardWorker.ts": ["node:module", "node:worker_threads"],
-      "internal/SocketListener.ts": ["node:fs", "node:fs/promises"],
-      "internal/SocketTunnel.ts": ["node:http2", "node:net"],
-      "internal/UpstreamClient.ts": ["node:http", "node:https", "node:tls"]
+      "internal/audit/AuditFile.ts": ["node:fs/promises"],
+      "internal/audit/AuditRecovery.ts": ["node:fs"],
+      "internal/carrier/ContainerCarrier.ts": ["node:fs/promises"],
+      "internal/carrier/HostDirectoryCarrier.ts": ["node:fs/promises"],
+      "internal/carrier/SocketTunnel.ts": ["node:http2", "node:net"],
+      "internal/gateway/GatewayServer.ts": ["node:http"],
+      "internal/gateway/InspectionWorker.ts": ["node:os", "node:worker_threads"],
+      "internal/gateway/Inspector.ts": ["node:worker_threads"],
+      "internal/gateway/SocketListener.ts": ["node:fs", "node:fs/promises"],
+      "internal/gateway/UpstreamClient.ts": ["node:http", "node:https", "node:tls"],
+      "internal/nginx/AuditDirectory.ts": ["node:fs", "node:fs/promises"],
+      "internal/nginx/HostRelay.ts": ["node:fs/promises", "node:net", "node:tls"],
+      "internal/shards/DescriptorLimit.ts": ["node:fs"],
+      "internal/shards/ShardPool.ts": ["node:module", "node:worker_threads"],
+      "internal/shards/ShardWorker.ts": ["node:module", "node:worker_threads"]
     }
   },
   "git-relay": {
@@ -260,10 +260,10 @@ describe("package boundaries", () => {
       })
     }
     none(
-      load("packages/proxy/src/internal/ShardRun.ts"),
+      load("packages/proxy/src/internal/shards/ShardRun.ts"),
       "import it as effect/Schema and the like: each thread would load all of Effect, which takes 10 MB"
     )
-    assert.isTrue(loaded.has("packages/proxy/src/RequestBody.ts"))
+    assert.isTrue(loaded.has("packages/proxy/src/internal/policy/RequestBody.ts"))
   })
 
   it("nobody reaches into another package's internal modules", () => {

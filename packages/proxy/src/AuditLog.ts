@@ -10,8 +10,8 @@
  */
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { AuditLine } from "./AuditEntry.ts"
-import { append, genesis, lineBytesMax, relativePath } from "./internal/AuditChain.ts"
-import { decode, type Look, lookAt, makeRows, type Place, type Row } from "./internal/AuditRow.ts"
+import { append, genesis, lineBytesMax, relativePath } from "./internal/audit/AuditChain.ts"
+import { decode, type Look, lookAt, makeRows, type Place, type Row } from "./internal/audit/AuditRow.ts"
 
 /** How an audit is not what was written. */
 export type ProblemKind =

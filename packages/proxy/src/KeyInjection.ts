@@ -11,7 +11,7 @@ import * as Result from "effect/Result"
 import * as Schema from "effect/Schema"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
-import { admit, type Header } from "./RoutePolicy.ts"
+import { admit, type Header } from "./internal/policy/RoutePolicy.ts"
 
 /** The real key. It stays redacted up to the line that writes it into a header. */
 export type UpstreamKey = Redacted.Redacted<string>

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { LlmCall } from "@cogni/sandbox-core/RunResult"
-import * as AccessLog from "../src/AccessLog.ts"
+import * as AccessLog from "../src/internal/nginx/AccessLog.ts"
 
 const line = (changes: Record<string, string> = {}) =>
   JSON.stringify({

@@ -4,7 +4,7 @@
  * It knows nothing of the schemas and nothing of types: only which names may stand at which place. A name that it does
  * not list is a violation, whatever it holds.
  */
-import type * as RoutePolicy from "../src/RoutePolicy.ts"
+import type * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 import { account, type Json } from "./Bodies.ts"
 
 /** What lies at a name: a place of its own, or one of these. */

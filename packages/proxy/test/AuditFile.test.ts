@@ -8,7 +8,7 @@ import * as path from "node:path"
 import { Worker } from "node:worker_threads"
 import { AuditEntry } from "../src/AuditEntry.ts"
 import * as AuditLog from "../src/AuditLog.ts"
-import * as AuditFile from "../src/internal/AuditFile.ts"
+import * as AuditFile from "../src/internal/audit/AuditFile.ts"
 
 const runId = "run-4f7k2m9q0x1z"
 const MiB = 1024 * 1024
@@ -332,7 +332,7 @@ describe("lines that wait for the disk", () => {
         {
           eval: true,
           workerData: {
-            module: new URL("../src/internal/AuditFile.ts", import.meta.url).href,
+            module: new URL("../src/internal/audit/AuditFile.ts", import.meta.url).href,
             parent,
             entry,
             runId

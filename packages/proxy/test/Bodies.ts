@@ -7,8 +7,8 @@
 import { assert } from "@effect/vitest"
 import { Result } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
-import * as RequestBody from "../src/RequestBody.ts"
-import * as RoutePolicy from "../src/RoutePolicy.ts"
+import * as RequestBody from "../src/internal/policy/RequestBody.ts"
+import * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 
 export type Json = Record<string, any>
 

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { LlmUsage, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
-import * as Budget from "../src/Budget.ts"
+import * as Budget from "../src/internal/policy/Budget.ts"
 import * as Prices from "../src/Prices.ts"
 
 const defaults = { concurrentCallsMax: 100, requestsPerSecondMax: 1000 }

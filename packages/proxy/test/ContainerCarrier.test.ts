@@ -2,7 +2,7 @@
 import type { Container } from "@cogni/sandbox-core/ContainerRuntime"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import * as ContainerCarrier from "../src/internal/ContainerCarrier.ts"
+import * as ContainerCarrier from "../src/internal/carrier/ContainerCarrier.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Queue, Scope, Stream } from "effect"
 import { TestClock } from "effect/testing"

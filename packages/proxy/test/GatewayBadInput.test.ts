@@ -8,7 +8,7 @@ import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 import * as net from "node:net"
 import * as AuditLog from "../src/AuditLog.ts"
-import * as Budget from "../src/Budget.ts"
+import * as Budget from "../src/internal/policy/Budget.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
 const body = JSON.stringify(Gateway.chat())

@@ -7,7 +7,7 @@ import * as os from "node:os"
 import * as path from "node:path"
 import * as tls from "node:tls"
 import { vi } from "vitest"
-import * as HostRelay from "../src/HostRelay.ts"
+import * as HostRelay from "../src/internal/nginx/HostRelay.ts"
 import * as Upstream from "../src/Upstream.ts"
 
 const owner = { userId: process.getuid?.() ?? 0, groupId: process.getgid?.() ?? 0 }

@@ -1,9 +1,9 @@
 /** What a request reserves of input is never less than what a provider can bill for it. */
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import * as Budget from "../src/Budget.ts"
-import { imageTokens, ownTokens, windowTokens } from "../src/internal/InputBound.ts"
-import type { Api } from "../src/RoutePolicy.ts"
+import * as Budget from "../src/internal/policy/Budget.ts"
+import { imageTokens, ownTokens, windowTokens } from "../src/internal/policy/InputBound.ts"
+import type { Api } from "../src/internal/policy/RoutePolicy.ts"
 import { fixtures, passed, policyFor, policyOf } from "./Bodies.ts"
 
 const data = "iVBORw0KGgo="

@@ -1,8 +1,8 @@
 /** Whose body waits for whose, among runs that share a thread. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import * as Inspector from "../src/internal/Inspector.ts"
-import type { InspectionRequest } from "../src/RequestInspection.ts"
+import * as Inspector from "../src/internal/gateway/Inspector.ts"
+import type { InspectionRequest } from "../src/internal/policy/RequestInspection.ts"
 import * as Pace from "../../../test/harness/Pace.ts"
 import { chat } from "./GatewaySocket.ts"
 

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import * as ProxyAnswers from "../src/ProxyAnswers.ts"
+import * as ProxyAnswers from "../src/internal/policy/ProxyAnswers.ts"
 
 describe("ProxyAnswers", () => {
   it("takes out what tells of the upstream, its keys and its money, each name once", () => {

@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
-import * as JsonText from "../src/internal/JsonText.ts"
-import * as RequestBody from "../src/RequestBody.ts"
-import type * as RoutePolicy from "../src/RoutePolicy.ts"
+import * as JsonText from "../src/internal/policy/JsonText.ts"
+import * as RequestBody from "../src/internal/policy/RequestBody.ts"
+import type * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 import { account, bytesOf, fixture, type Json, passed, policyFor, policyOf, refused } from "./Bodies.ts"
 
 const chat = policyOf("chat_completions")

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { createHash } from "node:crypto"
-import * as RoutePolicy from "../src/RoutePolicy.ts"
+import * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 import {
   account,
   type Fixture,

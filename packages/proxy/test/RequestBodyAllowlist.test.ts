@@ -1,8 +1,8 @@
 import { assert, describe, expect, it } from "@effect/vitest"
 import { Schema } from "effect"
-import * as ChatCompletions from "../src/internal/apis/ChatCompletions.ts"
-import * as Messages from "../src/internal/apis/Messages.ts"
-import * as Responses from "../src/internal/apis/Responses.ts"
+import * as ChatCompletions from "../src/internal/policy/apis/ChatCompletions.ts"
+import * as Messages from "../src/internal/policy/apis/Messages.ts"
+import * as Responses from "../src/internal/policy/apis/Responses.ts"
 import { fixture, type Json } from "./Bodies.ts"
 
 const bodies: Readonly<Record<string, Schema.Top>> = {

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
-import type * as RoutePolicy from "../src/RoutePolicy.ts"
+import type * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 import { violations } from "./AllowedBody.ts"
 import { account, bytesOf, type Json, passed, policyOf, rebuild, refused } from "./Bodies.ts"
 

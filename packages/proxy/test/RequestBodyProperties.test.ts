@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Result, Schema } from "effect"
-import type * as RequestBody from "../src/RequestBody.ts"
-import type * as RoutePolicy from "../src/RoutePolicy.ts"
+import type * as RequestBody from "../src/internal/policy/RequestBody.ts"
+import type * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 import { violations } from "./AllowedBody.ts"
 import { type Fixture, fixtures, type Json, policyFor, policyOf, rebuild } from "./Bodies.ts"
 

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import * as RoutePolicy from "../src/RoutePolicy.ts"
+import * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 
 const decide = (method: string, target: string, bodyBytes?: number) =>
   RoutePolicy.decide({ method, target, bodyBytes })

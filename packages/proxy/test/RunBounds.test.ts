@@ -1,14 +1,14 @@
 /** The bounds of one run, without sockets and without a clock. */
 import { assert, describe, it } from "@effect/vitest"
 import { EventEmitter } from "node:events"
-import * as Allowance from "../src/internal/Allowance.ts"
-import * as DescriptorLimit from "../src/internal/DescriptorLimit.ts"
-import * as ProcessorMeter from "../src/internal/ProcessorMeter.ts"
-import * as RunConnections from "../src/internal/RunConnections.ts"
-import * as RunGate from "../src/internal/RunGate.ts"
-import * as RunShare from "../src/internal/RunShare.ts"
-import * as ShardCounters from "../src/internal/ShardCounters.ts"
-import * as ToolPort from "../src/internal/ToolPort.ts"
+import * as Allowance from "../src/internal/policy/Allowance.ts"
+import * as DescriptorLimit from "../src/internal/shards/DescriptorLimit.ts"
+import * as ProcessorMeter from "../src/internal/gateway/ProcessorMeter.ts"
+import * as RunConnections from "../src/internal/gateway/RunConnections.ts"
+import * as RunGate from "../src/internal/gateway/RunGate.ts"
+import * as RunShare from "../src/internal/gateway/RunShare.ts"
+import * as ShardCounters from "../src/internal/shards/ShardCounters.ts"
+import * as ToolPort from "../src/internal/gateway/ToolPort.ts"
 
 describe("Allowance", () => {
   it("gives what is there, refills with time, and never holds more than its burst", () => {

@@ -4,8 +4,8 @@ import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { Deferred, Effect, Fiber } from "effect"
 import { MessageChannel, type MessagePort } from "node:worker_threads"
-import * as ServedRun from "../src/internal/ServedRun.ts"
-import type { RunStart, RunTraffic, ToRun, ToShard } from "../src/internal/ShardMessage.ts"
+import * as ServedRun from "../src/internal/shards/ServedRun.ts"
+import type { RunStart, RunTraffic, ToRun, ToShard } from "../src/internal/shards/ShardMessage.ts"
 
 const traffic: RunTraffic = {
   calls: [],

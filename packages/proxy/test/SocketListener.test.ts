@@ -5,7 +5,7 @@ import * as fs from "node:fs/promises"
 import * as http from "node:http"
 import * as net from "node:net"
 import * as path from "node:path"
-import * as SocketListener from "../src/internal/SocketListener.ts"
+import * as SocketListener from "../src/internal/gateway/SocketListener.ts"
 import * as Gateway from "./GatewaySocket.ts"
 
 describe("SocketListener", () => {

@@ -1,5 +1,5 @@
 /** The pipe between the container of sockets and the gateway: one run cannot end the connections of another. */
-import * as SocketTunnel from "../src/internal/SocketTunnel.ts"
+import * as SocketTunnel from "../src/internal/carrier/SocketTunnel.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { mkdtempSync, rmSync } from "node:fs"

@@ -1,7 +1,7 @@
 import { assert, describe, it, vi } from "@effect/vitest"
 import { Schema } from "effect"
 import { LlmUsage } from "@cogni/sandbox-core/RunResult"
-import * as Usage from "../src/Usage.ts"
+import * as Usage from "../src/internal/policy/Usage.ts"
 
 type Api = Usage.UsageReaderOptions["api"]
 

@@ -9,13 +9,13 @@ import * as Tools from "@cogni/sandbox-loop/Tool"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { Evidence } from "@cogni/sandbox-core/RunResult"
-import type { Answer } from "../GatewayAnswers.ts"
-import * as GatewayAnswers from "../GatewayAnswers.ts"
+import type { Answer } from "./gateway/GatewayAnswers.ts"
+import * as GatewayAnswers from "./gateway/GatewayAnswers.ts"
 import * as ToolGateway from "../ToolGateway.ts"
 import type { ToolCalled } from "../AuditEntry.ts"
-import { newRequestId } from "./GatewayServer.ts"
+import { newRequestId } from "./gateway/GatewayServer.ts"
 import * as McpEndpoint from "@cogni/sandbox-loop/McpEndpoint"
-import type { ToolRequest } from "./ToolPort.ts"
+import type { ToolRequest } from "./gateway/ToolPort.ts"
 
 const Exec = Schema.Struct({
   tool: Schema.String,

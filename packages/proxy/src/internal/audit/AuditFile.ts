@@ -1,0 +1,262 @@
+/**
+ * The audit of one run on the disk of the host: only ever appended to, in the order in which things happened.
+ *
+ * What is under way is written together, so that a busy run costs no more writes than a quiet one. When a line cannot
+ * be written, or somebody else has touched the file, the run's way out has failed: it must not go on unobserved. When
+ * the file is full, no call begins any more; how those that had begun ended is still written down.
+ */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import * as fs from "node:fs/promises"
+import * as path from "node:path"
+import type { AuditHead } from "@cogni/sandbox-core/RunResult"
+import type { AuditEntry, RunClosed } from "../../AuditEntry.ts"
+import * as AuditChain from "./AuditChain.ts"
+
+export interface AuditFileOptions {
+  /** A directory of this run only. */
+  readonly parent: string
+  readonly runId: string
+  readonly bytesMax: number
+  /** Something could not be written down. */
+  readonly onFailure: (problem: AuditProblem) => void
+  /** Goes on with an audit whose writer has ended without closing it. */
+  readonly resume?: Resumed | undefined
+}
+
+/** Where an audit stands that is to be continued. */
+export interface Resumed {
+  readonly head: AuditHead
+  /** Of whole lines; what follows them is cut off. */
+  readonly bytes: number
+}
+
+/** Why an audit cannot be made or written. Plain, so that it can be sent to another thread. */
+export interface AuditProblem {
+  readonly detail: string
+  readonly remedy: string
+}
+
+/** The audit cannot be made. */
+export class AuditFailed extends Error {
+  readonly problem: AuditProblem
+  constructor(problem: AuditProblem) {
+    super(problem.detail)
+    this.problem = problem
+  }
+}
+
+export interface AuditFile {
+  readonly path: string
+  /** Settles when it is written; false when it cannot be. Never rejects. */
+  readonly append: (entry: AuditEntry) => Promise<boolean>
+  /** Of what is written. */
+  readonly head: () => AuditHead
+  /** Write the last entry, and see it on the disk. Whatever is appended after it is not written. Never rejects. */
+  readonly close: (totals: Omit<RunClosed, "type">) => Promise<void>
+  /** Wait for what is being written, and let go of the file. Never rejects. */
+  readonly release: () => Promise<void>
+}
+
+/** Kept below the bound for how that ends which had begun: some thousand entries without bodies. */
+const reservedBytesMax = 1024 * 1024
+
+/** Of that, kept for the last entry. */
+const closingBytes = 4096
+
+/** How often it is looked at whether somebody else has touched the file, while it is being written. */
+const lookMillis = 1000
+
+/** Open a run's audit, which must not be there yet. Rejects with `AuditFailed`. */
+export const open = async (options: AuditFileOptions): Promise<AuditFile> => {
+  const file = await openFile(options)
+  const fail = options.onFailure
+  const start = options.resume ?? { head: AuditChain.genesis(options.runId), bytes: 0 }
+  const writer = makeWriter(file, start, fail)
+
+  const bounds = boundsOf(options.bytesMax)
+  let full = false
+  let closing: Promise<void> | undefined
+
+  const append = (entry: AuditEntry): Promise<boolean> => {
+    if (closing !== undefined || (full && begins(entry))) return refused
+    const bound = begins(entry) ? bounds.beginning : bounds.ending
+    const written = writer.write(entry, bound) ?? writer.write(withoutBody(entry), bound)
+    if (written !== undefined) return written
+    full = true
+    fail({
+      detail: `the run's audit is full, at ${options.bytesMax} bytes: another call would go by unwritten`,
+      remedy: "Give the agent less to do in one run, or see in the audit what it kept asking for"
+    })
+    return refused
+  }
+
+  return {
+    path: file.path,
+    append,
+    head: writer.head,
+    close: (totals) => (closing ??= finish(writer, { type: "run.closed", ...totals }, options.bytesMax)),
+    release: async () => {
+      await writer.settled()
+      await file.handle.close().catch(() => undefined)
+    }
+  }
+}
+
+const refused = Promise.resolve(false)
+
+/** Up to where what begins something may be written, and what says how it ended. */
+const boundsOf = (bytesMax: number) => {
+  const ending = bytesMax - closingBytes
+  return { beginning: ending - Math.min(reservedBytesMax, Math.floor(bytesMax / 4)), ending }
+}
+
+/** Something that need not happen: all else has happened already. */
+const begins = ({ type }: AuditEntry): boolean =>
+  type === "call.started" || type === "request.answered" || type === "request.refused"
+
+const withoutBody = (entry: AuditEntry): AuditEntry => {
+  if (!("body" in entry)) return entry
+  const { body: _, ...rest } = entry
+  return rest
+}
+
+interface OpenFile {
+  readonly path: string
+  readonly handle: fs.FileHandle
+}
+
+interface Writer {
+  /** `undefined` where it would grow over this bound. */
+  readonly write: (entry: AuditEntry, bytesMax: number) => Promise<boolean> | undefined
+  readonly head: () => AuditHead
+  /** See on the disk what is written, untouched. */
+  readonly sync: () => Promise<void>
+  /** Nothing is being written. */
+  readonly settled: () => Promise<void>
+}
+
+const finish = async (writer: Writer, last: AuditEntry, bytesMax: number): Promise<void> => {
+  await writer.write(last, bytesMax)
+  await writer.sync()
+}
+
+interface Pending {
+  /** Bytes, which lie outside the heap of a thread: many long lines may wait for a disk. */
+  readonly line: Buffer
+  readonly head: AuditHead
+  readonly resolve: (written: boolean) => void
+}
+
+const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditProblem) => void): Writer => {
+  /** Of all that is taken. */
+  let taken = start
+  /** Of all that is in the file. */
+  let written = start.head
+  let bytesWritten = start.bytes
+  let broken = false
+  let lookedMs = performance.now()
+  let queue: Array<Pending> = []
+  let writing: Promise<void> | undefined
+
+  const fail = (cause: unknown) => {
+    broken = true
+    onFailure({
+      detail: `the run's audit cannot be written: ${wordsOf(cause)}`,
+      remedy: "Leave the run's directory alone while the run lives, and see that its disk has space"
+    })
+  }
+
+  const writeBatch = async (batch: ReadonlyArray<Pending>) => {
+    const bytes = Buffer.concat(batch.map(({ line }) => line))
+    let done = 0
+    try {
+      const now = performance.now()
+      if (now - lookedMs >= lookMillis) {
+        lookedMs = now
+        await untouched(file, bytesWritten)
+      }
+      while (done < bytes.byteLength)
+        done += (await file.handle.write(bytes, done, bytes.byteLength - done)).bytesWritten
+    } catch (cause) {
+      fail(cause)
+    }
+    // A disk that is full may have taken a part: what is whole of it is written.
+    let end = 0
+    for (const { head, line, resolve } of batch) {
+      end += done === bytes.byteLength ? 0 : line.byteLength
+      const whole = end <= done
+      if (whole) written = head
+      resolve(whole && !broken)
+    }
+    bytesWritten += done
+  }
+
+  const drain = async () => {
+    // What comes in the same turn goes along.
+    await Promise.resolve()
+    for (let batch = queue; batch.length > 0; batch = queue) {
+      queue = []
+      if (broken) for (const { resolve } of batch) resolve(false)
+      else await writeBatch(batch)
+    }
+    writing = undefined
+  }
+
+  return {
+    write: (entry, bytesMax) => {
+      const next = AuditChain.append(taken.head, new Date().toISOString(), entry)
+      const line = Buffer.from(next.line, "utf8")
+      if (taken.bytes + line.byteLength > bytesMax || line.byteLength > AuditChain.lineBytesMax)
+        return undefined
+      taken = { head: next.head, bytes: taken.bytes + line.byteLength }
+      return new Promise((resolve) => {
+        queue.push({ line, head: next.head, resolve })
+        writing ??= drain()
+      })
+    },
+    head: () => written,
+    sync: async () => {
+      await writing
+      if (broken) return
+      try {
+        await untouched(file, bytesWritten)
+        await file.handle.sync()
+      } catch (cause) {
+        fail(cause)
+      }
+    },
+    settled: async () => void (await writing)
+  }
+}
+
+const wordsOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
+
+/** Nobody else has cut it, written to it, removed it, or put another in its place. */
+const untouched = async ({ handle, path: name }: OpenFile, bytes: number): Promise<void> => {
+  const [ours, there] = await Promise.all([handle.stat(), fs.lstat(name).catch(() => undefined)])
+  if (there === undefined || there.ino !== ours.ino || there.dev !== ours.dev)
+    throw new TypeError("it was removed, or another file was put in its place")
+  if (ours.size !== bytes) throw new TypeError("it was cut or written to by another")
+}
+
+/** Only this user can read it. */
+const openFile = async ({ parent, resume }: AuditFileOptions): Promise<OpenFile> => {
+  const file = path.join(parent, AuditChain.relativePath)
+  try {
+    if (resume !== undefined) {
+      const handle = await OwnFiles.openLog(file)
+      await handle.truncate(resume.bytes)
+      return { path: file, handle }
+    }
+    await fs.mkdir(path.dirname(file), { mode: 0o700 })
+    return {
+      path: file,
+      handle: await OwnFiles.openNewLog(file)
+    }
+  } catch (cause) {
+    throw new AuditFailed({
+      detail: `the run's audit cannot be made: ${wordsOf(cause)}`,
+      remedy: "Make the run's directory writable, and see that its disk has space"
+    })
+  }
+}

@@ -1,0 +1,92 @@
+/**
+ * One line of an audit, as bytes: where it is, whether it is whole in itself, and what it says.
+ *
+ * Takes nothing for granted: whoever could write to the file may have made the line.
+ */
+import type { AuditHead } from "@cogni/sandbox-core/RunResult"
+import { Option, Schema } from "effect"
+import { AuditLine } from "../../AuditEntry.ts"
+import { sha256 } from "./AuditChain.ts"
+
+export interface Place {
+  readonly number: number
+  readonly offset: number
+}
+
+/** A line without its end; no bytes where it was too long to be kept. */
+export interface Row extends Place {
+  readonly bytes: Uint8Array | undefined
+}
+
+/** What a line is to a chain that stands somewhere. */
+export type Look =
+  | { readonly _tag: "Next"; readonly hash: string; readonly line: AuditLine | undefined }
+  /** Whole in itself, and not what comes next. */
+  | { readonly _tag: "Elsewhere"; readonly seq: number; readonly prev: string }
+  | { readonly _tag: "Changed" }
+  | { readonly _tag: "Unreadable" }
+
+const hashBytes = `,"hash":"${"0".repeat(64)}"}`.length
+const prevBytes = `,"prev":"${"0".repeat(64)}"`.length
+
+export const lookAt = ({ bytes }: Row, head: AuditHead): Look => {
+  if (bytes === undefined) return { _tag: "Unreadable" }
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const start = /^\{"seq":([1-9]\d{0,15}),"at":/u.exec(buffer.toString("latin1", 0, 32))
+  const tail = buffer.toString("latin1", Math.max(0, buffer.length - prevBytes - hashBytes))
+  const ends = /^,"prev":"([0-9a-f]{64})","hash":"([0-9a-f]{64})"\}$/u.exec(tail)
+  if (ends === null && start === null && !/"[0-9a-f]{64}"\}$/u.test(tail)) return { _tag: "Unreadable" }
+  if (ends === null || start === null) return { _tag: "Changed" }
+  const [, prev, own] = ends as unknown as readonly [string, string, string]
+  if (sha256(buffer.subarray(0, buffer.length - hashBytes)) !== own) return { _tag: "Changed" }
+  const seq = Number(start[1])
+  if (seq !== head.entries + 1 || prev !== head.hash) return { _tag: "Elsewhere", seq, prev }
+  const line = decode(bytes)
+  // What is read must be what was looked at: a name can stand in a line twice.
+  const same = line?.seq === seq && line.prev === prev && line.hash === own
+  return { _tag: "Next", hash: own, line: same ? line : undefined }
+}
+
+const decodeLine = Schema.decodeUnknownOption(AuditLine)
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
+
+/** `undefined` where it is no entry that is known. */
+export const decode = (bytes: Uint8Array | undefined): AuditLine | undefined => {
+  if (bytes === undefined) return undefined
+  try {
+    return Option.getOrUndefined(decodeLine(JSON.parse(utf8.decode(bytes))))
+  } catch {
+    return undefined
+  }
+}
+
+const lineFeed = 10
+
+/** Cut bytes into lines; of one that is too long nothing is kept but its length. */
+export const makeRows = (lineBytesMax: number, each: (row: Row) => void) => {
+  let pieces: Array<Uint8Array> = []
+  let bytes = 0
+  let offset = 0
+  let number = 1
+  const keep = (piece: Uint8Array, copied: boolean) => {
+    bytes += piece.length
+    if (bytes > lineBytesMax) pieces = []
+    // A view of somebody's buffer may be filled anew before the line is whole.
+    else if (piece.length > 0) pieces.push(copied ? new Uint8Array(piece) : piece)
+  }
+  const push = (chunk: Uint8Array) => {
+    let from = 0
+    for (let at = chunk.indexOf(lineFeed); at !== -1; at = chunk.indexOf(lineFeed, from)) {
+      keep(chunk.subarray(from, at), false)
+      const whole = bytes > lineBytesMax ? undefined : pieces.length === 1 ? pieces[0] : Buffer.concat(pieces)
+      pieces = []
+      each({ number, offset, bytes: whole })
+      offset += bytes + 1
+      number += 1
+      bytes = 0
+      from = at + 1
+    }
+    if (from < chunk.length) keep(chunk.subarray(from), true)
+  }
+  return { push, rest: () => ({ number, offset, bytes }) }
+}

@@ -1,0 +1,194 @@
+/**
+ * The way from a proxy that has no network to an upstream that the host can reach.
+ *
+ * A unix socket in a directory of the proxy's user; every connection to it becomes one to the upstream, over TCP or
+ * TLS, byte for byte. It reads nothing and adds nothing: the key is in what passes, and is not kept. An upstream that
+ * cannot be reached shows as a closed connection, which nginx turns into a 502 with words in it.
+ */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import { Data, Effect, type Scope } from "effect"
+import * as fs from "node:fs/promises"
+import * as net from "node:net"
+import * as path from "node:path"
+import * as tls from "node:tls"
+import type { User } from "@cogni/sandbox-core/Posture"
+import * as BytePacer from "../carrier/BytePacer.ts"
+import { systemAuthorities } from "../gateway/UpstreamClient.ts"
+import type { Address } from "../../Upstream.ts"
+
+export interface HostRelayOptions {
+  readonly address: Address
+  /** Who may connect: the user of the proxy container. */
+  readonly owner: User
+  /** Where to make the socket's directory, if the path stays short enough for a socket; else with the temporary ones. */
+  readonly parent?: string | undefined
+  readonly connectionsMax?: number | undefined
+  readonly connectionsPerSecondMax?: number | undefined
+  /** In both directions together: all runs' bytes pass through one thread. */
+  readonly bytesPerSecondMax?: number | undefined
+  readonly connectSecondsMax?: number | undefined
+  /** PEM certificates to trust instead of those of the system and of Node. */
+  readonly certificateAuthorities?: ReadonlyArray<string> | undefined
+}
+
+export interface HostRelay {
+  /** Holds the socket and nothing else. Gone when the scope is closed. */
+  readonly directory: string
+  readonly socketPath: string
+  /** How many connections came so far. */
+  readonly accepted: () => number
+  /** How many of them are open. */
+  readonly open: () => number
+  /** Why the upstream could last not be reached, such as `connect ECONNREFUSED 127.0.0.1:4000`. */
+  readonly lastFailure: () => string | undefined
+}
+
+/** The socket cannot be made. */
+export class RelayFailed extends Data.TaggedError("RelayFailed")<{ readonly detail: string }> {
+  override get message(): string {
+    return this.detail
+  }
+}
+
+export const socketName = "upstream.sock"
+
+/** `sun_path` is 108 bytes, its end included. */
+const socketPathBytesMax = 107
+
+const connectionsMaxDefault = 128
+
+/** How long an upstream may go on after the proxy has hung up. */
+const lingerSecondsMax = 10
+
+export const acquire = Effect.fn("HostRelay.acquire")(function* (
+  options: HostRelayOptions
+): Effect.fn.Return<HostRelay, RelayFailed, Scope.Scope> {
+  const { address, owner } = options
+  const directory = yield* Effect.acquireRelease(
+    attempt(() => makeDirectory(options.parent)),
+    (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
+  )
+  const socketPath = path.join(directory, socketName)
+  const secureContext = address.secure
+    ? yield* Effect.try({
+        try: () =>
+          tls.createSecureContext({ ca: [...(options.certificateAuthorities ?? systemAuthorities())] }),
+        catch: (cause) =>
+          new RelayFailed({ detail: `its certificate authorities cannot be read: ${String(cause)}` })
+      })
+    : undefined
+
+  const streams = new Set<net.Socket>()
+  const connectionsMax = options.connectionsMax ?? connectionsMaxDefault
+  const pacer = BytePacer.make({ ...options, connectionsMax })
+  let accepted = 0
+  let lastFailure: string | undefined
+
+  const connect = (): net.Socket =>
+    secureContext === undefined
+      ? net.connect({ host: address.host, port: address.port, allowHalfOpen: true })
+      : tls.connect({
+          host: address.host,
+          port: address.port,
+          secureContext,
+          ALPNProtocols: ["http/1.1"],
+          ...(net.isIP(address.host) === 0 ? { servername: address.host } : {})
+        })
+
+  const relay = (inner: net.Socket) => {
+    accepted += 1
+    const refused =
+      streams.size / 2 >= connectionsMax
+        ? "too many connections at once"
+        : pacer.connected()
+          ? undefined
+          : "too many new connections in a second"
+    if (refused !== undefined) {
+      lastFailure = refused
+      inner.destroy()
+      return
+    }
+    const outer = connect()
+    const both = [inner, outer]
+    const end = () => both.forEach((stream) => stream.destroy())
+    const seconds = options.connectSecondsMax ?? 10
+    const late = setTimeout(() => {
+      lastFailure = `no connection to ${address.authority} within ${seconds} s`
+      end()
+    }, seconds * 1000)
+    let linger: NodeJS.Timeout | undefined
+    outer.once(secureContext === undefined ? "connect" : "secureConnect", () => clearTimeout(late))
+    outer.on("error", (error) => {
+      lastFailure = error.message || String((error as NodeJS.ErrnoException).code)
+    })
+    inner.on("error", () => undefined)
+    inner.once("end", () => {
+      linger = setTimeout(end, lingerSecondsMax * 1000)
+    })
+    for (const stream of both) {
+      streams.add(stream)
+      stream.once("close", (broken) => {
+        streams.delete(stream)
+        clearTimeout(late)
+        clearTimeout(linger)
+        // What is already on its way to the other side still arrives, unless this side broke.
+        if (broken || stream === inner) end()
+        else if (!inner.writableEnded) inner.end()
+      })
+    }
+    pacer.pace(inner)
+    pacer.pace(outer)
+    // `pipe` waits for the slower side, and passes an end on as an end.
+    inner.pipe(outer)
+    outer.pipe(inner)
+  }
+
+  yield* Effect.acquireRelease(
+    attempt(
+      () =>
+        new Promise<net.Server>((resolve, reject) => {
+          const server = net.createServer({ allowHalfOpen: true }, relay)
+          server.once("error", reject)
+          server.listen({ path: socketPath, backlog: 512 }, () => resolve(server))
+        })
+    ),
+    (server) =>
+      Effect.promise(
+        () =>
+          new Promise<void>((resolve) => {
+            server.close(() => resolve())
+            for (const stream of streams) stream.destroy()
+          })
+      )
+  )
+  yield* attempt(async () => {
+    await fs.chmod(socketPath, 0o600)
+    if (process.getuid?.() !== 0) return
+    await fs.chown(socketPath, owner.userId, owner.groupId)
+    await fs.chown(directory, owner.userId, owner.groupId)
+  })
+
+  return {
+    directory,
+    socketPath,
+    accepted: () => accepted,
+    open: () => streams.size / 2,
+    lastFailure: () => lastFailure
+  }
+})
+
+const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
+  Effect.tryPromise({
+    try: run,
+    catch: (cause) => new RelayFailed({ detail: cause instanceof Error ? cause.message : String(cause) })
+  })
+
+/** `mkdtemp` makes it 0700. */
+const makeDirectory = (parent: string | undefined): Promise<string> => {
+  const fits =
+    parent !== undefined &&
+    Buffer.byteLength(path.join(parent, "upstream-XXXXXX", socketName)) <= socketPathBytesMax
+  return fits
+    ? OwnFiles.temporaryDirectory("upstream-", parent)
+    : OwnFiles.temporaryDirectory("cogni-sandbox-upstream-")
+}
