@@ -5,7 +5,7 @@
  * looks at.
  */
 import { globSync, readFileSync } from "node:fs"
-import { basename, join } from "node:path"
+import { basename, dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { parseAst } from "vitest/node"
 
@@ -105,6 +105,43 @@ export const imports = (path: string): ReadonlyArray<Import> =>
       { specifier: source["value"], typeOnly: node["importKind"] === "type" || node["exportKind"] === "type" }
     ]
   })
+
+/** The file of this repository that a specifier leads to, if it leads to one. */
+export const resolve = (from: string, specifier: string): string | undefined => {
+  if (specifier.startsWith(".")) return join(dirname(from), specifier)
+  const [, name, module] = /^@cogni\/sandbox-([a-z-]+)(?:\/(.+))?$/u.exec(specifier) ?? []
+  if (name === undefined) return undefined
+  const target = readJson(`packages/${name}/package.json`).exports[module === undefined ? "." : `./${module}`]
+  return join("packages", name, target ?? `src/${module}.ts`)
+}
+
+/** Groups of two or more files that import each other in a circle, type imports counted. */
+export const circles = (paths: ReadonlyArray<string>): ReadonlyArray<ReadonlyArray<string>> => {
+  const known = new Set(paths)
+  const found: Array<ReadonlyArray<string>> = []
+  const order = new Map<string, number>()
+  const stack: Array<string> = []
+  // Tarjan: a file's low mark is the earliest file on the stack that it leads back to.
+  const visit = (path: string): number => {
+    const mine = order.size
+    order.set(path, mine)
+    stack.push(path)
+    let low = mine
+    for (const { specifier } of imports(path)) {
+      const target = resolve(path, specifier)
+      if (target === undefined || !known.has(target)) continue
+      if (!order.has(target)) low = Math.min(low, visit(target))
+      else if (stack.includes(target)) low = Math.min(low, order.get(target)!)
+    }
+    if (low === mine) {
+      const circle = stack.splice(stack.indexOf(path))
+      if (circle.length > 1) found.push(circle.toSorted())
+    }
+    return low
+  }
+  for (const path of paths) if (!order.has(path)) visit(path)
+  return found
+}
 
 /** Names that a file takes from a module. */
 export const importedNames = (path: string, from: RegExp): ReadonlyArray<string> =>

@@ -310,7 +310,10 @@ describe("package boundaries", () => {
     none(
       [
         ...spelled(/dev\.cogni\.sandbox/u, fileOf("core", "ResourceLabels.ts")),
-        ...spelled(/^(?:sandbox|gen_ai|container)\.[a-z_.]+$/u, fileOf("core", "Telemetry.ts"))
+        ...spelled(
+          /^(?:(?:sandbox|gen_ai|container)\.|cogni\.[a-z_]+\.)[a-z_.]+$/u,
+          fileOf("core", "Telemetry.ts")
+        )
       ],
       "take it from there, or add it there"
     )

@@ -11,6 +11,7 @@
  */
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"
+import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Duration, Effect, Layer, type Redacted, type Scope } from "effect"
 import type * as CommitPolicy from "./CommitPolicy.ts"
 import { GitCredentials } from "./GitCredentials.ts"
@@ -144,7 +145,7 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
             new GitRelayError({ operation: name, reason, ...(runId === undefined ? {} : { runId }) })
         ),
         Effect.withSpan(`GitRelay.${name}`, {
-          attributes: runId === undefined ? {} : { "cogni.sandbox.run.id": runId }
+          attributes: runId === undefined ? {} : { [Telemetry.attribute.runId]: runId }
         })
       )
 
