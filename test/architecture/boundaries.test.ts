@@ -102,16 +102,16 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "picomatch"
     ],
     world: {
-      "SecretScan.ts": ["node:module"],
-      "internal/Collecting.ts": ["node:fs/promises"],
-      "internal/HeldDirectory.ts": ["node:fs", "node:fs/promises"],
-      "internal/HostGit.ts": ["node:child_process"],
-      "internal/MirrorCache.ts": ["node:fs/promises"],
-      "internal/Pinning.ts": ["node:dns/promises", "node:net", "node:os"],
-      "internal/RelayDirectory.ts": ["node:fs/promises"],
-      "internal/Repository.ts": ["node:fs/promises"],
-      "internal/RootDelivery.ts": ["node:fs", "node:fs/promises"],
-      "internal/TakingOut.ts": ["node:fs/promises"]
+      "internal/git/HostGit.ts": ["node:child_process"],
+      "internal/git/HostRepository.ts": ["node:fs/promises"],
+      "internal/origin/HeldDirectory.ts": ["node:fs", "node:fs/promises"],
+      "internal/origin/MirrorCache.ts": ["node:fs/promises"],
+      "internal/origin/OriginRoute.ts": ["node:dns/promises", "node:net", "node:os"],
+      "internal/origin/RootDelivery.ts": ["node:fs", "node:fs/promises"],
+      "internal/policy/SecretScan.ts": ["node:module"],
+      "internal/steps/BundleExport.ts": ["node:fs/promises"],
+      "internal/steps/BundleImport.ts": ["node:fs/promises"],
+      "internal/steps/KeptRuns.ts": ["node:fs/promises"]
     }
   },
   "graph-provider": { packages: ["core", "loop"], libraries: ["effect"], world: {} },
@@ -293,7 +293,7 @@ describe("package boundaries", () => {
     assert.deepStrictEqual(
       users,
       [
-        fileOf("git-relay", "CredentialUse.ts"),
+        fileOf("git-relay", "internal/git/CredentialUse.ts"),
         // What comes from a caller is compared by its hash, and goes nowhere else.
         fileOf("graph-provider", "GrantToken.ts"),
         fileOf("proxy", "KeyInjection.ts")

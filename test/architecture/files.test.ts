@@ -49,7 +49,7 @@ const effectWriters = new Set([
 
 /** Modules that may, each with its reason. It only gets shorter. */
 const allowed: Readonly<Record<string, string>> = {
-  "packages/git-relay/src/internal/RootDelivery.ts":
+  "packages/git-relay/src/internal/origin/RootDelivery.ts":
     "puts objects and one ref into the user's repository, through directories of it that it holds by descriptor"
 }
 

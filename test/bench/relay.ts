@@ -12,7 +12,7 @@ import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as Hardening from "@cogni/sandbox-docker/Hardening"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
-import * as Exporter from "@cogni/sandbox-git-relay/Exporter"
+import * as WorkspaceContainer from "../../packages/git-relay/src/internal/steps/WorkspaceContainer.ts"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
@@ -170,7 +170,7 @@ const containerStart = (
   Effect.scoped(
     Effect.gen(function* () {
       const runId = yield* RunId.generate
-      const spec = Exporter.bundleSpec(
+      const spec = WorkspaceContainer.bundleSpec(
         { runId, image, user: HostGitRelay.agentUser, workspacePath, runtimeSecondsMax: 60 },
         { ref: "HEAD", baseCommit, objectFormat }
       )

@@ -7,7 +7,7 @@ import * as Forge from "@cogni/sandbox-git-relay/forge/Forge"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/forge/GitHubAppCredentials"
 import { PullRequests } from "@cogni/sandbox-git-relay/forge/PullRequests"
-import * as RepoPort from "@cogni/sandbox-git-relay/RepoPort"
+import * as PatchRelay from "@cogni/sandbox-git-relay/PatchRelay"
 import * as GitRelay from "@cogni/sandbox-git-relay/GitRelay"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
@@ -122,9 +122,9 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
       const { api } = yield* GitHub
       const at = yield* target
       const repo = yield* Effect.provide(
-        RepoPort.RepoPort,
+        PatchRelay.PatchRelay,
         Layer.provide(
-          RepoPort.layer,
+          PatchRelay.layer,
           Layer.merge(GitRelay.layerNoop, Layer.succeed(PullRequests, yield* PullRequests))
         )
       )

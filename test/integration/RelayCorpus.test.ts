@@ -20,7 +20,7 @@ import * as LocalRuntime from "../relay-corpus/LocalRuntime.ts"
 import { git, run, work } from "../relay-corpus/Making.ts"
 import * as Naive from "../relay-corpus/Naive.ts"
 import * as Observation from "../relay-corpus/Observation.ts"
-import * as Origin from "../relay-corpus/Origin.ts"
+import * as RemoteOrigin from "../relay-corpus/Origin.ts"
 import * as Scene from "../relay-corpus/Scene.ts"
 import * as StreamedRuntime from "../relay-corpus/StreamedRuntime.ts"
 import * as Streams from "../relay-corpus/Streams.ts"
@@ -38,7 +38,7 @@ class Stage extends Context.Service<Stage, Scene.Stage & { readonly places: Sema
   static readonly layer = Layer.effect(
     Stage,
     Effect.gen(function* () {
-      const stage = yield* Scene.stage(yield* Origin.acquire)
+      const stage = yield* Scene.stage(yield* RemoteOrigin.acquire)
       return { ...stage, places: yield* Semaphore.make(6) }
     })
   )
@@ -123,7 +123,7 @@ const contextOf = (scene: Scene.Scene, { baseCommit, branch, workspacePath }: Cl
 })
 
 const headOf = (scene: Scene.Scene, branch: string) =>
-  Effect.sync(() => Origin.refsOf(scene.repository.path).get(`refs/heads/${branch}`))
+  Effect.sync(() => RemoteOrigin.refsOf(scene.repository.path).get(`refs/heads/${branch}`))
 
 /** Everything from clone to push; an error of the relay is its refusal. */
 const relayed = (trial: Trial): Effect.Effect<Outcome, GitRelayError, Stage | GitRelay> =>
@@ -265,7 +265,7 @@ const pour = (stream: Streams.HostileStream, { clone, made, scene }: Waiting) =>
       .collect(clone)
       .pipe(Effect.flatMap(relay.check), Effect.flatMap(relay.push), Effect.result)
     const head = yield* headOf(scene, clone.branch)
-    const refs = Origin.refsOf(scene.repository.path)
+    const refs = RemoteOrigin.refsOf(scene.repository.path)
     const left = yield* leftOf(clone.directory)
     const refusal = Result.isFailure(ended) ? ended.failure : undefined
     assert.deepStrictEqual(left, [], "a process is left")

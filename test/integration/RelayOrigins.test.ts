@@ -5,7 +5,7 @@
 import { assert, it } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
-import * as OriginContainer from "@cogni/sandbox-git-relay/OriginContainer"
+import * as OriginContainer from "../../packages/git-relay/src/internal/origin/OriginContainer.ts"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import { Effect, Fiber, Stream } from "effect"
 import { existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs"

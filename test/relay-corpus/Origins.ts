@@ -14,7 +14,7 @@ import {
   writeFileSync
 } from "node:fs"
 import { dirname, join } from "node:path"
-import { originTarget } from "@cogni/sandbox-git-relay/OriginContainer"
+import { originTarget } from "../../packages/git-relay/src/internal/origin/OriginContainer.ts"
 import { run } from "./Making.ts"
 
 export interface Planted {

@@ -5,7 +5,7 @@
  * A token belongs to one server and is never sent to another.
  */
 import type { ServerToken } from "@cogni/sandbox-git-relay/GitCredentials"
-import type { GitNetwork } from "@cogni/sandbox-git-relay/GitEnvironment"
+import type { HostGitRelayOptions } from "@cogni/sandbox-git-relay/HostGitRelay"
 import { defaultForges, type ForgeHost } from "@cogni/sandbox-git-relay/OriginAddress"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
@@ -36,7 +36,7 @@ export interface GitSettings {
   readonly gitLabServer: string
   /** Whose repositories callers of a server may name. */
   readonly forges: ReadonlyArray<ForgeHost>
-  readonly network: GitNetwork
+  readonly network: NonNullable<HostGitRelayOptions["network"]>
   readonly policies: CommitPolicy.Policies
 }
 

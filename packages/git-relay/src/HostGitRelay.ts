@@ -15,16 +15,16 @@ import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 import { Duration, Effect, Layer, type Redacted, type Scope } from "effect"
 import type * as CommitPolicy from "./CommitPolicy.ts"
 import { GitCredentials } from "./GitCredentials.ts"
-import type { GitNetwork } from "./GitEnvironment.ts"
+import type { GitNetwork } from "./internal/git/GitEnvironment.ts"
 import { type Clone, GitRelay, type Kept } from "./GitRelay.ts"
 import { GitRelayError, type GitRelayReason, NotKept, type Operation, PatchRefused } from "./GitRelayError.ts"
-import * as Checking from "./internal/Checking.ts"
-import * as Cloning from "./internal/Cloning.ts"
-import * as Delivering from "./internal/Delivering.ts"
-import * as HostGit from "./internal/HostGit.ts"
-import * as MirrorCache from "./internal/MirrorCache.ts"
-import * as RelayDirectory from "./internal/RelayDirectory.ts"
-import * as TakingOut from "./internal/TakingOut.ts"
+import * as CommitCheck from "./internal/steps/CommitCheck.ts"
+import * as WorkspaceClone from "./internal/steps/WorkspaceClone.ts"
+import * as Delivery from "./internal/steps/Delivery.ts"
+import * as HostGit from "./internal/git/HostGit.ts"
+import * as MirrorCache from "./internal/origin/MirrorCache.ts"
+import * as KeptRuns from "./internal/steps/KeptRuns.ts"
+import * as BundleExport from "./internal/steps/BundleExport.ts"
 import type { PrivateServers } from "./OriginAddress.ts"
 import { PullRequests } from "./forge/PullRequests.ts"
 
@@ -34,7 +34,7 @@ export interface HostGitRelayOptions {
   /** An image of ours, with git and `cogni-repo` in it: the runtime image. */
   readonly image: string
   /** `HostOwner` of `@cogni/sandbox-docker`, or what answers the same. */
-  readonly owners: RelayDirectory.Owners
+  readonly owners: KeptRuns.Owners
   /** What may be pushed, as `CommitPolicy.decode` has it. Left out: `CommitPolicy.defaults`. */
   readonly policies?: CommitPolicy.Policies | undefined
   /** Secrets of the host that must not be in any commit: the key of the model, tokens. */
@@ -112,7 +112,7 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
   const runtime = yield* ContainerRuntime
   const credentials = yield* GitCredentials
   const pullRequests = yield* PullRequests
-  const directory = RelayDirectory.make(options)
+  const directory = KeptRuns.make(options)
   const cache =
     options.cache === undefined
       ? undefined
@@ -122,7 +122,7 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
           own: directory.own,
           owners: options.owners
         })
-  const held: Cloning.Held = {
+  const held: WorkspaceClone.Held = {
     ...options,
     directory,
     cache,
@@ -193,15 +193,15 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
 
   return GitRelay.of({
     clone: (request) =>
-      holding(request.runId, Cloning.clone(held, request)).pipe(operation("clone", request.runId)),
+      holding(request.runId, WorkspaceClone.clone(held, request)).pipe(operation("clone", request.runId)),
     reopen: (runId, changed) =>
-      holding(runId, Cloning.reopen(held, runId, changed ?? {})).pipe(operation("reopen", runId)),
+      holding(runId, WorkspaceClone.reopen(held, runId, changed ?? {})).pipe(operation("reopen", runId)),
     collect: (clone, how) =>
-      Effect.scoped(TakingOut.collect(held, clone, how?.commitLeftovers)).pipe(
+      Effect.scoped(BundleExport.collect(held, clone, how?.commitLeftovers)).pipe(
         operation("collect", clone.request.runId)
       ),
     apply: (clone, patches) =>
-      Effect.scoped(TakingOut.apply(held, clone, patches)).pipe(
+      Effect.scoped(BundleExport.apply(held, clone, patches)).pipe(
         Effect.timeoutOrElse({
           duration: Duration.seconds(held.limits.collectSecondsMax),
           orElse: () =>
@@ -215,11 +215,13 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
         operation("apply", clone.request.runId)
       ),
     check: (collected) =>
-      Effect.scoped(Checking.check(held, collected)).pipe(operation("check", collected.clone.request.runId)),
-    patch: (checked) => Delivering.patch(held, checked).pipe(operation("patch", checked.clone.request.runId)),
-    push: (checked) => Delivering.push(held, checked).pipe(operation("push", checked.clone.request.runId)),
+      Effect.scoped(CommitCheck.check(held, collected)).pipe(
+        operation("check", collected.clone.request.runId)
+      ),
+    patch: (checked) => Delivery.patch(held, checked).pipe(operation("patch", checked.clone.request.runId)),
+    push: (checked) => Delivery.push(held, checked).pipe(operation("push", checked.clone.request.runId)),
     openPullRequest: (pushed, text) =>
-      Effect.scoped(Delivering.openPullRequest(held, pushed, text ?? {})).pipe(
+      Effect.scoped(Delivery.openPullRequest(held, pushed, text ?? {})).pipe(
         operation("openPullRequest", pushed.checked.clone.request.runId)
       ),
     discard: (runId) =>
@@ -244,7 +246,7 @@ export const layer = (
   Layer.effect(GitRelay, make(options))
 
 /** A run that this process holds already has its own way to end: nobody else may end it. */
-const occupy = (held: Cloning.Held, runId: RunId) =>
+const occupy = (held: WorkspaceClone.Held, runId: RunId) =>
   Effect.suspend(() => {
     if (held.busy.has(runId))
       return Effect.fail(
@@ -258,11 +260,11 @@ const occupy = (held: Cloning.Held, runId: RunId) =>
     return Effect.void
   })
 
-const forget = (held: Cloning.Held, runId: RunId) => Effect.sync(() => held.busy.delete(runId))
+const forget = (held: WorkspaceClone.Held, runId: RunId) => Effect.sync(() => held.busy.delete(runId))
 
 /** The state goes last: without it nothing would know what the rest is. */
-const remove = Effect.fnUntraced(function* (directory: RelayDirectory.RelayDirectory, runId: RunId) {
+const remove = Effect.fnUntraced(function* (directory: KeptRuns.KeptRuns, runId: RunId) {
   const root = directory.directoryOf(runId)
-  yield* HostGit.removeTree(RelayDirectory.paths(root).workspace)
-  yield* RelayDirectory.removeOwn(root)
+  yield* HostGit.removeTree(KeptRuns.paths(root).workspace)
+  yield* KeptRuns.removeOwn(root)
 })

@@ -34,8 +34,8 @@ import {
   PushRefused,
   RelayFailed
 } from "./GitRelayError.ts"
-import * as CommitWalk from "./internal/CommitWalk.ts"
-import * as OriginAnswers from "./OriginAnswers.ts"
+import * as CommitWalk from "./internal/policy/CommitWalk.ts"
+import * as OriginAnswers from "./internal/origin/OriginAnswers.ts"
 import { type BranchName, branchOf, type CommitId } from "./Refs.ts"
 import * as MemoryObjects from "./testing/MemoryObjects.ts"
 

@@ -1,6 +1,6 @@
 /** The first bytes of a hostile stream: what is not exactly as it must be is refused, in whatever pieces it comes. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Bundle from "@cogni/sandbox-git-relay/Bundle"
+import * as Bundle from "../src/internal/git/Bundle.ts"
 import { Result, Schema } from "effect"
 
 const base = "a".repeat(40)

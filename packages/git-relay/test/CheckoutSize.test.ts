@@ -4,9 +4,9 @@ import { Effect } from "effect"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import * as CheckoutSize from "../src/internal/CheckoutSize.ts"
-import * as HostGit from "../src/internal/HostGit.ts"
-import * as Repository from "../src/internal/Repository.ts"
+import * as CheckoutSize from "../src/internal/git/CheckoutSize.ts"
+import * as HostGit from "../src/internal/git/HostGit.ts"
+import * as HostRepository from "../src/internal/git/HostRepository.ts"
 
 const limits: CheckoutSize.CheckoutLimits = {
   checkoutPathsMax: 10_000,
@@ -21,7 +21,7 @@ const repository = Effect.gen(function* () {
     (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
   )
   const gitDirectory = join(root, "bare")
-  yield* Repository.initBare(gitDirectory, "sha1")
+  yield* HostRepository.initBare(gitDirectory, "sha1")
   const git = (argv: ReadonlyArray<string>, input: string) =>
     Effect.map(HostGit.runOk({ argv, gitDirectory, runtimeSecondsMax: 60 }, input), (stdout) =>
       stdout.toString("latin1").trim()

@@ -1,8 +1,8 @@
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
-import * as CommitRules from "../src/internal/CommitRules.ts"
-import type * as GitObject from "../src/internal/GitObject.ts"
+import * as CommitRules from "../src/internal/policy/CommitRules.ts"
+import type * as GitObject from "../src/internal/git/GitObject.ts"
 
 const { defaultPolicy } = CommitPolicy
 const file = (mode = "100644") => ({ mode, id: "a".repeat(40) })

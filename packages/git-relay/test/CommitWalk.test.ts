@@ -3,7 +3,7 @@ import type { CommitId } from "@cogni/sandbox-git-relay/Refs"
 import * as MemoryObjects from "@cogni/sandbox-git-relay/testing/MemoryObjects"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import * as CommitWalk from "../src/internal/CommitWalk.ts"
+import * as CommitWalk from "../src/internal/policy/CommitWalk.ts"
 
 const { defaultPolicy } = CommitPolicy
 type Files = Parameters<MemoryObjects.MemoryObjects["putFiles"]>[0]

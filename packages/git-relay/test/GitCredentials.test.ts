@@ -1,6 +1,6 @@
 /** Whose credential goes where. */
 import { assert, describe, it } from "@effect/vitest"
-import * as CredentialUse from "@cogni/sandbox-git-relay/CredentialUse"
+import * as CredentialUse from "../src/internal/git/CredentialUse.ts"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import * as GitHubAppCredentials from "@cogni/sandbox-git-relay/forge/GitHubAppCredentials"
 import { Effect, Redacted } from "effect"

@@ -1,7 +1,7 @@
 /** All that a git of the host is started with, written out: a change of it is a change here. */
 import { assert, describe, it } from "@effect/vitest"
-import * as CredentialUse from "@cogni/sandbox-git-relay/CredentialUse"
-import * as GitEnvironment from "@cogni/sandbox-git-relay/GitEnvironment"
+import * as CredentialUse from "../src/internal/git/CredentialUse.ts"
+import * as GitEnvironment from "../src/internal/git/GitEnvironment.ts"
 import { Redacted, Schema } from "effect"
 
 const Command = Schema.Struct({

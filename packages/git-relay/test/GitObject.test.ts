@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as MemoryObjects from "@cogni/sandbox-git-relay/testing/MemoryObjects"
-import * as GitObject from "../src/internal/GitObject.ts"
+import * as GitObject from "../src/internal/git/GitObject.ts"
 
 const byte = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 }))
 const utf8 = (text: string) => Buffer.from(text, "utf8")

@@ -1,6 +1,6 @@
 /** What origins say, in the words of git 2.39, and what it means. */
 import { assert, describe, it } from "@effect/vitest"
-import * as OriginAnswers from "@cogni/sandbox-git-relay/OriginAnswers"
+import * as OriginAnswers from "../src/internal/origin/OriginAnswers.ts"
 import { Result, Schema } from "effect"
 
 const a = "a".repeat(40)

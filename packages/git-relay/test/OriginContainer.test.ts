@@ -1,11 +1,11 @@
 /** The containers that open a repository of this host, written out: a change of them is a change here. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import * as Exporter from "@cogni/sandbox-git-relay/Exporter"
-import * as OriginContainer from "@cogni/sandbox-git-relay/OriginContainer"
+import * as WorkspaceContainer from "../src/internal/steps/WorkspaceContainer.ts"
+import * as OriginContainer from "../src/internal/origin/OriginContainer.ts"
 import { BranchName, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { Schema } from "effect"
-import { rolesOf } from "../src/internal/PathOrigin.ts"
+import { rolesOf } from "../src/internal/origin/PathOrigin.ts"
 
 const tip = CommitId.make("b".repeat(40))
 const request: OriginContainer.OriginRequest = {
@@ -33,7 +33,7 @@ const common = {
   user: { userId: 1234, groupId: 1234 },
   network: { mode: "none" }
 }
-const limits = { ...Exporter.limits, workspaceBytesMax: 268_435_456, runtimeSecondsMax: 900 }
+const limits = { ...WorkspaceContainer.limits, workspaceBytesMax: 268_435_456, runtimeSecondsMax: 900 }
 const repository = (readOnly: boolean) => ({
   type: "directory",
   source: "/srv/git/app/.git",
@@ -52,7 +52,7 @@ describe("OriginContainer", () => {
     assert.deepStrictEqual(OriginContainer.readSpec(request, { depth: 1 }) as object, {
       ...common,
       limits,
-      env: { ...Exporter.environment, GIT_OPTIONAL_LOCKS: "0" },
+      env: { ...WorkspaceContainer.environment, GIT_OPTIONAL_LOCKS: "0" },
       mounts: [repository(true)],
       argv: ["/usr/local/bin/cogni-git", "read", "2049:131", "", "", "", "1"]
     })
@@ -63,7 +63,7 @@ describe("OriginContainer", () => {
     assert.deepStrictEqual(written as object, {
       ...common,
       limits: { ...limits, workspaceBytesMax: 805_306_368 },
-      env: Exporter.environment,
+      env: WorkspaceContainer.environment,
       mounts: [repository(false), bundle],
       argv: [
         "/usr/local/bin/cogni-git",
@@ -95,7 +95,7 @@ describe("OriginContainer", () => {
         assert.strictEqual(role, "relay")
         assert.deepStrictEqual(user, request.user)
         assert.deepStrictEqual({ ...env, GIT_OPTIONAL_LOCKS: "0" }, {
-          ...Exporter.environment,
+          ...WorkspaceContainer.environment,
           GIT_OPTIONAL_LOCKS: "0"
         } as object)
         assert.deepStrictEqual(

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
-import * as OriginPreface from "../src/internal/OriginPreface.ts"
+import * as OriginPreface from "../src/internal/origin/OriginPreface.ts"
 
 const id = "a".repeat(40)
 const text = `cogni-origin 1\nformat sha1\nhead main\nref ${id} HEAD\nref ${id} refs/heads/main\nshallow ${id}`

@@ -5,9 +5,9 @@ import { Effect } from "effect"
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { homedir } from "node:os"
 import { join } from "node:path"
-import * as PathOrigin from "../src/internal/PathOrigin.ts"
-import * as PathReading from "../src/internal/PathReading.ts"
-import * as OriginContainer from "../src/OriginContainer.ts"
+import * as PathOrigin from "../src/internal/origin/PathOrigin.ts"
+import * as PathClone from "../src/internal/origin/PathClone.ts"
+import * as OriginContainer from "../src/internal/origin/OriginContainer.ts"
 
 /** Below the home of this user, where no other user may write. */
 const place = Effect.acquireRelease(
@@ -57,7 +57,7 @@ describe("a path that is no repository", () => {
 
 describe("a repository that its container may not read", () => {
   const told = (directory: HostPath.Place, said: string) =>
-    PathReading.faultOf(OriginContainer.exitCodes.denied, said, {
+    PathClone.faultOf(OriginContainer.exitCodes.denied, said, {
       directory,
       user: { userId: PathOrigin.nobodyId, groupId: 0 }
     }).message

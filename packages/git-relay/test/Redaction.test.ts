@@ -1,8 +1,8 @@
 /** Whatever is said, no credential is in it, nor anything that a terminal would act on. */
 import { assert, describe, it } from "@effect/vitest"
 import { Redacted, Schema } from "effect"
-import * as Redaction from "../src/internal/Redaction.ts"
-import * as Text from "../src/internal/Text.ts"
+import * as Redaction from "../src/internal/git/Redaction.ts"
+import * as Text from "../src/internal/git/ShownText.ts"
 
 const secret = "ghs_12+34/planted=token.with-dots"
 const credential = { username: "x-access-token", password: Redacted.make(secret) }

@@ -17,7 +17,7 @@ import type * as NodeFiles from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterEach, vi } from "vitest"
-import * as RootDelivery from "../src/internal/RootDelivery.ts"
+import * as RootDelivery from "../src/internal/origin/RootDelivery.ts"
 import { BranchName, CommitId } from "../src/Refs.ts"
 
 const renamed = vi.hoisted(() => ({ after: undefined as (() => void) | undefined }))

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs"
 import { performance } from "node:perf_hooks"
-import * as SecretScan from "@cogni/sandbox-git-relay/SecretScan"
+import * as SecretScan from "../src/internal/policy/SecretScan.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 

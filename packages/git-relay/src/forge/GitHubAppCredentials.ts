@@ -7,7 +7,7 @@
  * @see {@link https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app}
  */
 import { Effect, Layer, Redacted } from "effect"
-import * as CredentialUse from "../CredentialUse.ts"
+import * as CredentialUse from "../internal/git/CredentialUse.ts"
 import { type CredentialRequest, GitCredentials } from "../GitCredentials.ts"
 import { CredentialsUnavailable } from "../GitRelayError.ts"
 import { apiUrlOf } from "../internal/forge/GitHubPullRequests.ts"

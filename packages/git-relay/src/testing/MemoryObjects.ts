@@ -1,8 +1,8 @@
 /** A repository's objects in memory, encoded and named as git does it. For tests, and for relays that hold nothing. */
 import { createHash } from "node:crypto"
 import { Effect } from "effect"
-import * as GitObject from "../internal/GitObject.ts"
-import type { ObjectInfo, ObjectReader, ObjectType } from "../internal/ObjectReader.ts"
+import * as GitObject from "../internal/git/GitObject.ts"
+import type { ObjectInfo, ObjectReader, ObjectType } from "../internal/git/ObjectReader.ts"
 import { CommitId, type ObjectFormat } from "../Refs.ts"
 
 /** One object. */

@@ -2,7 +2,7 @@
 import { Duration, Effect, Redacted, Schema } from "effect"
 import type { GitCredential } from "../../GitCredentials.ts"
 import { PullRequestFailed } from "../../GitRelayError.ts"
-import * as Redaction from "../Redaction.ts"
+import * as Redaction from "../git/Redaction.ts"
 
 /** For one request and its answer. */
 export const requestSecondsMax = 20

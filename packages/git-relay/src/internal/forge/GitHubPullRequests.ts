@@ -7,7 +7,7 @@
  * @see {@link https://docs.github.com/en/rest/pulls/pulls}
  */
 import { Effect, Layer, Schema } from "effect"
-import * as CredentialUse from "../../CredentialUse.ts"
+import * as CredentialUse from "../git/CredentialUse.ts"
 import { GitCredentials } from "../../GitCredentials.ts"
 import { type CredentialsUnavailable, PullRequestFailed } from "../../GitRelayError.ts"
 import * as ForgeAnswers from "./ForgeAnswers.ts"

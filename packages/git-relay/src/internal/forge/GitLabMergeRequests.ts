@@ -4,7 +4,7 @@
  * @see {@link https://docs.gitlab.com/api/merge_requests/}
  */
 import { Effect, Layer, Schedule, Schema } from "effect"
-import * as CredentialUse from "../../CredentialUse.ts"
+import * as CredentialUse from "../git/CredentialUse.ts"
 import { GitCredentials } from "../../GitCredentials.ts"
 import { PullRequestFailed } from "../../GitRelayError.ts"
 import * as ForgeAnswers from "./ForgeAnswers.ts"

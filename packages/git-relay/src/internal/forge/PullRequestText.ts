@@ -7,7 +7,7 @@
  * commit message of it, which knows no code at all. So marks are also taken apart by an invisible joiner, in a
  * title and in code alike.
  */
-import { clip, oneLine, printable } from "../Text.ts"
+import { clip, oneLine, printable } from "../git/ShownText.ts"
 
 export interface PullRequestFacts {
   readonly runId: string

@@ -1,0 +1,101 @@
+/**
+ * How much a commit becomes when it is checked out: found before that is done, by a listing that ends at the limits.
+ *
+ * Trees and files that a repository names many times are packed once. A few hundred kilobytes can be a thousand million
+ * files, which git would hold in memory, or terabytes on the disk.
+ */
+import { Deferred, Effect } from "effect"
+import { OriginUnavailable, RelayFailed } from "../../GitRelayError.ts"
+import type { CommitId } from "../../Refs.ts"
+import * as HostGit from "./HostGit.ts"
+
+export interface CheckoutLimits {
+  /** Files and directories. */
+  readonly checkoutPathsMax: number
+  /** Of all files together, not compressed. */
+  readonly checkoutBytesMax: number
+  /** To list them. */
+  readonly checkSecondsMax: number
+}
+
+/** What Linux takes as one path. */
+const pathBytesMax = 4096
+
+/** Git holds every path whole while it checks out, however many begin alike. */
+const pathsBytesMax = 256 * 1024 * 1024
+
+/** Fails when the commit is larger than a workspace may be. */
+export const check = Effect.fnUntraced(function* (
+  gitDirectory: string,
+  commit: CommitId,
+  limits: CheckoutLimits
+) {
+  const tooLarge = yield* Deferred.make<never, OriginUnavailable>()
+  const count = makeCounter(limits)
+  const git = yield* HostGit.start(
+    {
+      // With directories, which may be many and hold no file.
+      argv: ["ls-tree", "-r", "-t", "-z", "--full-tree", "--format=%(objectsize)%x09%(path)", commit],
+      gitDirectory,
+      runtimeSecondsMax: limits.checkSecondsMax
+    },
+    (piece) => {
+      const refused = count(piece)
+      if (refused !== undefined) Deferred.doneUnsafe(tooLarge, Effect.fail(refused))
+    }
+  )
+  git.stdin.end()
+  const { exitCode, stderr } = yield* Effect.raceFirst(Deferred.await(tooLarge), git.answer)
+  if (exitCode !== 0)
+    return yield* new RelayFailed({
+      detail: `git ls-tree ended with ${exitCode}: ${stderr.trim()}`,
+      remedy: "Look whether the origin is whole (git fsck)",
+      isRetryable: false
+    })
+}, Effect.scoped)
+
+const tab = 0x09
+const zero = 0x30
+
+/** Takes `SIZE TAB PATH NUL …` in whatever pieces it comes; answers once there is too much. */
+const makeCounter = ({ checkoutBytesMax, checkoutPathsMax }: CheckoutLimits) => {
+  let [paths, bytes, pathsBytes] = [0, 0, 0]
+  let size = 0
+  /** Of the path that is being read; `undefined` while its size is. */
+  let pathBytes: number | undefined
+  const take = (byte: number): void => {
+    if (pathBytes === undefined) {
+      if (byte === tab) pathBytes = 0
+      // A directory has `-`, and so has a submodule.
+      else if (byte >= zero) size = size * 10 + byte - zero
+    } else if (byte === 0) {
+      paths++
+      bytes += size
+      size = 0
+      pathBytes = undefined
+    } else {
+      pathBytes++
+      pathsBytes++
+    }
+  }
+  return (piece: Buffer): OriginUnavailable | undefined => {
+    for (const byte of piece) {
+      take(byte)
+      if (paths > checkoutPathsMax)
+        return refusal(`${checkoutPathsMax} files and directories`, "limits.checkoutPathsMax")
+      if (bytes > checkoutBytesMax)
+        return refusal(`${checkoutBytesMax} bytes of files`, "limits.checkoutBytesMax")
+      if ((pathBytes ?? 0) > pathBytesMax) return refusal(`${pathBytesMax} bytes in one path`)
+      if (pathsBytes > pathsBytesMax) return refusal(`${pathsBytesMax} bytes in all paths together`)
+    }
+    return undefined
+  }
+}
+
+const refusal = (limit: string, name?: string) =>
+  new OriginUnavailable({
+    fault: "unsupported",
+    detail: `has a base with more than ${limit} when it is checked out`,
+    remedy: `Start from a smaller commit${name === undefined ? "" : `, or allow more (${name})`}`,
+    isRetryable: false
+  })

@@ -1,0 +1,183 @@
+/**
+ * Repositories that the host makes: bare ones for itself, and the one that an agent gets.
+ *
+ * Objects go from one to the next as whole packs. Between repositories of the host they are linked; into a workspace
+ * they are copied, because whoever owns a linked file owns the other name of it too.
+ */
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import { Effect } from "effect"
+import { mkdir, readdir, stat } from "node:fs/promises"
+import { join } from "node:path"
+import { RelayFailed } from "../../GitRelayError.ts"
+import { CommitId, type ObjectFormat } from "../../Refs.ts"
+import * as HostGit from "./HostGit.ts"
+import { attempt } from "../steps/KeptRuns.ts"
+
+/** For what only this machine takes part in. */
+export const localSecondsMax = 300
+
+/** Where a relay's repository knows the tip of the base, and what an agent left. */
+export const refs = { base: "refs/relay/base", tip: "refs/relay/tip", there: "refs/relay/there" } as const
+
+export const initBare = (gitDirectory: string, objectFormat: ObjectFormat) =>
+  HostGit.runOk({
+    argv: ["init", "-q", "--bare", "--template=", `--object-format=${objectFormat}`, "--", gitDirectory],
+    runtimeSecondsMax: localSecondsMax
+  })
+
+/** The packs of one repository into another, and where their history is cut off. */
+export const transplant = (from: string, to: string, how: "link" | "copy") =>
+  attempt(to, async () => {
+    const source = join(from, "objects", "pack")
+    const target = join(to, "objects", "pack")
+    await mkdir(target, { recursive: true })
+    // A pack counts once its index is there.
+    const names = (await readdir(source)).filter((name) => /^pack-[0-9a-f]+\.(?:pack|idx|rev)$/u.test(name))
+    for (const name of names.toSorted((a, b) => Number(a.endsWith(".idx")) - Number(b.endsWith(".idx"))))
+      await (how === "link" ? linkOrCopy : OwnFiles.copy)(join(source, name), join(target, name))
+    await OwnFiles.copy(join(from, "shallow"), join(to, "shallow")).catch(unlessMissing)
+  })
+
+/** What the packs of a repository weigh, those that are being written too. */
+export const packedBytes = async (gitDirectory: string): Promise<number> => {
+  const directory = join(gitDirectory, "objects", "pack")
+  const names = await readdir(directory).catch(() => [] as Array<string>)
+  const sizes = await Promise.all(
+    names.map((name) =>
+      stat(join(directory, name)).then(
+        ({ size }) => size,
+        () => 0
+      )
+    )
+  )
+  return sizes.reduce((sum, size) => sum + size, 0)
+}
+
+/** The id of what is named; `undefined` where there is no such thing. */
+export const objectAt = (gitDirectory: string, name: string) =>
+  Effect.map(
+    HostGit.run({
+      argv: ["rev-parse", "--verify", "--quiet", "--end-of-options", name],
+      gitDirectory,
+      runtimeSecondsMax: localSecondsMax
+    }),
+    ({ exitCode, stdout }) => (exitCode === 0 ? stdout.toString("latin1").trim() : undefined)
+  )
+
+/** What a reference stands for; fails when there is no such commit. */
+export const commitAt = Effect.fnUntraced(function* (gitDirectory: string, ref: string) {
+  const id = yield* objectAt(gitDirectory, `${ref}^{commit}`)
+  if (id === undefined) {
+    return yield* new RelayFailed({
+      detail: `${ref} is no commit`,
+      remedy: "Try again from the beginning",
+      isRetryable: true
+    })
+  }
+  return CommitId.make(id)
+})
+
+export const setRef = (gitDirectory: string, ref: string, commit: string) =>
+  HostGit.runOk({
+    argv: ["update-ref", "--no-deref", ref, commit],
+    gitDirectory,
+    runtimeSecondsMax: localSecondsMax
+  })
+
+/** Commits whose parents are not there, in a repository that has no such yet. */
+export const setShallow = (gitDirectory: string, commits: ReadonlyArray<CommitId>) =>
+  attempt(gitDirectory, () =>
+    OwnFiles.create(join(gitDirectory, "shallow"), commits.map((id) => `${id}\n`).join(""), 0o644)
+  )
+
+/** What an agent gets: a repository at the base, on a branch of its own, with nobody's credential in it. */
+export const workspace = Effect.fnUntraced(function* (options: {
+  readonly from: string
+  readonly path: string
+  readonly objectFormat: ObjectFormat
+  readonly baseBranch: string
+  readonly baseCommit: CommitId
+  readonly branch: string
+  readonly remoteUrl: string | undefined
+  readonly author: { readonly name: string; readonly email: string }
+  readonly user: { readonly userId: number; readonly groupId: number } | undefined
+}) {
+  const { baseBranch, baseCommit, branch, from, path } = options
+  const repository = join(path, "repo")
+  const gitDirectory = join(repository, ".git")
+  yield* attempt(path, () => mkdir(path, { mode: 0o755 }))
+  yield* HostGit.runOk({
+    argv: [
+      "init",
+      "-q",
+      "--template=",
+      `--object-format=${options.objectFormat}`,
+      `--initial-branch=${branch}`,
+      "--",
+      repository
+    ],
+    runtimeSecondsMax: localSecondsMax
+  })
+  yield* transplant(from, gitDirectory, "copy")
+  yield* attempt(gitDirectory, () => OwnFiles.append(join(gitDirectory, "config"), configurationOf(options)))
+  yield* HostGit.runOk(
+    { argv: ["update-ref", "--stdin"], gitDirectory, runtimeSecondsMax: localSecondsMax },
+    `create refs/heads/${branch} ${baseCommit}\ncreate refs/remotes/origin/${baseBranch} ${baseCommit}\n`
+  )
+  yield* HostGit.runOk({
+    argv: ["read-tree", "-u", "--reset", baseCommit],
+    gitDirectory,
+    workTree: repository,
+    runtimeSecondsMax: localSecondsMax
+  })
+  if (options.user !== undefined) yield* HostGit.giveTo(path, options.user)
+})
+
+const configurationOf = ({
+  author,
+  baseBranch,
+  branch,
+  remoteUrl
+}: {
+  readonly author: { readonly name: string; readonly email: string }
+  readonly baseBranch: string
+  readonly branch: string
+  readonly remoteUrl: string | undefined
+}): string =>
+  [
+    "[user]",
+    `\tname = ${quoted(author.name)}`,
+    `\temail = ${quoted(author.email)}`,
+    // Nothing of git's own runs beside the agent, nor is left half-way when it ends.
+    "[gc]",
+    "\tauto = 0",
+    "[maintenance]",
+    "\tauto = false",
+    ...(remoteUrl === undefined
+      ? []
+      : [
+          '[remote "origin"]',
+          `\turl = ${quoted(remoteUrl)}`,
+          `\tfetch = +refs/heads/${baseBranch}:refs/remotes/origin/${baseBranch}`,
+          `[branch ${quoted(branch)}]`,
+          "\tremote = origin",
+          `\tmerge = refs/heads/${baseBranch}`
+        ]),
+    ""
+  ].join("\n")
+
+/** As git's configuration has it. */
+const quoted = (text: string): string =>
+  `"${text.replace(/[\\"]/gu, String.raw`\$&`).replace(/[\r\n\0]/gu, " ")}"`
+
+const linkOrCopy = (from: string, to: string) =>
+  OwnFiles.link(from, to).catch((thrown: NodeJS.ErrnoException) => {
+    if (thrown.code === "EEXIST") return undefined
+    if (thrown.code === "EXDEV" || thrown.code === "EPERM" || thrown.code === "EMLINK")
+      return OwnFiles.copy(from, to)
+    throw thrown
+  })
+
+const unlessMissing = (thrown: NodeJS.ErrnoException) => {
+  if (thrown.code !== "ENOENT") throw thrown
+}

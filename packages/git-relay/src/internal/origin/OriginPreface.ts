@@ -1,0 +1,77 @@
+/**
+ * The beginning of what a container says of a repository of this host, read as a hostile stream. Pure.
+ *
+ *     cogni-origin 1
+ *     format sha1
+ *     head <branch>                  absent where HEAD names no branch
+ *     ref <commit> <reference>       HEAD, and the branch to start from, where they are there
+ *     shallow <commit>               commits whose parents are not sent
+ *                                    an empty line, then a bundle, unless there is no such branch
+ */
+import { Result } from "effect"
+import type { Advertised } from "./OriginAnswers.ts"
+import { CommitId, type ObjectFormat } from "../../Refs.ts"
+
+export interface OriginPreface {
+  readonly advertised: Advertised
+  readonly shallow: ReadonlyArray<CommitId>
+}
+
+/** Takes pieces until the preface is whole; then answers it with what follows, or why it is refused. */
+export interface PrefaceReader {
+  readonly push: (
+    piece: Uint8Array
+  ) => Result.Result<{ readonly preface: OriginPreface; readonly rest: Uint8Array }, string> | undefined
+}
+
+/** 100,000 cut-off commits take 8 MB. */
+export const prefaceBytesMax = 9 * 1024 * 1024
+
+const signature = "cogni-origin 1"
+const refsMax = 2
+
+export const makeReader = (): PrefaceReader => {
+  const pieces: Array<Uint8Array> = []
+  let bytes = 0
+  return {
+    push: (piece) => {
+      pieces.push(piece)
+      bytes += piece.byteLength
+      // The empty line ends in this piece, or has begun in the one before.
+      const tail = Buffer.concat(pieces.slice(-2))
+      if (tail.indexOf("\n\n") === -1)
+        return bytes > prefaceBytesMax
+          ? Result.fail(`it says more than ${prefaceBytesMax} bytes of itself`)
+          : undefined
+      const all = Buffer.concat(pieces)
+      const end = all.indexOf("\n\n")
+      if (end > prefaceBytesMax) return Result.fail(`it says more than ${prefaceBytesMax} bytes of itself`)
+      return Result.map(parse(all.toString("utf8", 0, end)), (preface) => ({
+        preface,
+        rest: all.subarray(end + 2)
+      }))
+    }
+  }
+}
+
+/** Its lines, without the empty one. */
+export const parse = (text: string): Result.Result<OriginPreface, string> => {
+  const [first, second, ...lines] = text.split("\n")
+  const format = /^format (sha1|sha256)$/u.exec(second ?? "")?.[1] as ObjectFormat | undefined
+  if (first !== signature || format === undefined)
+    return Result.fail("it does not begin as the relay's own program does")
+  const digits = format === "sha1" ? 40 : 64
+  const line = new RegExp(`^(?:ref ([0-9a-f]{${digits}}) (\\S{1,600})|shallow ([0-9a-f]{${digits}}))$`, "u")
+  const refs = new Map<string, CommitId>()
+  const shallow: Array<CommitId> = []
+  const head = /^head (\S{1,500})$/u.exec(lines[0] ?? "")?.[1]
+  for (const text of head === undefined ? lines : lines.slice(1)) {
+    const [, id, name, cut] = line.exec(text) ?? []
+    if (cut !== undefined) shallow.push(CommitId.make(cut))
+    else if (id === undefined || name === undefined || refs.size >= refsMax)
+      return Result.fail("it says something that is not understood")
+    else refs.set(name, CommitId.make(id))
+  }
+  const headBranch = refs.has("HEAD") ? head : undefined
+  return Result.succeed({ advertised: { headBranch, refs, objectFormat: format }, shallow })
+}

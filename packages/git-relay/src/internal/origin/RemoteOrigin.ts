@@ -1,0 +1,164 @@
+/**
+ * Speaking to an origin over a network: what it has, what it gives, what it takes. One credential per conversation,
+ * minted for it. A repository of this host is never spoken to: see `PathClone` and `PathDelivery`.
+ */
+import { Effect } from "effect"
+import { type GitCredential, GitCredentials } from "../../GitCredentials.ts"
+import type { GitNetwork } from "../git/GitEnvironment.ts"
+import { type Operation, OriginUnavailable } from "../../GitRelayError.ts"
+import { RelayObserver } from "../../GitRelay.ts"
+import * as OriginAnswers from "./OriginAnswers.ts"
+import type { PrivateServers } from "../../OriginAddress.ts"
+import { type CommitId, serverOf } from "../../Refs.ts"
+import * as HostGit from "../git/HostGit.ts"
+import * as OriginRoute from "./OriginRoute.ts"
+import * as Redaction from "../git/Redaction.ts"
+import { attempt } from "../steps/KeptRuns.ts"
+import { packedBytes } from "../git/HostRepository.ts"
+
+/** How often what has come is measured. */
+const measureMillis = 200
+
+export interface OriginOptions {
+  readonly url: string
+  readonly network: GitNetwork | undefined
+  /** Servers whose addresses may be private. */
+  readonly privateServers: PrivateServers
+  readonly transferSecondsMax: number
+  readonly cloneBytesMax: number
+}
+
+/** All that a command to the origin has in common, and what to take out of what it says. */
+const towards = Effect.fnUntraced(function* (
+  options: OriginOptions,
+  operation: Operation,
+  purpose: "fetch" | "push"
+) {
+  const { privateServers, transferSecondsMax, url } = options
+  const credentials = yield* GitCredentials
+  const observe = yield* RelayObserver
+  const context = yield* Effect.context()
+  const way = yield* OriginRoute.wayTo(url, options.network, privateServers)
+  const credential: GitCredential | undefined = yield* credentials.get({ url, purpose })
+  const redact = Redaction.make(credential === undefined ? [] : [credential])
+  const run = Effect.runForkWith(context)
+  return {
+    redact,
+    command: {
+      transport: OriginAnswers.transportOf(url),
+      ...way,
+      runtimeSecondsMax: transferSecondsMax,
+      ...(credential === undefined ? {} : { credential, credentialServer: serverOf(url) }),
+      onProgress: (text: string) => void run(observe({ operation, text: redact(text) }))
+    } satisfies Partial<HostGit.HostGitCommand>
+  }
+})
+
+/** What stands where. */
+export const advertised = Effect.fnUntraced(function* (
+  options: OriginOptions,
+  refs: ReadonlyArray<string>,
+  purpose: "fetch" | "push" = "fetch"
+) {
+  const { command, redact } = yield* towards(options, purpose === "push" ? "push" : "clone", purpose)
+  const answer = yield* HostGit.run({
+    ...command,
+    argv: ["ls-remote", "--symref", "--", options.url, ...refs]
+  })
+  if (answer.exitCode !== 0) return yield* OriginAnswers.faultOf(redact(meant(answer.stderr)))
+  return OriginAnswers.parseAdvertised(answer.stdout.toString("utf8"))
+})
+
+/** One reference or commit, so deep, into a reference of a repository of the host. */
+export const fetch = Effect.fnUntraced(function* (
+  options: OriginOptions,
+  what: {
+    readonly gitDirectory: string
+    /** `refs/heads/…`, or a commit id. */
+    readonly source: string
+    readonly depth: number
+    readonly into: string
+  }
+) {
+  const { command, redact } = yield* towards(options, "clone", "fetch")
+  const fetched = HostGit.run({
+    ...command,
+    gitDirectory: what.gitDirectory,
+    argv: [
+      "fetch",
+      "--progress",
+      "--no-tags",
+      `--depth=${what.depth}`,
+      "--no-write-fetch-head",
+      "--no-auto-maintenance",
+      "--no-recurse-submodules",
+      "--",
+      options.url,
+      `+${what.source}:${what.into}`
+    ]
+  })
+  const withinBounds = held(what.gitDirectory, options.cloneBytesMax)
+  const answer = yield* Effect.raceFirst(
+    fetched,
+    withinBounds.pipe(Effect.andThen(Effect.sleep(`${measureMillis} millis`)), Effect.forever)
+  )
+  if (answer.exitCode !== 0) return yield* OriginAnswers.faultOf(redact(meant(answer.stderr)))
+  yield* withinBounds
+})
+
+/** One commit to one branch, if that still stands where it is expected (`""`: nowhere). */
+export const push = Effect.fnUntraced(function* (
+  options: OriginOptions,
+  what: {
+    readonly gitDirectory: string
+    readonly branch: string
+    readonly tip: CommitId
+    readonly expected: string
+  }
+) {
+  const { command, redact } = yield* towards(options, "push", "push")
+  const answer = yield* HostGit.run({
+    ...command,
+    gitDirectory: what.gitDirectory,
+    argv: [
+      "push",
+      "--porcelain",
+      "--progress",
+      "--no-verify",
+      "--no-follow-tags",
+      "--no-signed",
+      "--recurse-submodules=no",
+      `--force-with-lease=refs/heads/${what.branch}:${what.expected}`,
+      "--",
+      options.url,
+      `${what.tip}:refs/heads/${what.branch}`
+    ]
+  })
+  const status = OriginAnswers.parsePush(answer.stdout.toString("utf8"), what.branch)
+  const taken = answer.exitCode === 0 && status !== undefined && /^[ *=]$/u.test(status.flag)
+  return { taken, said: redact([status?.summary ?? "", meant(answer.stderr)].join(" ")) }
+})
+
+/** git itself takes whatever comes. Fails when more has come than may. */
+const held = (gitDirectory: string, bytesMax: number) =>
+  Effect.flatMap(
+    attempt(gitDirectory, () => packedBytes(gitDirectory)),
+    (bytes) =>
+      bytes <= bytesMax
+        ? Effect.void
+        : Effect.fail(
+            new OriginUnavailable({
+              fault: "unsupported",
+              detail: `sends more than ${bytesMax} bytes`,
+              remedy: "Ask for less history (--depth), or allow more (limits.cloneBytesMax)",
+              isRetryable: false
+            })
+          )
+  )
+
+/** Without progress: what is wrong is in lines that say so. */
+const meant = (stderr: string): string => {
+  const lines = stderr.split(/[\r\n]/u).filter((line) => line.trim() !== "")
+  const grave = lines.filter((line) => /^(?:fatal|error|remote: (?:error|fatal)|remote:)/u.test(line))
+  return (grave.length > 0 ? grave : lines.slice(-3)).join("; ")
+}

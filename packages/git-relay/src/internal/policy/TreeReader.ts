@@ -1,0 +1,112 @@
+/** Trees of a repository, each looked at only after its size is known, and no more of them than a budget allows. */
+import { Effect } from "effect"
+import type { Policy } from "../../CommitPolicy.ts"
+import type { ObjectFormat } from "../../Refs.ts"
+import type { Found } from "./CommitRules.ts"
+import * as GitObject from "../git/GitObject.ts"
+import type { ObjectReader } from "../git/ObjectReader.ts"
+
+/** A tree, or why there is none to be had. */
+export type TreeRead =
+  | { readonly _tag: "Tree"; readonly entries: ReadonlyArray<GitObject.TreeEntry> }
+  | { readonly _tag: "Fault"; readonly found: Found }
+
+export interface TreeReader<E> {
+  /** Counts against the budget, whether they were read before or not. `undefined`: there is room. */
+  readonly visit: (trees: number) => Found | undefined
+  /** Ask for the sizes of many at once, before any is read. */
+  readonly announce: (ids: ReadonlyArray<string>) => Effect.Effect<void, E>
+  /** One that was announced. */
+  readonly read: (id: string) => Effect.Effect<TreeRead, E>
+}
+
+/** Listings that are kept, by their bytes: the same few are wanted again and again. */
+const keptBytesMax = 8 * 1024 * 1024
+
+export const make = <E>(
+  reader: ObjectReader<E>,
+  format: ObjectFormat,
+  { treeBytesMax, treesBytesMax, treesMax }: Policy
+): TreeReader<E> => {
+  /** Bytes of each; none is `undefined`. */
+  const sizes = new Map<string, number | undefined>()
+  const kept = new Map<string, ReadonlyArray<GitObject.TreeEntry>>()
+  let [keptBytes, visited, bytesRead] = [0, 0, 0]
+
+  const keep = (id: string, entries: ReadonlyArray<GitObject.TreeEntry>, bytes: number) => {
+    if (bytes > keptBytesMax) return
+    kept.set(id, entries)
+    keptBytes += bytes
+    for (const oldest of kept.keys()) {
+      if (keptBytes <= keptBytesMax) return
+      kept.delete(oldest)
+      keptBytes -= sizes.get(oldest) ?? 0
+    }
+  }
+
+  const read = Effect.fnUntraced(function* (id: string) {
+    const known = kept.get(id)
+    if (known !== undefined) return tree(known)
+    const bytes = sizes.get(id)
+    if (bytes === undefined) return fault("object", `the directory ${id} is missing, or is none`)
+    if (bytes > treeBytesMax)
+      return fault("tree-bytes", `a directory's listing has ${bytes} bytes, and ${treeBytesMax} are allowed`)
+    bytesRead += bytes
+    if (bytesRead > treesBytesMax)
+      return fault("tree-bytes", `the listings of directories have more than ${treesBytesMax} bytes in all`)
+    const content = yield* reader.content(id)
+    const entries = content === undefined ? undefined : GitObject.parseTree(content, format)
+    if (entries === undefined) return fault("object", `the directory ${id} is not one that git writes`)
+    keep(id, entries, bytes)
+    return tree(entries)
+  })
+
+  return {
+    visit: (trees) => {
+      visited += trees
+      return visited > treesMax
+        ? { rule: "trees", detail: `more than ${treesMax} directories have to be compared` }
+        : undefined
+    },
+    announce: (ids) => {
+      const unknown = [...new Set(ids)].filter((id) => !sizes.has(id))
+      return unknown.length === 0
+        ? Effect.void
+        : Effect.map(reader.info(unknown), (infos) => {
+            for (const [index, id] of unknown.entries()) {
+              const info = infos[index]
+              sizes.set(id, info?.type === "tree" ? info.bytes : undefined)
+            }
+          })
+    },
+    read
+  }
+}
+
+/** Blobs of a whole tree; fewer, when it is larger than the budget. */
+export const blobsOf = Effect.fnUntraced(function* <E>(trees: TreeReader<E>, root: string) {
+  const blobs = new Set<string>()
+  const seen = new Set<string>([root])
+  for (let level: ReadonlyArray<string> = [root]; level.length > 0;) {
+    if (trees.visit(level.length) !== undefined) return blobs
+    yield* trees.announce(level)
+    const next: Array<string> = []
+    for (const id of level) {
+      const read = yield* trees.read(id)
+      if (read._tag === "Fault") continue
+      for (const entry of read.entries) {
+        const kind = GitObject.kindOf(entry.mode)
+        if (kind === "file" || kind === "symlink") blobs.add(entry.id)
+        if (kind !== "tree" || seen.has(entry.id)) continue
+        seen.add(entry.id)
+        next.push(entry.id)
+      }
+    }
+    level = next
+  }
+  return blobs
+})
+
+const tree = (entries: ReadonlyArray<GitObject.TreeEntry>): TreeRead => ({ _tag: "Tree", entries })
+
+const fault = (rule: Found["rule"], detail: string): TreeRead => ({ _tag: "Fault", found: { rule, detail } })

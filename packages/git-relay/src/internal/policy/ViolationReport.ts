@@ -1,0 +1,87 @@
+/**
+ * What rules found, gathered in any order and told in one: first what ended the looking, then known secrets, then by
+ * commit from the oldest, path and rule.
+ */
+import { Rule } from "../../CommitPolicy.ts"
+import type { Violation } from "../../GitRelayError.ts"
+import type { CommitId } from "../../Refs.ts"
+import { type Found, remedies } from "./CommitRules.ts"
+import { showPath } from "../git/ShownText.ts"
+
+/** So many are told. */
+export const violationsMax = 50
+
+/** More are not looked for. */
+export const foundMax = 10_000
+
+export interface Where {
+  readonly commit?: CommitId | undefined
+  /** As latin1. */
+  readonly path?: string | undefined
+}
+
+interface Entry extends Where {
+  readonly found: Found
+  readonly rank: number
+}
+
+export interface ViolationReport {
+  /** The same rule is told once for a commit and a path. */
+  readonly add: (found: Found, where: Where) => void
+  /** This is reason enough: nothing more is to be looked at. */
+  readonly end: (found: Found, where: Where) => void
+  readonly ended: () => boolean
+  /** Of what is told. */
+  readonly paths: () => ReadonlyArray<string>
+  /** Paths with a secret in them are not shown. */
+  readonly result: (secretPaths: ReadonlySet<string>) => {
+    readonly violations: ReadonlyArray<Violation>
+    readonly violationsTotal: number
+  }
+}
+
+/** Commits from the oldest. */
+export const make = (order: ReadonlyMap<string, number>): ViolationReport => {
+  const entries = new Map<string, Entry>()
+  let over = false
+
+  const put = (found: Found, { commit, path }: Where, rank: number) => {
+    const key = `${found.rule} ${commit ?? ""} ${path ?? ""}`
+    if (!entries.has(key)) entries.set(key, { found, commit, path, rank })
+    if (entries.size >= foundMax) over = true
+  }
+  const compare = (a: Entry, b: Entry): number =>
+    a.rank - b.rank ||
+    positionOf(order, a) - positionOf(order, b) ||
+    compareText(a.path ?? "", b.path ?? "") ||
+    Rule.literals.indexOf(a.found.rule) - Rule.literals.indexOf(b.found.rule)
+
+  const told = () => [...entries.values()].toSorted(compare).slice(0, violationsMax)
+
+  return {
+    add: (found, where) => put(found, where, found.rule === "known-secret" ? 1 : 2),
+    end: (found, where) => {
+      put(found, where, 0)
+      over = true
+    },
+    ended: () => over,
+    paths: () => told().flatMap(({ path }) => (path === undefined ? [] : [path])),
+    result: (secretPaths) => ({
+      violations: told().map(({ commit, found: { detail, rule }, path }) => ({
+        rule,
+        ...(commit === undefined ? {} : { commit }),
+        ...(path === undefined ? {} : { path: secretPaths.has(path) ? hiddenPath : showPath(path) }),
+        detail,
+        remedy: remedies[rule]
+      })),
+      violationsTotal: entries.size
+    })
+  }
+}
+
+const hiddenPath = "[a path with a secret in it]"
+
+const positionOf = (order: ReadonlyMap<string, number>, { commit }: Entry): number =>
+  commit === undefined ? -1 : (order.get(commit) ?? -1)
+
+const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0)

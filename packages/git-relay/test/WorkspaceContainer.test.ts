@@ -1,0 +1,171 @@
+/** The containers that open an agent's repository, written out: a change of them is a change here. */
+import { assert, describe, it } from "@effect/vitest"
+import { RunId } from "@cogni/sandbox-core/RunId"
+import * as WorkspaceContainer from "../src/internal/steps/WorkspaceContainer.ts"
+import { branchOf, CommitId } from "@cogni/sandbox-git-relay/Refs"
+import { Schema } from "effect"
+
+const baseCommit = CommitId.make("a".repeat(40))
+const request: WorkspaceContainer.ExportRequest = {
+  runId: RunId.make("run-000000000001"),
+  image: "cogni/runtime:1",
+  user: { userId: 1000, groupId: 1000 },
+  workspacePath: "/relays/run-000000000001/workspace",
+  runtimeSecondsMax: 120
+}
+const common = {
+  runId: "run-000000000001",
+  role: "relay",
+  image: "cogni/runtime:1",
+  user: { userId: 1000, groupId: 1000 },
+  network: { mode: "none" },
+  limits: {
+    memoryBytesMax: 1_073_741_824,
+    processesMax: 64,
+    cpusMax: 2,
+    temporaryBytesMax: 67_108_864,
+    filesOpenMax: 1024,
+    workspaceBytesMax: 268_435_456,
+    runtimeSecondsMax: 120
+  }
+}
+const environment = {
+  GIT_ATTR_NOSYSTEM: "1",
+  GIT_CONFIG_COUNT: "1",
+  GIT_CONFIG_GLOBAL: "/dev/null",
+  GIT_CONFIG_KEY_0: "safe.directory",
+  GIT_CONFIG_NOSYSTEM: "1",
+  GIT_CONFIG_VALUE_0: "*",
+  GIT_NO_LAZY_FETCH: "1",
+  GIT_NO_REPLACE_OBJECTS: "1",
+  GIT_TERMINAL_PROMPT: "0",
+  HOME: "/nonexistent",
+  LC_ALL: "C",
+  PATH: "/usr/local/bin:/usr/bin:/bin"
+}
+const quiet = [
+  "core.fsmonitor=false",
+  "core.hooksPath=/dev/null",
+  "core.commitGraph=false",
+  "core.pager=cat",
+  "pack.threads=1",
+  "core.bigFileThreshold=256k"
+].flatMap((value) => ["-c", value])
+const workspace = (readOnly: boolean) => ({
+  type: "directory",
+  source: "/relays/run-000000000001/workspace",
+  target: "/workspace",
+  readOnly
+})
+
+describe("WorkspaceContainer", () => {
+  it("the container that exports is exactly this", () => {
+    const what = { ref: "refs/heads/sandbox/run-000000000001", baseCommit, objectFormat: "sha1" } as const
+    assert.deepStrictEqual(WorkspaceContainer.bundleSpec(request, what) as object, {
+      ...common,
+      env: { ...environment, GIT_OPTIONAL_LOCKS: "0" },
+      mounts: [workspace(true)],
+      argv: [
+        "/usr/local/bin/cogni-git",
+        ..."export /workspace/repo/.git 2 refs/heads/sandbox/run-000000000001".split(" "),
+        `^${baseCommit}`
+      ]
+    })
+    const { argv } = WorkspaceContainer.bundleSpec(request, { ...what, objectFormat: "sha256" })
+    assert.strictEqual(argv[3], "3")
+  })
+
+  it("the one that commits what is left is exactly this", () => {
+    assert.deepStrictEqual(WorkspaceContainer.leftoversSpec(request, "-x; $(id)") as object, {
+      ...common,
+      env: environment,
+      mounts: [workspace(false)],
+      argv: [
+        "/usr/local/bin/cogni-git",
+        ..."check /workspace/repo -- /usr/local/bin/cogni-repo --commit".split(" "),
+        "-x; $(id)"
+      ]
+    })
+  })
+
+  it("the one that applies patches is exactly this", () => {
+    const patches = { path: "/relays/run-000000000001/patches", names: ["0001.patch", "0002.patch"] }
+    assert.deepStrictEqual(WorkspaceContainer.applySpec(request, patches) as object, {
+      ...common,
+      env: environment,
+      mounts: [
+        workspace(false),
+        {
+          type: "directory",
+          source: "/relays/run-000000000001/patches",
+          target: "/patches",
+          readOnly: true
+        }
+      ],
+      argv: [
+        "git",
+        "-C",
+        "/workspace/repo",
+        ...quiet,
+        ..."am --quiet --keep-non-patch --committer-date-is-author-date --no-gpg-sign --".split(" "),
+        "/patches/0001.patch",
+        "/patches/0002.patch"
+      ]
+    })
+  })
+
+  it.prop(
+    "whatever is asked, there is no network, no further mount and nobody's environment",
+    [Schema.String, Schema.String, Schema.String],
+    ([image, workspacePath, message]) => {
+      const asked = { ...request, image, workspacePath }
+      const specs = [
+        WorkspaceContainer.bundleSpec(asked, { ref: "HEAD", baseCommit, objectFormat: "sha1" }),
+        WorkspaceContainer.leftoversSpec(asked, message),
+        WorkspaceContainer.applySpec(asked, { path: "/patches-of-the-host", names: [] })
+      ]
+      for (const { env, mounts, network, role, user } of specs) {
+        assert.deepStrictEqual(network, { mode: "none" })
+        assert.strictEqual(role, "relay")
+        assert.deepStrictEqual(user, asked.user)
+        assert.deepStrictEqual(
+          { ...env, GIT_OPTIONAL_LOCKS: "0" },
+          { ...environment, GIT_OPTIONAL_LOCKS: "0" }
+        )
+        assert.isTrue(mounts.every(({ source }) => [workspacePath, "/patches-of-the-host"].includes(source)))
+      }
+      assert.isTrue(specs[0]!.mounts.every(({ readOnly }) => readOnly))
+    }
+  )
+
+  it.prop(
+    "nothing that git is asked to take out could be read as an option",
+    [RunId, CommitId],
+    ([runId, commit]) => {
+      for (const ref of [`refs/heads/${branchOf(runId)}`, "HEAD"]) {
+        for (const objectFormat of ["sha1", "sha256"] as const) {
+          const { argv } = WorkspaceContainer.bundleSpec(
+            { ...request, runId },
+            { ref, baseCommit: commit, objectFormat }
+          )
+          // The one reference that the host has named, and what is there already.
+          assert.deepStrictEqual(argv.slice(-2), [ref, `^${commit}`])
+          assert.notMatch(ref, /^-|\s/u)
+        }
+      }
+    }
+  )
+
+  it.prop(
+    "what is said in a commit is one argument, and names of patches are paths",
+    [Schema.String],
+    ([text]) => {
+      assert.deepStrictEqual(WorkspaceContainer.leftoversSpec(request, text).argv.slice(-2), [
+        "--commit",
+        text
+      ])
+      const { argv } = WorkspaceContainer.applySpec(request, { path: "/patches-of-the-host", names: [text] })
+      assert.deepStrictEqual(argv.slice(-2), ["--", `/patches/${text}`])
+    }
+  )
+})
