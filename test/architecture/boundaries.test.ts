@@ -125,8 +125,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["effect", "yaml"],
     // Commands on the host itself, for those who have chosen that: nothing else in here touches it.
     world: {
-      "HostExecutor.ts": ["node:fs/promises"],
-      "HostSessionWorkspaces.ts": ["node:fs/promises"],
+      "executor/HostExecutor.ts": ["node:fs/promises"],
+      "sandbox/HostSessionWorkspaces.ts": ["node:fs/promises"],
       "internal/HostCommand.ts": ["node:child_process", "node:fs", "node:net", "node:os"],
       "internal/HostOutput.ts": ["node:fs", "node:net"],
       "internal/HostPipes.ts": ["node:child_process", "node:fs", "node:fs/promises", "node:os"],

@@ -1,5 +1,5 @@
 /** The ways to run a command in a container that stays: our session, the engine's bare API, its command line. */
-import type { SessionSandbox } from "@cogni/sandbox-sessions/DockerSandbox"
+import type { SessionSandbox } from "@cogni/sandbox-sessions/sandbox/DockerSandbox"
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
 import { Agent, type IncomingMessage, request } from "node:http"

@@ -3,7 +3,7 @@
  * that this user may not touch.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import * as HostExecutor from "@cogni/sandbox-sessions/HostExecutor"
+import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Effect } from "effect"
 import { chmodSync } from "node:fs"

@@ -4,12 +4,12 @@
  * Looks at one file and changes nothing; needs no engine. What comes from the file is made visible on its way to a
  * terminal.
  */
-import * as AgentRouter from "@cogni/sandbox-sessions/AgentRouter"
+import * as AgentRouter from "@cogni/sandbox-sessions/router/AgentRouter"
 import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
 import * as ConfigurationStore from "@cogni/sandbox-sessions/config/ConfigurationStore"
 import { toolNames } from "@cogni/sandbox-loop/ToolProfile"
-import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
+import * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
 import { Effect, Schema } from "effect"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { exitCode } from "./ExitCode.ts"

@@ -1,7 +1,7 @@
 /** Agents by name: found, listed in order, never changed. */
 import { assert, describe, it } from "@effect/vitest"
-import * as AgentConfig from "@cogni/sandbox-sessions/AgentConfig"
-import * as AgentConfigRegistry from "@cogni/sandbox-sessions/AgentConfigRegistry"
+import * as AgentConfig from "@cogni/sandbox-sessions/config/AgentConfig"
+import * as AgentConfigRegistry from "@cogni/sandbox-sessions/config/AgentConfigRegistry"
 import { Option, Result } from "effect"
 
 const agent = (name: string) => AgentConfig.make({ name })

@@ -5,8 +5,8 @@ import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import * as DockerSandbox from "../src/DockerSandbox.ts"
-import * as SessionId from "../src/SessionId.ts"
+import * as DockerSandbox from "../src/sandbox/DockerSandbox.ts"
+import * as SessionId from "../src/sandbox/SessionId.ts"
 
 const program: Program = ({ argv, files, stdout }) =>
   argv[0] === "note"

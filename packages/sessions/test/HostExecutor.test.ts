@@ -2,7 +2,7 @@
 import { entriesMax, type Executor, fileBytesMax } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import type { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import * as HostExecutor from "@cogni/sandbox-sessions/HostExecutor"
+import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"
 import { CommandBehaviour, CommandSubject, ExecutorContract } from "@cogni/sandbox-sessions/testing"
 import { assert, layer } from "@effect/vitest"
 import {

@@ -4,8 +4,8 @@ import { execFileSync } from "node:child_process"
 import { chmod, chown, lstat, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import * as HostSessionWorkspaces from "../src/HostSessionWorkspaces.ts"
-import * as SessionId from "../src/SessionId.ts"
+import * as HostSessionWorkspaces from "../src/sandbox/HostSessionWorkspaces.ts"
+import * as SessionId from "../src/sandbox/SessionId.ts"
 
 const directory = Effect.acquireRelease(
   Effect.promise(() => mkdtemp(join(tmpdir(), "cogni-test-"))),

@@ -1,10 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import * as MessageLines from "../src/MessageLines.ts"
-import { MessageError, RouterStopping } from "../src/MessageError.ts"
-import { MessageRouter } from "../src/MessageRouter.ts"
-import type { Message } from "../src/Orchestrator.ts"
+import * as MessageLines from "../src/router/MessageLines.ts"
+import { MessageError, RouterStopping } from "../src/router/MessageError.ts"
+import { MessageRouter } from "../src/router/MessageRouter.ts"
+import type { Message } from "../src/router/Orchestrator.ts"
 import * as RouterWorld from "./RouterWorld.ts"
 
 const encoder = new TextEncoder()

@@ -6,8 +6,8 @@ import {
   RuntimeUnavailable,
   SandboxError
 } from "@cogni/sandbox-core/SandboxError"
-import type * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
-import { SessionRefused } from "@cogni/sandbox-sessions/SandboxManager"
+import type * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
+import { SessionRefused } from "@cogni/sandbox-sessions/sandbox/SandboxManager"
 import { Deferred, Effect, Exit, Fiber, Schema, Scope, Tracer } from "effect"
 import { TestClock } from "effect/testing"
 import * as RouterWorld from "./RouterWorld.ts"

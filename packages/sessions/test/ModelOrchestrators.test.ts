@@ -5,9 +5,9 @@ import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { ContainerFailed, RuntimeUnavailable, SandboxError, TimedOut } from "@cogni/sandbox-core/SandboxError"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { Effect, Layer, Result, Schema } from "effect"
-import * as AgentConfig from "../src/AgentConfig.ts"
-import * as ModelOrchestrators from "../src/ModelOrchestrators.ts"
-import { type OrchestratorInput, Orchestrators } from "../src/Orchestrator.ts"
+import * as AgentConfig from "../src/config/AgentConfig.ts"
+import * as ModelOrchestrators from "../src/router/ModelOrchestrators.ts"
+import { type OrchestratorInput, Orchestrators } from "../src/router/Orchestrator.ts"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 
 const identity = { billingAccountId: "account", attempt: 0 }

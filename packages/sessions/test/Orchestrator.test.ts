@@ -1,6 +1,6 @@
 /** What a message may be. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Orchestrator from "@cogni/sandbox-sessions/Orchestrator"
+import * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
 import { Schema } from "effect"
 
 const is = Schema.is(Orchestrator.Message)

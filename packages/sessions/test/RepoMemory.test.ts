@@ -3,7 +3,7 @@ import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { ContainerFailed, type FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Effect } from "effect"
-import * as RepoMemory from "../src/RepoMemory.ts"
+import * as RepoMemory from "../src/router/RepoMemory.ts"
 
 /** A workspace whose memory is this, or cannot be had. */
 const workspaceOf = (content: string | Uint8Array | FileRefused): Pick<Executor, "files"> => ({

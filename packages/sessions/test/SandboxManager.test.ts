@@ -3,9 +3,9 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Clock, Deferred, Duration, Effect, Exit, Fiber, Layer, Ref, Schema, Scope } from "effect"
 import { TestClock } from "effect/testing"
-import { type CreateOptions, DockerSandbox, type SessionSandbox } from "../src/DockerSandbox.ts"
-import * as SandboxManager from "../src/SandboxManager.ts"
-import * as SessionWorkspaces from "../src/SessionWorkspaces.ts"
+import { type CreateOptions, DockerSandbox, type SessionSandbox } from "../src/sandbox/DockerSandbox.ts"
+import * as SandboxManager from "../src/sandbox/SandboxManager.ts"
+import * as SessionWorkspaces from "../src/sandbox/SessionWorkspaces.ts"
 
 interface Made {
   readonly sessionId: string

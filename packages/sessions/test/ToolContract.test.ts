@@ -1,6 +1,6 @@
 /** The tools of a session keep one contract, over memory and over the host; over Docker, in `test/integration`. */
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import * as HostExecutor from "@cogni/sandbox-sessions/HostExecutor"
+import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"
 import { ToolContract } from "@cogni/sandbox-loop/testing"
 import { Effect, Layer } from "effect"
 import { mkdtempSync, realpathSync, rmSync } from "node:fs"

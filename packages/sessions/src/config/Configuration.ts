@@ -6,8 +6,8 @@
  */
 import type { Network } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Result, Schema } from "effect"
-import * as AgentConfigRegistry from "../AgentConfigRegistry.ts"
-import type { AgentConfig, ModelTier } from "../AgentConfig.ts"
+import * as AgentConfigRegistry from "./AgentConfigRegistry.ts"
+import type { AgentConfig, ModelTier } from "./AgentConfig.ts"
 import * as ConfigurationError from "./ConfigurationError.ts"
 import * as ConfigurationFile from "../internal/config/ConfigurationFile.ts"
 import * as Quantity from "../internal/config/ConfigurationQuantity.ts"

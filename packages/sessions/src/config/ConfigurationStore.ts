@@ -29,7 +29,7 @@ export class ConfigurationStore extends Context.Service<
     /** The current one first, then each that differs; one that is late gets the latest. */
     readonly changes: Stream.Stream<Configuration.Configuration>
   }
->()("@cogni/sandbox-sessions/config/ConfigurationStore") {}
+>()("@cogni/sandbox-sessions/ConfigurationStore") {}
 
 /** Fails where there is no configuration to begin with. */
 export const make = Effect.fnUntraced(function* (

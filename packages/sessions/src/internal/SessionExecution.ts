@@ -10,8 +10,8 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { CommandRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { Effect, Option, Scope, Semaphore } from "effect"
-import type { Executors, SessionExecutor } from "../Executors.ts"
-import type { SessionRefused } from "../SandboxManager.ts"
+import type { Executors, SessionExecutor } from "../executor/Executors.ts"
+import type { SessionRefused } from "../sandbox/SandboxManager.ts"
 
 /** Where a message was executed, or would have been. */
 export interface Execution {

@@ -6,7 +6,7 @@
  */
 import { SandboxSpec } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Schema } from "effect"
-import { AgentName, ModelTier, ToolEntry } from "../../AgentConfig.ts"
+import { AgentName, ModelTier, ToolEntry } from "../../config/AgentConfig.ts"
 import { ToolProfile } from "@cogni/sandbox-loop/ToolProfile"
 import * as Quantity from "./ConfigurationQuantity.ts"
 import * as SenderPattern from "./SenderPattern.ts"

@@ -4,7 +4,7 @@
  * Looks at the tree as it was written, also where other parts of it are wrong: so everything is told at once. Pure.
  */
 import { Result, Schema } from "effect"
-import { ModelTier } from "../../AgentConfig.ts"
+import { ModelTier } from "../../config/AgentConfig.ts"
 import { problemsMax } from "../../config/ConfigurationError.ts"
 import { unknownNames } from "@cogni/sandbox-loop/ToolProfile"
 import type { ConfigurationFile } from "./ConfigurationFile.ts"

@@ -14,7 +14,7 @@ import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Deferred, Effect, Exit, Layer, Scope } from "effect"
 import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
-import * as RepoMemory from "./RepoMemory.ts"
+import * as RepoMemory from "../router/RepoMemory.ts"
 import type { SessionId } from "./SessionId.ts"
 
 /** How the sandboxes of sessions are held. A run id is made for each. */

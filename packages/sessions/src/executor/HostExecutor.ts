@@ -12,9 +12,9 @@ import { Config, Effect, Option, type Scope } from "effect"
 import { randomBytes } from "node:crypto"
 import { realpath, stat } from "node:fs/promises"
 import { isAbsolute } from "node:path"
-import * as HostCommand from "./internal/HostCommand.ts"
-import * as HostPipes from "./internal/HostPipes.ts"
-import * as HostProcesses from "./internal/HostProcesses.ts"
+import * as HostCommand from "../internal/HostCommand.ts"
+import * as HostPipes from "../internal/HostPipes.ts"
+import * as HostProcesses from "../internal/HostProcesses.ts"
 
 export interface HostExecutorOptions {
   /** An absolute path of a directory that is there. */

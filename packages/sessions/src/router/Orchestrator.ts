@@ -7,8 +7,8 @@
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Context, type Effect, Layer, Schema, type Scope } from "effect"
-import type { AgentConfig } from "./AgentConfig.ts"
-import type { SessionExecutor } from "./Executors.ts"
+import type { AgentConfig } from "../config/AgentConfig.ts"
+import type { SessionExecutor } from "../executor/Executors.ts"
 import type { ToolRegistry } from "@cogni/sandbox-loop/ToolRegistry"
 
 /** Of a sender, 254 characters: an address of mail has no more. */

@@ -6,7 +6,7 @@
  */
 import { Data, Option, Result } from "effect"
 import type { AgentConfig } from "./AgentConfig.ts"
-import type { ConfigurationFile } from "./internal/config/ConfigurationFile.ts"
+import type { ConfigurationFile } from "../internal/config/ConfigurationFile.ts"
 
 export interface AgentConfigRegistry {
   readonly get: (name: string) => Option.Option<AgentConfig>

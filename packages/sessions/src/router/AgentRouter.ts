@@ -5,9 +5,9 @@
  * whose characters come first: the order of a file decides nothing. Pure.
  */
 import { Option, Result } from "effect"
-import type { AgentConfig } from "./AgentConfig.ts"
-import type { Configuration } from "./config/Configuration.ts"
-import * as SenderPattern from "./internal/config/SenderPattern.ts"
+import type { AgentConfig } from "../config/AgentConfig.ts"
+import type { Configuration } from "../config/Configuration.ts"
+import * as SenderPattern from "../internal/config/SenderPattern.ts"
 
 /** Who says something, and where. */
 export interface Sender {

@@ -3,7 +3,7 @@ import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Context, type Effect, Layer, type Option, type Scope } from "effect"
-import type { SessionRefused } from "./SandboxManager.ts"
+import type { SessionRefused } from "../sandbox/SandboxManager.ts"
 
 /** A sandbox of a session, or anything that stands for one. */
 export interface SessionExecutor extends Executor {
