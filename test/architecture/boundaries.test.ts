@@ -26,7 +26,7 @@ interface Boundary {
 
 const boundaries: Record<SourceTree.Package, Boundary> = {
   core: { packages: [], libraries: ["effect"], world: {} },
-  // The one door by which a process of the host opens a path.
+  // The toolkit of the host: the one door by which a process opens a path, and starts a program of its own.
   "host-files": {
     packages: ["core"],
     libraries: ["effect"],
@@ -34,9 +34,12 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "Descriptor.ts": ["node:fs", "node:fs/promises"],
       "HostFile.ts": ["node:fs", "node:fs/promises"],
       "HostPath.ts": ["node:fs/promises"],
+      "HostProgram.ts": ["node:child_process"],
+      "HostTree.ts": ["node:fs/promises"],
       "InheritedDescriptor.ts": ["node:fs", "node:fs/promises", "node:net"],
       "MountIdentity.ts": ["node:fs", "node:fs/promises"],
       "OwnFiles.ts": ["node:fs", "node:fs/promises", "node:os"],
+      "StateDirectory.ts": ["node:os"],
       "WorkspaceFiles.ts": ["node:fs", "node:fs/promises"],
       "WorkspaceWalk.ts": ["node:fs", "node:fs/promises"]
     }
@@ -52,8 +55,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     world: {
       "DockerContainerRuntime.ts": ["node:os"],
       "DockerDoctor.ts": ["node:fs", "node:fs/promises"],
-      "FileRunStore.ts": ["node:fs/promises", "node:os"],
-      "HostTree.ts": ["node:child_process", "node:fs/promises"],
+      "FileRunStore.ts": ["node:fs/promises"],
       "HostOwner.ts": ["node:fs", "node:os"],
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
       "KernelFacts.ts": ["node:fs"],
@@ -102,7 +104,6 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "picomatch"
     ],
     world: {
-      "internal/git/HostGit.ts": ["node:child_process"],
       "internal/git/HostRepository.ts": ["node:fs/promises"],
       "internal/origin/HeldDirectory.ts": ["node:fs", "node:fs/promises"],
       "internal/origin/MirrorCache.ts": ["node:fs/promises"],

@@ -4,6 +4,7 @@
  * Looks at files only, also of a run that is running. Read is what lies in the run's own directory, never what a record
  * or a link points to.
  */
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
 import { Effect, FileSystem, Stream } from "effect"
@@ -75,7 +76,7 @@ const read = Effect.fnUntraced(function* <E = never, R = never>(
 const locate = Effect.fnUntraced(function* (record: RunRecord) {
   const { stateDirectory } = yield* Settings
   const fs = yield* FileSystem.FileSystem
-  const run = join(stateDirectory, "runs", record.runId)
+  const run = join(StateDirectory.paths(stateDirectory).runs, record.runId)
   const path = join(run, AuditLog.relativePath)
   const looked = fs.lstat(path).pipe(
     Effect.catchReason("PlatformError", "NotFound", () => Effect.succeed(undefined)),

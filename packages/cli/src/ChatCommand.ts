@@ -6,6 +6,8 @@
  * host, through the session's own proxy; what it asks for is executed in the session's container. The configuration is
  * read again when it changes.
  */
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
+import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
@@ -24,7 +26,7 @@ import * as Sessions from "@cogni/sandbox-sessions/Sessions"
 import * as SessionWorkspaces from "@cogni/sandbox-sessions/sandbox/SessionWorkspaces"
 import { toolNames } from "@cogni/sandbox-loop/ToolProfile"
 import { Context, Effect, FileSystem, Layer, Result, Stdio } from "effect"
-import { join, resolve } from "node:path"
+import { join } from "node:path"
 import * as Composition from "./Composition.ts"
 import * as ConfigCommand from "./ConfigCommand.ts"
 import { Refusal } from "./Failure.ts"
@@ -64,7 +66,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const fallback = input.model ?? settings.model
   const model = yield* Effect.fromResult(modelOf(configuration, fallback))
   const wayOut: RunPlan.UpstreamWayOut = { _tag: "Upstream", model, ...address }
-  const directory = resolve(settings.stateDirectory, "sessions")
+  const { hostSessions, sessions: directory } = StateDirectory.paths(settings.stateDirectory)
   const host = yield* input.hostDirectory === undefined
     ? Effect.succeed(undefined)
     : hostExecutor(input.hostDirectory)
@@ -80,7 +82,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
       const proxy = yield* LlmProxy
       const fs = yield* FileSystem.FileSystem
       const endpointOnHost = (asked: string) =>
-        hostEndpoint(asked, identity, resolve(settings.stateDirectory, "host-sessions")).pipe(
+        hostEndpoint(asked, identity, hostSessions).pipe(
           Effect.provideService(LlmProxy, proxy),
           Effect.provideService(FileSystem.FileSystem, fs)
         )
@@ -170,14 +172,14 @@ const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmId
   const proxy = yield* LlmProxy
   const runId = yield* RunId.generate
   const directory = join(parent, runId)
-  yield* Effect.tryPromise({
-    try: () => OwnFiles.makeDirectory(directory),
-    catch: (cause) =>
+  yield* attempt(
+    () => OwnFiles.makeDirectory(directory),
+    (message) =>
       new ProxyFailed({
-        detail: `${directory} cannot be made: ${cause instanceof Error ? cause.message : String(cause)}`,
+        detail: `${directory} cannot be made: ${message}`,
         remedy: "Set COGNI_STATE_DIR to a directory this user can write"
       })
-  })
+  )
   const { hostSocketPath, ready } = yield* proxy.acquire({
     runId,
     llm: { model, models: {}, identity, unknownFields: "drop", caller: "host" },

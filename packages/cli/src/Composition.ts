@@ -1,4 +1,5 @@
 /** The packages, put together as the environment says. */
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { layerNoop, type LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
@@ -113,7 +114,7 @@ export const workspaces = (
 ): Effect.Effect<HostWorkspace.Options, never, FileSystem.FileSystem> =>
   Effect.map(neverHeld(settings), (forbidden) => ({
     forbidden,
-    claims: join(settings.stateDirectory, "workspaces")
+    claims: StateDirectory.paths(settings.stateDirectory).claims
   }))
 
 export const runner = (
@@ -161,7 +162,7 @@ export const relay = (
         directory: relaysOf(settings),
         image: settings.runtimeImage,
         owners: HostOwner,
-        cache: { directory: join(settings.stateDirectory, "mirrors") },
+        cache: { directory: StateDirectory.paths(settings.stateDirectory).mirrors },
         network: git.network,
         privateServers,
         policies: git.policies,
@@ -194,7 +195,7 @@ export const relayAlone = (
   )
 
 const relaysOf = ({ stateDirectory }: Pick<Settings["Service"], "stateDirectory">) =>
-  resolve(stateDirectory, "relays")
+  StateDirectory.paths(stateDirectory).relays
 
 /** Without links, as far as it is there already. */
 const real = (path: string): Effect.Effect<string, never, FileSystem.FileSystem> =>

@@ -4,9 +4,9 @@
  * Where it says nothing, it is a file of SQLite beside the records. A URL is taken apart as it is read, and its
  * password redacted.
  */
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { Effect } from "effect"
-import { join, resolve } from "node:path"
 import { Refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
@@ -25,7 +25,7 @@ export interface DatabaseSettings {
 
 /** The file beside the records. */
 export const besideRecords = (stateDirectory: string): DatabaseSettings => ({
-  address: { _tag: "Sqlite", path: resolve(join(stateDirectory, "cogni.db")) },
+  address: { _tag: "Sqlite", path: StateDirectory.paths(stateDirectory).database },
   variable: undefined
 })
 

@@ -4,6 +4,7 @@
  * It asks the embedded demo upstream, through the same gateway as any run. Where a real upstream is configured it asks
  * that one instead, and says so.
  */
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
@@ -62,7 +63,11 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
     answer: verdict.answer.text,
     demo: plan.wayOut._tag === "Demo",
     received: received?.at(-1)?.headers.filter(([name]) => injected.has(name.toLowerCase())),
-    recordPath: join(settings.stateDirectory, "runs", result.runId, "record.json")
+    recordPath: join(
+      StateDirectory.paths(settings.stateDirectory).runs,
+      result.runId,
+      StateDirectory.runEntries.record
+    )
   }
   if (input.output === "text") return yield* Output.lines(DemoReport.render(facts))
   yield* Output.json({

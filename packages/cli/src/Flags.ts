@@ -1,4 +1,5 @@
 /** The flags, and how their values are read: strictly, each with what was expected when it is not that. */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { depthMax } from "@cogni/sandbox-git-relay/GitRelay"
 import { Effect, Option, Result } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
@@ -15,7 +16,7 @@ const parsed =
         if (result._tag === "Failure") throw new Error(result.failure)
         return result.success
       },
-      (thrown) => (thrown instanceof Error ? thrown.message : String(thrown))
+      messageOf
     )
 
 const orUndefined = <A>(flag: Flag.Flag<A>): Flag.Flag<A | undefined> =>

@@ -3,6 +3,7 @@
  *
  * Apart from `Composition`, because whoever only looks at records should not have to load an engine and a proxy.
  */
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunStore, RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { StoreUnavailable, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
@@ -14,7 +15,6 @@ import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Layer, Result } from "effect"
-import { join } from "node:path"
 import type { Refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
 
@@ -73,9 +73,9 @@ const unusable = (
 const anythingRun = Effect.fnUntraced(function* ({ database, stateDirectory }: Settings["Service"]) {
   if (Result.isFailure(database) || database.success.variable !== undefined) return true
   const fs = yield* FileSystem.FileSystem
-  const looked = yield* Effect.forEach(
-    [join(stateDirectory, "cogni.db"), join(stateDirectory, "runs")],
-    (path) => Effect.orElseSucceed(fs.exists(path), () => true)
+  const { database: file, runs } = StateDirectory.paths(stateDirectory)
+  const looked = yield* Effect.forEach([file, runs], (path) =>
+    Effect.orElseSucceed(fs.exists(path), () => true)
   )
   return looked.includes(true)
 })

@@ -6,7 +6,7 @@
  * a file (`COGNI_LLM_KEY_FILE`) was never there. Half a configuration, or a file that will not do, is an error where a
  * model is needed, and nowhere else.
  */
-import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { defaultImage } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { builtIn } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { Prices } from "@cogni/sandbox-proxy/Prices"
@@ -180,7 +180,7 @@ export const make = Effect.gen(function* () {
       : key === undefined
         ? Effect.map(KeyFile.read(keyFile), (read) => upstreamOf(url, read, "COGNI_LLM_KEY_FILE"))
         : Effect.fail(twoKeys)
-  const stateDirectory = found.stateDirectory ?? FileRunStore.defaultDirectory(found.stateHome)
+  const stateDirectory = found.stateDirectory ?? StateDirectory.defaultPath(found.stateHome)
   return Settings.of({
     stateDirectory,
     database: yield* Effect.result(DatabaseSettings.make(found.database, stateDirectory)),

@@ -3,6 +3,8 @@
  *
  * Making the directory is what claims an id, so two processes can never have the same run. Records are replaced whole.
  */
+import * as Attempt from "@cogni/sandbox-host-files/Attempt"
+import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -16,32 +18,24 @@ import {
   RunStore,
   withoutText
 } from "@cogni/sandbox-core/RunStore"
-import { RunIdInUse, WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { RunIdInUse, type WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect, Layer, Option, Schema } from "effect"
 import { mkdir, readdir, readFile, stat } from "node:fs/promises"
-import { homedir } from "node:os"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
-import * as HostTree from "./HostTree.ts"
-import { attempt } from "./internal/StateDirectory.ts"
+import { attempt, unusable } from "./internal/StateDirectory.ts"
+
+const { runEntries } = StateDirectory
 
 /** What of a run's directory stays. Everything else in it belongs to the living run. */
-export const keptEntries: ReadonlyArray<string> = ["record.json", "stdout", "stderr", "audit"]
+export const keptEntries: ReadonlyArray<string> = Object.values(runEntries)
 
 /** The newest records that are listed. */
 export const listedMax = 500
 
-const recordFile = "record.json"
-
 const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
 const encodeRecord = Schema.encodeEffect(RunRecordText)
-
-/** `$XDG_STATE_HOME/cogni-sandbox`, or below `~/.local/state`. */
-export const defaultDirectory = (stateHome: string | undefined): string =>
-  join(
-    stateHome === undefined || stateHome === "" ? join(homedir(), ".local", "state") : stateHome,
-    "cogni-sandbox"
-  )
 
 /** How long after its time an owner that cannot be seen (after a reboot, say) is given up. */
 const expiryGraceMillis = 3_600_000
@@ -53,7 +47,7 @@ export const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
 }
 
 export const make = (options: { readonly directory: string }) => {
-  const runs = join(options.directory, "runs")
+  const { runs } = StateDirectory.paths(options.directory)
   const owner = ResourceLabels.formatOwner(HostOwner.self())
 
   const save = (record: RunRecord): Effect.Effect<void> =>
@@ -63,10 +57,10 @@ export const make = (options: { readonly directory: string }) => {
       const output = outputOf(record)
       yield* attempt(directory, async () => {
         if (output !== undefined) {
-          await OwnFiles.replace(join(directory, "stdout"), output.stdout.text)
-          await OwnFiles.replace(join(directory, "stderr"), output.stderr.text)
+          await OwnFiles.replace(join(directory, runEntries.stdout), output.stdout.text)
+          await OwnFiles.replace(join(directory, runEntries.stderr), output.stderr.text)
         }
-        await OwnFiles.replace(join(directory, recordFile), `${text}\n`)
+        await OwnFiles.replace(join(directory, runEntries.record), `${text}\n`)
       })
     }).pipe(
       Effect.catchCause((cause) =>
@@ -75,7 +69,7 @@ export const make = (options: { readonly directory: string }) => {
     )
 
   const read = async (runId: string): Promise<RunRecord | undefined> => {
-    const record = Option.getOrUndefined(decodeRecord(await readText(join(runs, runId, recordFile))))
+    const record = Option.getOrUndefined(decodeRecord(await readText(join(runs, runId, runEntries.record))))
     return record?.outcome.status === "running" && isOver(record)
       ? { ...record, outcome: { status: "abandoned" } }
       : record
@@ -85,8 +79,8 @@ export const make = (options: { readonly directory: string }) => {
     const record = await read(runId)
     if (record === undefined || outputOf(record) === undefined) return record
     const [stdout, stderr] = await Promise.all([
-      readText(join(runs, runId, "stdout")),
-      readText(join(runs, runId, "stderr"))
+      readText(join(runs, runId, runEntries.stdout)),
+      readText(join(runs, runId, runEntries.stderr))
     ])
     return mapOutput(record, (output) => ({
       stdout: { ...output.stdout, text: stdout ?? "" },
@@ -164,7 +158,7 @@ export const make = (options: { readonly directory: string }) => {
         if (record === undefined) return
         // Its text stays where it is: only the record is written anew.
         const text = yield* Effect.orDie(encodeRecord(annotated(record, annotations)))
-        yield* attempt(directory, () => OwnFiles.replace(join(directory, recordFile), `${text}\n`))
+        yield* attempt(directory, () => OwnFiles.replace(join(directory, runEntries.record), `${text}\n`))
       }),
       get: (runId) => attempt(runs, () => get(runId)),
       describe: (runId) => attempt(runs, () => read(runId)),
@@ -180,7 +174,7 @@ export const make = (options: { readonly directory: string }) => {
           const found = yield* attempt(directory, () => leftover(runId))
           if (found === undefined) return false
           for (const entry of found.transient) {
-            yield* attempt(directory, () => HostTree.remove(join(directory, entry)))
+            yield* remove(join(directory, entry))
           }
           if (found.record.outcome.status === "abandoned") {
             yield* save({ ...found.record, endedAt: new Date().toISOString() })
@@ -198,10 +192,10 @@ export const make = (options: { readonly directory: string }) => {
           const directory = join(runs, runId)
           // The record goes last: without it nothing would know what the rest is.
           const entries = yield* attempt(directory, () => readdir(directory))
-          for (const entry of entries.filter((name) => name !== recordFile)) {
-            yield* attempt(directory, () => HostTree.remove(join(directory, entry)))
+          for (const entry of entries.filter((name) => name !== runEntries.record)) {
+            yield* remove(join(directory, entry))
           }
-          yield* attempt(directory, () => HostTree.remove(directory))
+          yield* remove(directory)
           return true
         })
       )
@@ -221,17 +215,16 @@ const changedAt = (path: string): Promise<number> =>
   )
 
 const claim = (runs: string, directory: string, runId: RunId) =>
-  Effect.tryPromise({
-    try: async () => {
+  Attempt.attempt(
+    async () => {
       await mkdir(runs, { recursive: true, mode: 0o700 })
       await mkdir(directory, { mode: 0o700 })
     },
-    catch: (thrown) =>
+    (message, thrown) =>
       (thrown as NodeJS.ErrnoException).code === "EEXIST"
         ? new RunIdInUse({ runId })
-        : new WorkspaceFailed({
-            path: directory,
-            detail: `cannot be made: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
-            remedy: "Set COGNI_STATE_DIR to a directory this user can write"
-          })
-  })
+        : unusable(directory, message)
+  )
+
+const remove = (path: string) =>
+  Effect.mapError(HostTree.remove(path), ({ message }) => unusable(path, message))

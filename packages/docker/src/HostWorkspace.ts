@@ -19,13 +19,13 @@ import {
 } from "@cogni/sandbox-core/Workspace"
 import { Effect, Layer } from "effect"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
+import * as HostTree from "@cogni/sandbox-host-files/HostTree"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { constants } from "node:fs"
 import { access, chmod, chown, lstat, mkdir } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
-import * as HostTree from "./HostTree.ts"
 import * as WorkspaceMeasure from "./internal/WorkspaceMeasure.ts"
 import { attempt, hold, Refused } from "./internal/WorkspaceRefusal.ts"
 import * as SpecialFiles from "./SpecialFiles.ts"
@@ -155,7 +155,7 @@ const ownUser = (): User | undefined => {
   return userId === 0 ? undefined : { userId, groupId: process.getgid?.() ?? userId }
 }
 
-const removeTree = (path: string) => Effect.promise(() => HostTree.remove(path))
+const removeTree = (path: string) => Effect.orDie(HostTree.remove(path))
 
 const temporaryDirectory = Effect.acquireRelease(
   attempt(tmpdir(), () => OwnFiles.temporaryDirectory("cogni-run-")),

@@ -7,6 +7,7 @@
  */
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { RunId } from "@cogni/sandbox-core/RunId"
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import { Schema } from "effect"
 import { createHash } from "node:crypto"
 import { mkdir, readdir, rm } from "node:fs/promises"
@@ -20,12 +21,12 @@ export const make = (options: {
   readonly database: string
 }) => {
   const digest = createHash("sha256").update(options.database).digest("hex").slice(0, 16)
-  const spools = join(options.directory, "pending")
+  const { pending: spools, runs: allRuns } = StateDirectory.paths(options.directory)
   const spool = join(spools, digest)
 
   /** Half of the marks are never taken for all of them. */
   const begin = async (): Promise<ReadonlyArray<string>> => {
-    const runs = await namesIn(join(options.directory, "runs"))
+    const runs = await namesIn(allRuns)
     const draft = join(spools, `${digest}.${crypto.randomUUID()}.new`)
     await mkdir(draft, { recursive: true, mode: 0o700 })
     for (const runId of runs) await OwnFiles.touch(join(draft, runId))

@@ -7,6 +7,7 @@
  * A claim is a file of its own, made before the others are read: of two runs that begin at the same moment at least one
  * sees the other. What a process that was killed has left counts no more, and is removed.
  */
+import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import { FileIdentity } from "@cogni/sandbox-core/Posture"
 import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -168,13 +169,13 @@ const isOld = async (path: string): Promise<boolean> => {
 }
 
 const attempt = <A>(directory: string, run: () => Promise<A>): Effect.Effect<A, WorkspaceFailed> =>
-  Effect.tryPromise({
-    try: run,
-    catch: (thrown) =>
+  Attempt.attempt(
+    run,
+    (message) =>
       new WorkspaceFailed({
         path: directory,
-        detail: `cannot keep which workspaces are in use: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+        detail: `cannot keep which workspaces are in use: ${message}`,
         remedy:
           "Name another one (COGNI_STATE_DIR, or `claims` of HostWorkspace), which only this user can write"
       })
-  })
+  )

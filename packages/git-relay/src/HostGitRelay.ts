@@ -9,6 +9,7 @@
  * container only, and what comes out of that is a stream of bytes. All that is said to the origin is said from
  * `relay.git`, which was made before the agent lived.
  */
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
@@ -265,6 +266,6 @@ const forget = (held: WorkspaceClone.Held, runId: RunId) => Effect.sync(() => he
 /** The state goes last: without it nothing would know what the rest is. */
 const remove = Effect.fnUntraced(function* (directory: KeptRuns.KeptRuns, runId: RunId) {
   const root = directory.directoryOf(runId)
-  yield* HostGit.removeTree(KeptRuns.paths(root).workspace)
+  yield* KeptRuns.removeTree(relayPaths(root).workspace)
   yield* KeptRuns.removeOwn(root)
 })

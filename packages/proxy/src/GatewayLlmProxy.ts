@@ -9,6 +9,7 @@
  * it. How the socket gets into the sandbox is a carrier's: a directory of the host where the engine can mount one, a
  * container of sockets where it cannot. The code that decides is the same.
  */
+import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Deferred, Effect, Layer, Result, type Scope } from "effect"
 import * as fs from "node:fs/promises"
@@ -243,14 +244,14 @@ const refused = ({ message, remedy }: Upstream.UpstreamRefused) =>
 
 /** For the audit of a run that keeps nothing: it ends with the run. */
 const temporaryDirectory = Effect.acquireRelease(
-  Effect.tryPromise({
-    try: () => OwnFiles.temporaryDirectory("cogni-sandbox-audit-"),
-    catch: (cause) =>
+  attempt(
+    () => OwnFiles.temporaryDirectory("cogni-sandbox-audit-"),
+    (message) =>
       new ProxyFailed({
-        detail: `the run's audit cannot be made: ${cause instanceof Error ? cause.message : String(cause)}`,
+        detail: `the run's audit cannot be made: ${message}`,
         remedy: "Make the directory for temporary files writable, and see that its disk has space"
       })
-  }),
+  ),
   (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
 )
 

@@ -3,6 +3,7 @@
  *
  * One fiber reads for as long as the surrounding scope is open, at the pace of whoever takes the output.
  */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { ContainerError, OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import { ContainerFailed, ProxyFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { type Cause, Deferred, Duration, Effect, Queue, type Scope, Stream } from "effect"
@@ -30,7 +31,7 @@ export interface AttachedContainer {
 
 const brokenStream = (thrown: unknown) =>
   new RuntimeUnavailable({
-    detail: `broke off the output of a container (${thrown instanceof Error ? thrown.message : String(thrown)})`,
+    detail: `broke off the output of a container (${messageOf(thrown)})`,
     remedy: "It was stopped or has crashed: look at its log, then start it and try again"
   })
 

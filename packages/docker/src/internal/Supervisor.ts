@@ -4,6 +4,7 @@
  * One fiber hears the supervisor and never waits for anybody who reads: a command is only ever as far ahead of its
  * reader as its window, which is given back as it reads.
  */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type {
   ContainerError,
   Exec,
@@ -55,7 +56,7 @@ const over = new ContainerFailed({
 const babble = (thrown: unknown) =>
   new ContainerFailed({
     operation: "exec",
-    detail: `the sandbox's supervisor said ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+    detail: `the sandbox's supervisor said ${messageOf(thrown)}`,
     remedy: "Check that the image is built FROM the runtime image of this version (images/README.md)"
   })
 

@@ -1,4 +1,5 @@
 /** Why a workspace cannot be used: thrown while it is looked at, and told as `WorkspaceFailed`. */
+import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
@@ -40,14 +41,12 @@ export const attempt = <A>(
   path: string,
   run: (signal: AbortSignal) => Promise<A>
 ): Effect.Effect<A, WorkspaceFailed> =>
-  Effect.tryPromise({
-    try: run,
-    catch: (thrown) =>
-      thrown instanceof Refused
-        ? new WorkspaceFailed({ path, detail: thrown.message, remedy: thrown.remedy })
-        : new WorkspaceFailed({
-            path,
-            detail: `cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
-            remedy: "Check the directory, its file system and its permissions"
-          })
-  })
+  Attempt.attempt(run, (message, thrown) =>
+    thrown instanceof Refused
+      ? new WorkspaceFailed({ path, detail: message, remedy: thrown.remedy })
+      : new WorkspaceFailed({
+          path,
+          detail: `cannot be used: ${message}`,
+          remedy: "Check the directory, its file system and its permissions"
+        })
+  )

@@ -1,4 +1,5 @@
 /** Asking the API of a forge: how long, where, how much of an answer, and what a refusal means. */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { Duration, Effect, Redacted, Schema } from "effect"
 import type { GitCredential } from "../../GitCredentials.ts"
 import { PullRequestFailed } from "../../GitRelayError.ts"
@@ -175,7 +176,7 @@ const networkCodes = /^(?:E[A-Z]+|EAI_[A-Z]+|UND_ERR_[A-Z_]+)$/u
 const refusalOf = (thrown: unknown, redact: Redaction.Redact): Refusal => {
   const causes = causesOf(thrown)
   const answer = causes.map(answerOf).find((one) => one !== undefined)
-  const said = redact(thrown instanceof Error ? thrown.message : String(thrown))
+  const said = redact(messageOf(thrown))
   const status = answer?.status
   const refused = (rest: Pick<Refusal, "remedy" | "isRetryable"> & { readonly detail?: string }) => ({
     status,

@@ -5,6 +5,8 @@
  * reaches it. The whole of both is written out in `GitEnvironment.test.ts`, so that every change of it shows in review.
  */
 
+import { searchPath } from "@cogni/sandbox-host-files/HostProgram"
+
 /** Of the host's network, what git cannot know by itself. */
 export interface GitNetwork {
   /** A proxy of the host's for https, such as `http://proxy.internal:3128`. */
@@ -39,9 +41,6 @@ export interface GitCommand {
 
 /** Memory that git may take for one object; a delta bomb of 2 KiB asks for gigabytes. Undocumented; git's `wrapper.c`. */
 export const allocationLimit = "512m"
-
-/** Where programs are looked for. */
-export const searchPath = "/usr/local/bin:/usr/bin:/bin"
 
 /** The whole environment. */
 export const environment: Readonly<Record<string, string>> = {

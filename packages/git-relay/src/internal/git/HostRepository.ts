@@ -11,7 +11,7 @@ import { join } from "node:path"
 import { RelayFailed } from "../../GitRelayError.ts"
 import { CommitId, type ObjectFormat } from "../../Refs.ts"
 import * as HostGit from "./HostGit.ts"
-import { attempt } from "../steps/KeptRuns.ts"
+import { attempt, giveTo } from "../steps/KeptRuns.ts"
 
 /** For what only this machine takes part in. */
 export const localSecondsMax = 300
@@ -130,7 +130,7 @@ export const workspace = Effect.fnUntraced(function* (options: {
     workTree: repository,
     runtimeSecondsMax: localSecondsMax
   })
-  if (options.user !== undefined) yield* HostGit.giveTo(path, options.user)
+  if (options.user !== undefined) yield* giveTo(path, options.user)
 })
 
 const configurationOf = ({

@@ -5,6 +5,7 @@
  * root owns the repository the container only decides, reading, and the host process puts the files there
  * (`RootDelivery`).
  */
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect, Stream } from "effect"
 import { join } from "node:path"
 import type { Clone } from "../../GitRelay.ts"
@@ -47,7 +48,7 @@ const answerBytesMax = 4096
 export const deliver = (held: Held, delivery: Delivery) =>
   Effect.gen(function* () {
     const { clone, expected, tip } = delivery
-    const gitDirectory = KeptRuns.paths(clone.directory).repository
+    const gitDirectory = relayPaths(clone.directory).repository
     const origin = yield* PathOrigin.open(clone.request.url)
     const bundleDirectory = yield* bundled(held, delivery)
     const tree = yield* HostRepository.objectAt(gitDirectory, `${tip}^{tree}`)
@@ -87,7 +88,7 @@ export const deliver = (held: Held, delivery: Delivery) =>
 
 /** A directory with the bundle in it, for the container's user to read; gone with the scope. */
 const bundled = Effect.fnUntraced(function* (held: Held, { clone, tip }: Delivery) {
-  const { delivery, repository } = KeptRuns.paths(clone.directory)
+  const { delivery, repository } = relayPaths(clone.directory)
   const path = join(delivery, "bundle")
   yield* Effect.acquireRelease(KeptRuns.makeOpen(delivery), () => Effect.ignore(KeptRuns.removeOwn(delivery)))
   yield* HostRepository.setRef(repository, HostRepository.refs.tip, tip)

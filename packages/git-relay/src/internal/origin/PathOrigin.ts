@@ -4,6 +4,7 @@
  * Read here are names, owners, and the two small files by which a linked worktree and its repository name each other.
  * They have to agree: a `.git` file alone, which anybody who worked there can write, would lead to any repository.
  */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { User } from "@cogni/sandbox-core/Posture"
 import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import * as HostPath from "@cogni/sandbox-host-files/HostPath"
@@ -242,7 +243,7 @@ const faultOf = (path: string, thrown: unknown): OriginUnavailable => {
     })
   return new OriginUnavailable({
     fault: "other",
-    detail: `cannot be opened: ${oneLine(thrown instanceof Error ? thrown.message : String(thrown))}`,
+    detail: `cannot be opened: ${oneLine(messageOf(thrown))}`,
     remedy: "Look at the directory and its permissions",
     isRetryable: false
   })

@@ -7,6 +7,7 @@
  * can be put in its place meanwhile, and nothing that was planted is read as more than a name. The reference is locked
  * as git locks it, and changed only if it stands where it is expected.
  */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
 import type { Place } from "@cogni/sandbox-host-files/HostPath"
 import { Effect } from "effect"
@@ -228,7 +229,7 @@ const faultOf = (thrown: unknown): OriginUnavailable | RelayFailed => {
       isRetryable: false
     })
   return new RelayFailed({
-    detail: `the branch could not be written: ${oneLine(thrown instanceof Error ? thrown.message : String(thrown))}`,
+    detail: `the branch could not be written: ${oneLine(messageOf(thrown))}`,
     remedy: "Look at the repository, its disk and its permissions, then try again (relay retry)",
     isRetryable: true
   })

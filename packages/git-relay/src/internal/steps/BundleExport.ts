@@ -4,6 +4,7 @@
  * The run's branch counts. An agent that renamed it, or works beside it, has what is checked out in the end taken over
  * in its place.
  */
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { Effect, Result, Stream } from "effect"
@@ -25,7 +26,7 @@ export const collect = Effect.fnUntraced(function* (
   clone: Clone,
   leftovers: string | undefined
 ): Effect.fn.Return<Collected, BundleRefused | RelayFailed, ContainerRuntime> {
-  const paths = KeptRuns.paths(clone.directory)
+  const paths = relayPaths(clone.directory)
   const state = yield* stateOf(held, clone)
   const request = yield* requestOf(held, clone, state)
   const problem = leftovers === undefined ? undefined : yield* commitLeftovers(request, leftovers)
@@ -151,7 +152,7 @@ const known = Effect.fnUntraced(function* (gitDirectory: string, base: CommitId)
 
 const mustBeCommit = Effect.fnUntraced(function* (clone: Clone, tip: CommitId) {
   const { exitCode, stdout } = yield* HostGit.run({
-    gitDirectory: KeptRuns.paths(clone.directory).repository,
+    gitDirectory: relayPaths(clone.directory).repository,
     argv: ["cat-file", "-t", tip],
     runtimeSecondsMax: localSecondsMax
   })

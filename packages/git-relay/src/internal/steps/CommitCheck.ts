@@ -1,4 +1,5 @@
 /** Whether the policy lets through what was collected. */
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Duration, Effect } from "effect"
 import * as CommitPolicy from "../../CommitPolicy.ts"
 import * as CredentialUse from "../git/CredentialUse.ts"
@@ -7,7 +8,6 @@ import { PolicyRefused, RelayFailed } from "../../GitRelayError.ts"
 import type { Held } from "./WorkspaceClone.ts"
 import * as CommitWalk from "../policy/CommitWalk.ts"
 import * as GitObjects from "../git/GitObjects.ts"
-import * as KeptRuns from "./KeptRuns.ts"
 import { stateOf } from "./BundleExport.ts"
 
 export const check = Effect.fnUntraced(function* (held: Held, { bundle, clone, tip }: Collected) {
@@ -20,7 +20,7 @@ export const check = Effect.fnUntraced(function* (held: Held, { bundle, clone, t
   }
   const state = yield* stateOf(held, clone)
   const policy = CommitPolicy.policyFor(held.policies, clone.request.url)
-  const reader = yield* GitObjects.make(KeptRuns.paths(clone.directory).repository)
+  const reader = yield* GitObjects.make(relayPaths(clone.directory).repository)
   const { checkSecondsMax } = held.limits
   const walked = yield* CommitWalk.walk({
     reader,

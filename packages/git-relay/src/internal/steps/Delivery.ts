@@ -1,4 +1,5 @@
 /** What the policy has let through, on its way to where it is wanted: a branch, a pull request, a patch. */
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect } from "effect"
 import type { Checked, Pushed, PullRequestText as Text } from "../../GitRelay.ts"
 import { type OriginFault, PullRequestFailed, type PushFault, PushRefused } from "../../GitRelayError.ts"
@@ -13,7 +14,6 @@ import * as HostGit from "../git/HostGit.ts"
 import { openOrFind } from "../forge/OpenOrFind.ts"
 import * as RemoteOrigin from "../origin/RemoteOrigin.ts"
 import * as PathDelivery from "../origin/PathDelivery.ts"
-import * as KeptRuns from "./KeptRuns.ts"
 import * as HostRepository from "../git/HostRepository.ts"
 import { stateOf } from "./BundleExport.ts"
 
@@ -22,7 +22,7 @@ const describedMax = 50
 
 export const patch = (held: Held, { clone, tip }: Checked) =>
   HostGit.runOk({
-    gitDirectory: KeptRuns.paths(clone.directory).repository,
+    gitDirectory: relayPaths(clone.directory).repository,
     argv: [
       "format-patch",
       "--stdout",
@@ -41,7 +41,7 @@ export const patch = (held: Held, { clone, tip }: Checked) =>
 export const push = Effect.fnUntraced(function* (held: Held, checked: Checked) {
   const { clone, tip } = checked
   const { branch, request } = clone
-  const gitDirectory = KeptRuns.paths(clone.directory).repository
+  const gitDirectory = relayPaths(clone.directory).repository
   const state = yield* stateOf(held, clone)
   const ref = `refs/heads/${branch}`
   const origin = originOf(held, request.url)
@@ -142,7 +142,7 @@ const pathFaultOf = (fault: OriginFault): PushFault =>
 
 /** What the commits say of themselves, the oldest first. */
 const messages = Effect.fnUntraced(function* ({ checked: { clone, tip } }: Pushed) {
-  const reader = yield* GitObjects.make(KeptRuns.paths(clone.directory).repository)
+  const reader = yield* GitObjects.make(relayPaths(clone.directory).repository)
   const commits = yield* reader.commits(tip, clone.baseCommit, describedMax)
   return yield* Effect.forEach(commits.toReversed(), ({ id }) =>
     Effect.map(reader.content(id), (content) => {

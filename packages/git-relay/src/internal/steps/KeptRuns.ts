@@ -5,6 +5,9 @@
  *
  * Making the directory claims the run. The state is replaced whole, and says how far it came.
  */
+import { attempt as attempted, messageOf } from "@cogni/sandbox-host-files/Attempt"
+import * as HostTree from "@cogni/sandbox-host-files/HostTree"
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { formatOwner, type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -61,15 +64,6 @@ const encode = Schema.encodeSync(StateJson)
 /** How long a directory may be without a state before it is taken for a leftover. */
 const newMillisMax = 60_000
 
-export const paths = (directory: string) => ({
-  state: join(directory, "state.json"),
-  repository: join(directory, "relay.git"),
-  workspace: join(directory, "workspace"),
-  bundle: join(directory, "bundle"),
-  /** What is on its way into a repository of this host. */
-  delivery: join(directory, "delivery")
-})
-
 export type KeptRuns = ReturnType<typeof make>
 
 export const make = (options: { readonly directory: string; readonly owners: Owners }) => {
@@ -78,12 +72,13 @@ export const make = (options: { readonly directory: string; readonly owners: Own
   const directoryOf = (runId: RunId) => join(root, runId)
 
   const save = (state: State) => {
-    const { state: path } = paths(directoryOf(state.runId))
-    return attempt(path, () => replace(path, `${encode(state)}\n`))
+    const { state: path } = relayPaths(directoryOf(state.runId))
+    // Not forced onto the disk: behind a clone that would wait for all of it, and a process that dies loses nothing.
+    return attempt(path, () => OwnFiles.replace(path, `${encode(state)}\n`))
   }
 
   const read = (runId: RunId) =>
-    attempt(root, () => readFile(paths(directoryOf(runId)).state, "utf8").catch(() => undefined)).pipe(
+    attempt(root, () => readFile(relayPaths(directoryOf(runId)).state, "utf8").catch(() => undefined)).pipe(
       Effect.map((text) => Option.getOrUndefined(decode(text)))
     )
 
@@ -96,12 +91,12 @@ export const make = (options: { readonly directory: string; readonly owners: Own
 
   const claim = (state: State) =>
     Effect.andThen(
-      Effect.tryPromise({
-        try: async () => {
+      attempted(
+        async () => {
           await mkdir(root, { recursive: true, mode: 0o700 })
           await mkdir(directoryOf(state.runId), { mode: 0o700 })
         },
-        catch: (thrown) =>
+        (_, thrown) =>
           (thrown as NodeJS.ErrnoException).code === "EEXIST"
             ? new NotKept({
                 runId: state.runId,
@@ -109,7 +104,7 @@ export const make = (options: { readonly directory: string; readonly owners: Own
                 remedy: `Take it up (relay retry), drop it (relay drop), or use another run id`
               })
             : unusable(root, thrown)
-      }),
+      ),
       save(state)
     )
 
@@ -152,19 +147,13 @@ export const make = (options: { readonly directory: string; readonly owners: Own
 
 const unusable = (path: string, thrown: unknown) =>
   new RelayFailed({
-    detail: `${path} cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+    detail: `${path} cannot be used: ${messageOf(thrown)}`,
     remedy: "Look at the directory, its disk and its permissions",
     isRetryable: false
   })
 
 export const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
-  Effect.tryPromise({ try: run, catch: (thrown) => unusable(path, thrown) })
-
-/**
- * Whole or not at all. Not forced onto the disk: behind a clone that would wait for all of it, and a process that dies
- * loses nothing of what it wrote.
- */
-const replace = (path: string, text: string): Promise<void> => OwnFiles.replace(path, text)
+  attempted(run, (_, thrown) => unusable(path, thrown))
 
 /** An empty directory of the host's own, whose files the user of a container may read. */
 export const makeOpen = (path: string) =>
@@ -176,6 +165,17 @@ export const makeOpen = (path: string) =>
 
 /** Lets the user of a container read a file of the host's own making. */
 export const letRead = (path: string) => attempt(path, () => chmod(path, 0o644))
+
+/** Makes a user the owner of a tree that the host made, before any agent saw it; links are not followed. */
+export const giveTo = (
+  path: string,
+  user: { readonly userId: number; readonly groupId: number }
+): Effect.Effect<void, RelayFailed> =>
+  Effect.mapError(HostTree.giveTo(path, user), (error) => unusable(path, error))
+
+/** Removes a tree that an agent could write. */
+export const removeTree = (path: string): Effect.Effect<void, RelayFailed> =>
+  Effect.mapError(HostTree.remove(path), (error) => unusable(path, error))
 
 /** Of the host's own making, where no agent has been. */
 export const removeOwn = (path: string) => attempt(path, () => rm(path, { recursive: true, force: true }))

@@ -1,4 +1,5 @@
 /** Before the run: from an origin to a workspace. */
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Effect, type Redacted } from "effect"
 import { join } from "node:path"
@@ -11,7 +12,6 @@ import type { RelayLimits } from "../../HostGitRelay.ts"
 import * as OriginAnswers from "../origin/OriginAnswers.ts"
 import { type BranchName, branchOf, isLocal, type ObjectFormat } from "../../Refs.ts"
 import * as CheckoutSize from "../git/CheckoutSize.ts"
-import * as HostGit from "../git/HostGit.ts"
 import type { MirrorCache } from "../origin/MirrorCache.ts"
 import * as RemoteOrigin from "../origin/RemoteOrigin.ts"
 import * as PathClone from "../origin/PathClone.ts"
@@ -47,7 +47,7 @@ export const clone = Effect.fnUntraced(function* (held: Held, request: CloneRequ
   const { runId, url } = request
   const branch = request.branch ?? branchOf(runId)
   const root = directory.directoryOf(runId)
-  const paths = KeptRuns.paths(root)
+  const paths = relayPaths(root)
   const claimed: KeptRuns.State = {
     version: 1,
     runId,
@@ -136,7 +136,7 @@ const mayPush = (held: Held, url: string, branch: BranchName, baseBranch: string
 const clearHalfMade = Effect.fnUntraced(function* ({ directory }: Held, runId: RunId) {
   if (!(yield* directory.isOver(runId))) return
   const root = directory.directoryOf(runId)
-  yield* HostGit.removeTree(KeptRuns.paths(root).workspace)
+  yield* KeptRuns.removeTree(relayPaths(root).workspace)
   yield* KeptRuns.removeOwn(root)
 })
 

@@ -1,10 +1,11 @@
 /** How the lines of an audit are chained, for those that write one. `AuditLog` verifies what comes of it. */
+import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { hash } from "node:crypto"
 import type { AuditEntry } from "../../AuditEntry.ts"
 
 /** Below a run's directory, where a gateway's audit lies. */
-export const relativePath = "audit/audit.jsonl"
+export const relativePath = StateDirectory.auditLog
 
 /** A longer line is none of ours: a writer makes none, and none is kept while it is read. */
 export const lineBytesMax = 16 * 1024 * 1024

@@ -5,6 +5,7 @@
  * be written, or somebody else has touched the file, the run's way out has failed: it must not go on unobserved. When
  * the file is full, no call begins any more; how those that had begun ended is still written down.
  */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
@@ -161,7 +162,7 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
   const fail = (cause: unknown) => {
     broken = true
     onFailure({
-      detail: `the run's audit cannot be written: ${wordsOf(cause)}`,
+      detail: `the run's audit cannot be written: ${messageOf(cause)}`,
       remedy: "Leave the run's directory alone while the run lives, and see that its disk has space"
     })
   }
@@ -229,8 +230,6 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
   }
 }
 
-const wordsOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
-
 /** Nobody else has cut it, written to it, removed it, or put another in its place. */
 const untouched = async ({ handle, path: name }: OpenFile, bytes: number): Promise<void> => {
   const [ours, there] = await Promise.all([handle.stat(), fs.lstat(name).catch(() => undefined)])
@@ -255,7 +254,7 @@ const openFile = async ({ parent, resume }: AuditFileOptions): Promise<OpenFile>
     }
   } catch (cause) {
     throw new AuditFailed({
-      detail: `the run's audit cannot be made: ${wordsOf(cause)}`,
+      detail: `the run's audit cannot be made: ${messageOf(cause)}`,
       remedy: "Make the run's directory writable, and see that its disk has space"
     })
   }

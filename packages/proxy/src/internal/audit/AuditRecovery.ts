@@ -2,6 +2,7 @@
  * Completes the audit of a run whose shard was lost, from what the audit itself says: a call is written down before it
  * happens, so every call that was open is known. Those are charged as reserved, and the last entry says what happened.
  */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { createReadStream } from "node:fs"
 import * as path from "node:path"
 import type { AuditHead, Exhaustion, LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
@@ -28,7 +29,7 @@ export const recover = async (
     return {
       type: "failed",
       problem: {
-        detail: `the run's audit could not be completed: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+        detail: `the run's audit could not be completed: ${messageOf(thrown)}`,
         remedy: "Keep the run's directory: its audit holds every call up to where the thread was lost"
       }
     }

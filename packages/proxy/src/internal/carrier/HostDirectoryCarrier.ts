@@ -4,6 +4,7 @@
  * Nothing to start, and nothing between the agent and the gateway but the bridge inside. Any user of the sandbox may
  * connect; on the host the directory lies below one that only the host process can enter.
  */
+import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect } from "effect"
 import * as fs from "node:fs/promises"
@@ -54,11 +55,11 @@ const answers = (file: string) =>
   })
 
 const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, ProxyFailed> =>
-  Effect.tryPromise({
-    try: run,
-    catch: (cause) =>
+  Attempt.attempt(
+    run,
+    (message) =>
       new ProxyFailed({
-        detail: `the socket cannot be made: ${cause instanceof Error ? cause.message : String(cause)}`,
+        detail: `the socket cannot be made: ${message}`,
         remedy: "Make the run's directory writable, and see that its disk has space"
       })
-  })
+  )

@@ -4,6 +4,7 @@
  * What goes out was written by this side alone, so connections are shared between runs. Nothing is sent twice: an
  * upstream that breaks off may have run the model already, and only the agent can know whether it wants that again.
  */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import * as http from "node:http"
 import * as https from "node:https"
 import * as tls from "node:tls"
@@ -103,7 +104,7 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
         } catch (thrown) {
           // Whatever an upstream sends, it must not end the host process.
           answer.destroy()
-          onFailure("upstream_cut", thrown instanceof Error ? thrown.message : String(thrown))
+          onFailure("upstream_cut", messageOf(thrown))
         }
       })
       outgoing.on("error", (error: NodeJS.ErrnoException) => {

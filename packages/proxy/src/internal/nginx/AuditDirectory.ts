@@ -4,6 +4,8 @@
  * The proxy is not trusted with more than that: what lies there is opened without following a link, read once and
  * in pieces, and never waited upon to have an end.
  */
+import { runEntries } from "@cogni/sandbox-host-files/StateDirectory"
+import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Duration, Effect, type Scope, Semaphore } from "effect"
 import { constants } from "node:fs"
@@ -27,7 +29,7 @@ export const acquire = (
       const made =
         parent === undefined
           ? await OwnFiles.temporaryDirectory("cogni-sandbox-audit-")
-          : path.join(parent, "audit")
+          : path.join(parent, runEntries.audit)
       if (parent !== undefined) await fs.mkdir(made, { mode: 0o700 })
       if (process.getuid?.() === 0) await fs.chown(made, owner.userId, owner.groupId)
       return made
@@ -138,11 +140,11 @@ const attempt = <A>(
   what: "made" | "read" | "looked at",
   run: () => Promise<A>
 ): Effect.Effect<A, ProxyFailed> =>
-  Effect.tryPromise({
-    try: run,
-    catch: (cause) =>
+  Attempt.attempt(
+    run,
+    (message) =>
       new ProxyFailed({
-        detail: `the proxy's audit cannot be ${what}: ${cause instanceof Error ? cause.message : String(cause)}`,
+        detail: `the proxy's audit cannot be ${what}: ${message}`,
         remedy: "Make the run's directory writable, and see that its disk has space"
       })
-  })
+  )

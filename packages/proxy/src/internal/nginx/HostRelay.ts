@@ -5,6 +5,7 @@
  * TLS, byte for byte. It reads nothing and adds nothing: the key is in what passes, and is not kept. An upstream that
  * cannot be reached shows as a closed connection, which nginx turns into a 502 with words in it.
  */
+import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Data, Effect, type Scope } from "effect"
 import * as fs from "node:fs/promises"
@@ -178,10 +179,7 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
 })
 
 const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
-  Effect.tryPromise({
-    try: run,
-    catch: (cause) => new RelayFailed({ detail: cause instanceof Error ? cause.message : String(cause) })
-  })
+  Attempt.attempt(run, (detail) => new RelayFailed({ detail }))
 
 /** `mkdtemp` makes it 0700. */
 const makeDirectory = (parent: string | undefined): Promise<string> => {

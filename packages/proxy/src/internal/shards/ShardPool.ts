@@ -2,6 +2,7 @@
  * The shards of a gateway, seen from the main thread: where a run is placed, whether its thread lives, and how a thread
  * that misbehaves ends alone.
  */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import { Deferred, Duration, Effect, type Scope } from "effect"
 import { getCompileCacheDir } from "node:module"
@@ -173,7 +174,7 @@ export const make = Effect.fnUntraced(function* (
 
 const notStarted = (thrown: unknown): ProxyFailed =>
   new ProxyFailed({
-    detail: `a thread for the run cannot be started: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+    detail: `a thread for the run cannot be started: ${messageOf(thrown)}`,
     remedy: "See that this process may start more threads (ulimit -u, pids.max) and has memory, and run again"
   })
 

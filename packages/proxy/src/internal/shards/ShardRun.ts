@@ -1,4 +1,5 @@
 /** One run in its shard, from the audit's first entry to its last. */
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { MessagePort } from "node:worker_threads"
 import * as AuditChain from "../audit/AuditChain.ts"
@@ -241,6 +242,6 @@ const problemOf = (thrown: unknown): AuditFile.AuditProblem =>
   thrown instanceof AuditFile.AuditFailed
     ? thrown.problem
     : {
-        detail: `the socket cannot be made: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+        detail: `the socket cannot be made: ${messageOf(thrown)}`,
         remedy: "Make the run's directory writable, and see that its disk has space"
       }

@@ -1,0 +1,157 @@
+/**
+ * The one place that starts a program of this host for ourselves: git, and what removes or gives away a tree.
+ *
+ * No shell, argv and environment as they are given and nothing else, a process group of its own that is killed as one,
+ * and a limit on the time and on what is read. Commands of an agent are started by an executor instead.
+ */
+import { Effect, Schema, type Scope } from "effect"
+import { type ChildProcess, spawn } from "node:child_process"
+import type { Writable } from "node:stream"
+
+export interface HostProgram {
+  readonly name: string
+  readonly argv: ReadonlyArray<string>
+  /** All of its environment. */
+  readonly env: Readonly<Record<string, string>>
+  /** Text that it reads from descriptor 3, which nobody else sees. */
+  readonly descriptor3?: string | undefined
+  readonly runtimeSecondsMax: number
+  /** What it may write to stdout (16 MiB); more is a failure. */
+  readonly stdoutBytesMax?: number | undefined
+  /** Takes what it writes to stdout, in place of the answer. */
+  readonly onStdout?: ((piece: Buffer) => void) | undefined
+  readonly onStderr?: ((text: string) => void) | undefined
+}
+
+export interface ProgramAnswer {
+  /** -1 where a signal ended it. */
+  readonly exitCode: number
+  readonly stdout: Buffer
+  /** The last 16 KiB. */
+  readonly stderr: string
+}
+
+export interface RunningProgram {
+  readonly stdin: Writable
+  /** Settles when it has ended and all it wrote is read. */
+  readonly answer: Effect.Effect<ProgramAnswer, ProgramFailed>
+}
+
+/** A program could not be started, or went beyond its limits and was killed. */
+export class ProgramFailed extends Schema.TaggedError<ProgramFailed>()("ProgramFailed", {
+  problem: Schema.Literals(["cannot_start", "too_slow", "too_much_output"]),
+  detail: Schema.String
+}) {
+  override get message(): string {
+    return this.detail
+  }
+}
+
+/** Directories in which the programs of a host are looked for. */
+export const searchPath = "/usr/local/bin:/usr/bin:/bin"
+
+const stderrBytesMax = 16 * 1024
+const stdoutBytesMaxDefault = 16 * 1024 * 1024
+
+/** Starts it now, and kills it with the scope if it still lives. */
+export const start = (program: HostProgram): Effect.Effect<RunningProgram, never, Scope.Scope> =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.sync(() => launch(program)),
+      ({ child }) => Effect.sync(() => killGroup(child))
+    ),
+    ({ running }) => running
+  )
+
+/** Runs it to its end, with nothing on stdin unless `input` is given. */
+export const run = (
+  program: HostProgram,
+  input?: string | Uint8Array
+): Effect.Effect<ProgramAnswer, ProgramFailed> =>
+  Effect.scoped(
+    Effect.flatMap(start(program), ({ answer, stdin }) => {
+      stdin.end(input ?? "")
+      return answer
+    })
+  )
+
+/** The last line of what a program said. */
+export const lastLine = (text: string): string =>
+  text
+    .trimEnd()
+    .split(/[\r\n]/u)
+    .at(-1) ?? ""
+
+const launch = (program: HostProgram) => {
+  const { argv, descriptor3, env, name } = program
+  const child = spawn(name, argv, {
+    cwd: "/",
+    detached: true,
+    env,
+    stdio: ["pipe", "pipe", "pipe", descriptor3 === undefined ? "ignore" : "pipe"]
+  })
+  // A reader that is gone is told by the exit.
+  for (const stream of child.stdio) stream?.on("error", () => undefined)
+  if (descriptor3 !== undefined) (child.stdio[3] as Writable).end(descriptor3)
+  const running: RunningProgram = { stdin: child.stdin!, answer: listen(child, program) }
+  return { child, running }
+}
+
+type Settle = (result: Effect.Effect<ProgramAnswer, ProgramFailed>) => void
+
+const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answer"] => {
+  const { name, onStderr, onStdout, runtimeSecondsMax, stdoutBytesMax = stdoutBytesMaxDefault } = program
+  const pieces: Array<Buffer> = []
+  const waiting: Array<Settle> = []
+  let bytes = 0
+  let said = ""
+  let result: Effect.Effect<ProgramAnswer, ProgramFailed> | undefined
+  const settle: Settle = (how) => {
+    if (result !== undefined) return
+    result = how
+    clearTimeout(late)
+    for (const resume of waiting) resume(how)
+  }
+  const fail = (problem: ProgramFailed["problem"], detail: string) => {
+    settle(Effect.fail(new ProgramFailed({ problem, detail: `${name} ${detail}` })))
+    killGroup(child)
+  }
+  const late = setTimeout(
+    () => fail("too_slow", `took more than ${runtimeSecondsMax} s`),
+    runtimeSecondsMax * 1000
+  )
+  child.once("error", () => fail("cannot_start", "cannot be started"))
+  // What it has started, such as git-remote-https, ends with it.
+  child.once("exit", () => signalGroup(child))
+  child.once("close", (code) =>
+    settle(Effect.succeed({ exitCode: code ?? -1, stdout: Buffer.concat(pieces), stderr: said }))
+  )
+  child.stdout!.on("data", (piece: Buffer) => {
+    if (onStdout !== undefined) return onStdout(piece)
+    bytes += piece.byteLength
+    if (bytes > stdoutBytesMax) fail("too_much_output", `wrote more than ${stdoutBytesMax} bytes`)
+    else pieces.push(piece)
+  })
+  child.stderr!.on("data", (piece: Buffer) => {
+    const text = piece.toString("utf8")
+    said = (said + text).slice(-stderrBytesMax)
+    onStderr?.(text)
+  })
+  return Effect.callback((resume) => {
+    if (result === undefined) waiting.push(resume)
+    else resume(result)
+  })
+}
+
+const killGroup = (child: ChildProcess): void => {
+  if (child.exitCode === null && child.signalCode === null) signalGroup(child)
+}
+
+const signalGroup = ({ pid }: ChildProcess): void => {
+  if (pid === undefined) return
+  try {
+    process.kill(-pid, "SIGKILL")
+  } catch {
+    // Nothing of the group lives any more.
+  }
+}

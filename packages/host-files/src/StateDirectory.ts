@@ -1,0 +1,61 @@
+/**
+ * The layout of the state directory (`$COGNI_STATE_DIR`), all of it. Pure.
+ *
+ *     <state directory>/
+ *       cogni.db                     runs and grants, unless COGNI_DATABASE_URL names another database
+ *       runs/<run id>/               made by whoever claims the ID
+ *         record.json  stdout  stderr
+ *         audit/audit.jsonl          written by the gateway; access.log and error.log by nginx
+ *         …                          sockets and inputs, while the run lives
+ *       pending/<database>/<run id>  marks of runs that a database may not know all of
+ *       workspaces/*.claim.json      directories of this host that runs work in
+ *       relays/<run id>/             what a relay keeps: state.json, repositories, a bundle
+ *       mirrors/                     objects of origins, shared by relays
+ *       sessions/<digest>/           workspaces of chat sessions
+ *       host-sessions/<session id>/  audits of the model calls that a chat makes on the host
+ */
+import { homedir } from "node:os"
+import { join, resolve } from "node:path"
+
+/** `$XDG_STATE_HOME/cogni-sandbox`, or below `~/.local/state`. */
+export const defaultPath = (stateHome: string | undefined): string =>
+  join(
+    stateHome === undefined || stateHome === "" ? join(homedir(), ".local", "state") : stateHome,
+    "cogni-sandbox"
+  )
+
+/** Absolute paths in a state directory. */
+export const paths = (stateDirectory: string) => {
+  const root = resolve(stateDirectory)
+  return {
+    database: join(root, "cogni.db"),
+    runs: join(root, "runs"),
+    pending: join(root, "pending"),
+    claims: join(root, "workspaces"),
+    relays: join(root, "relays"),
+    mirrors: join(root, "mirrors"),
+    sessions: join(root, "sessions"),
+    hostSessions: join(root, "host-sessions")
+  }
+}
+
+/** Names in the directory of a run that stay when it has ended. */
+export const runEntries = {
+  record: "record.json",
+  stdout: "stdout",
+  stderr: "stderr",
+  audit: "audit"
+} as const
+
+/** The gateway's audit, below the directory of a run. */
+export const auditLog = `${runEntries.audit}/audit.jsonl`
+
+/** Paths in the directory that a relay keeps of one run. */
+export const relayPaths = (directory: string) => ({
+  state: join(directory, "state.json"),
+  repository: join(directory, "relay.git"),
+  workspace: join(directory, "workspace"),
+  bundle: join(directory, "bundle"),
+  /** What is on its way into a repository of this host. */
+  delivery: join(directory, "delivery")
+})
