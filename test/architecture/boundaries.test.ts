@@ -58,13 +58,13 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "FileRunStore.ts": ["node:fs/promises"],
       "HostOwner.ts": ["node:fs", "node:os"],
       "HostWorkspace.ts": ["node:fs", "node:fs/promises", "node:os"],
-      "KernelFacts.ts": ["node:fs"],
       "RunSpool.ts": ["node:fs/promises"],
-      "SpecialFiles.ts": ["node:fs", "node:fs/promises"],
-      "WorkspaceClaims.ts": ["node:fs/promises"],
-      "internal/EngineConnection.ts": ["dockerode", "node:http"],
-      "internal/Supervisor.ts": ["node:os"],
-      "internal/WorkspaceMeasure.ts": ["node:fs/promises"]
+      "internal/container/KernelFacts.ts": ["node:fs"],
+      "internal/container/Supervisor.ts": ["node:os"],
+      "internal/engine/EngineConnection.ts": ["dockerode", "node:http"],
+      "internal/host/SpecialFiles.ts": ["node:fs", "node:fs/promises"],
+      "internal/host/WorkspaceClaims.ts": ["node:fs/promises"],
+      "internal/host/WorkspaceMeasure.ts": ["node:fs/promises"]
     }
   },
   proxy: {
@@ -282,7 +282,7 @@ describe("package boundaries", () => {
     )
     assert.deepStrictEqual(
       users,
-      [fileOf("docker", "DockerApi.ts"), fileOf("docker", "internal/EngineConnection.ts")],
+      [fileOf("docker", "DockerApi.ts"), fileOf("docker", "internal/engine/EngineConnection.ts")],
       "not even its types: add an endpoint to DockerApi"
     )
   })

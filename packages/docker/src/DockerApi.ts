@@ -9,9 +9,9 @@ import { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import type Docker from "dockerode"
 import { Context, Effect, Layer, Schema } from "effect"
 import type { Duplex, Readable } from "node:stream"
-import * as EngineConnection from "./internal/EngineConnection.ts"
+import * as EngineConnection from "./internal/engine/EngineConnection.ts"
 import { finished } from "node:stream/promises"
-import { classify, faultOf, isRemovalUnderWay } from "./DockerError.ts"
+import { classify, faultOf, isRemovalUnderWay } from "./internal/engine/EngineFault.ts"
 import { type DockerAddress, defaultPath, parse } from "./DockerSocket.ts"
 
 /** How long a create, a start or a removal may take on a busy engine. */

@@ -25,17 +25,22 @@ import * as Workspace from "@cogni/sandbox-core/Workspace"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import { Deferred, type Duration, Effect, Fiber, Layer, Schedule, Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
-import * as ContainerEnvironment from "./ContainerEnvironment.ts"
-import * as ContainerEvents from "./ContainerEvents.ts"
+import * as ContainerEnvironment from "./internal/container/ContainerEnvironment.ts"
+import * as ContainerEvents from "./internal/engine/ContainerEvents.ts"
 import * as DockerApi from "./DockerApi.ts"
-import * as Hardening from "./Hardening.ts"
+import * as Hardening from "./internal/container/Hardening.ts"
 import * as HostOwner from "./HostOwner.ts"
-import * as AttachedContainer from "./internal/AttachedContainer.ts"
-import * as ConfirmedExit from "./internal/ConfirmedExit.ts"
-import * as ContainerFiles from "./internal/ContainerFiles.ts"
-import * as Supervisor from "./internal/Supervisor.ts"
-import * as KernelFacts from "./KernelFacts.ts"
-import { engineMismatches, hostMismatches, parseReport, parseStatus } from "./PostureReport.ts"
+import * as AttachedContainer from "./internal/engine/AttachedContainer.ts"
+import * as ConfirmedExit from "./internal/container/ConfirmedExit.ts"
+import * as ContainerFiles from "./internal/container/ContainerFiles.ts"
+import * as Supervisor from "./internal/container/Supervisor.ts"
+import * as KernelFacts from "./internal/container/KernelFacts.ts"
+import {
+  engineMismatches,
+  hostMismatches,
+  parseReport,
+  parseStatus
+} from "./internal/container/PostureReport.ts"
 
 /** The program that every image of an agent starts with. */
 export const entrypoint = "/usr/local/bin/cogni-entrypoint"

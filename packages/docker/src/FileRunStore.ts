@@ -24,7 +24,7 @@ import { Effect, Layer, Option, Schema } from "effect"
 import { mkdir, readdir, readFile, stat } from "node:fs/promises"
 import { join } from "node:path"
 import * as HostOwner from "./HostOwner.ts"
-import { attempt, unusable } from "./internal/StateDirectory.ts"
+import { attempt, unusable } from "./internal/host/StateFailure.ts"
 
 const { runEntries } = StateDirectory
 

@@ -26,10 +26,10 @@ import { constants } from "node:fs"
 import { access, chmod, chown, lstat, mkdir } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
-import * as WorkspaceMeasure from "./internal/WorkspaceMeasure.ts"
-import { attempt, hold, Refused } from "./internal/WorkspaceRefusal.ts"
-import * as SpecialFiles from "./SpecialFiles.ts"
-import * as WorkspaceClaims from "./WorkspaceClaims.ts"
+import * as WorkspaceMeasure from "./internal/host/WorkspaceMeasure.ts"
+import { attempt, hold, Refused } from "./internal/host/WorkspaceRefusal.ts"
+import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
+import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
 
 /** Who an agent is when the host process is root and the workspace does not say. */
 export const defaultUser: User = { userId: 1000, groupId: 1000 }

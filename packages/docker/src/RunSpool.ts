@@ -12,7 +12,7 @@ import { Schema } from "effect"
 import { createHash } from "node:crypto"
 import { mkdir, readdir, rm } from "node:fs/promises"
 import { join } from "node:path"
-import { attempt } from "./internal/StateDirectory.ts"
+import { attempt } from "./internal/host/StateFailure.ts"
 
 export const make = (options: {
   /** That of `FileRunStore`. */

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ofAgent, ofContainer } from "@cogni/sandbox-docker/ContainerEnvironment"
+import { ofAgent, ofContainer } from "../src/internal/container/ContainerEnvironment.ts"
 import { Environment } from "@cogni/sandbox-core/SandboxSpec"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 

@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { entriesMax } from "@cogni/sandbox-core/Executor"
 import { Effect, Schedule, Stream } from "effect"
-import * as ContainerFiles from "../src/internal/ContainerFiles.ts"
+import * as ContainerFiles from "../src/internal/container/ContainerFiles.ts"
 
 /** As if the program had written this, and ended well. */
 const told = (output: Stream.Stream<string>) =>

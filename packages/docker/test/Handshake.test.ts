@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import * as Handshake from "@cogni/sandbox-docker/Handshake"
+import * as Handshake from "../src/internal/container/Handshake.ts"
 import { Schema } from "effect"
 
 const bytes = (text: string) => new TextEncoder().encode(text)

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { hostConfig } from "@cogni/sandbox-docker/Hardening"
-import * as SeccompProfile from "@cogni/sandbox-docker/SeccompProfile"
+import { hostConfig } from "../src/internal/container/Hardening.ts"
+import * as SeccompProfile from "../src/internal/container/SeccompProfile.ts"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 
 describe("Hardening", () => {

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { cgroupFiles } from "@cogni/sandbox-docker/KernelFacts"
+import { cgroupFiles } from "../src/internal/container/KernelFacts.ts"
 
 describe("KernelFacts", () => {
   it("finds the files of separate hierarchies (cgroup v1)", () => {

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import * as LogStream from "@cogni/sandbox-docker/LogStream"
+import * as LogStream from "../src/internal/engine/LogStream.ts"
 import { Schema } from "effect"
 
 const frame = (channel: number, bytes: Uint8Array) => {

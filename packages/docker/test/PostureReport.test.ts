@@ -1,12 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { mismatches, systemCallsTried } from "@cogni/sandbox-core/Posture"
-import { hostConfig } from "@cogni/sandbox-docker/Hardening"
+import { hostConfig } from "../src/internal/container/Hardening.ts"
 import {
   engineMismatches,
   hostMismatches,
   parseReport,
   parseStatus
-} from "@cogni/sandbox-docker/PostureReport"
+} from "../src/internal/container/PostureReport.ts"
 import { Schema } from "effect"
 import * as ContainerSpecs from "./ContainerSpecs.ts"
 

@@ -7,7 +7,7 @@ import {
   profile,
   requestsRefused,
   securityOption
-} from "@cogni/sandbox-docker/SeccompProfile"
+} from "../src/internal/container/SeccompProfile.ts"
 import { Schema } from "effect"
 
 /** As the kernel compares: 64 bits, without a sign. */

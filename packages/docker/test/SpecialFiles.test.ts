@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { specialFilesWarning } from "@cogni/sandbox-core/Workspace"
-import * as SpecialFiles from "@cogni/sandbox-docker/SpecialFiles"
+import * as SpecialFiles from "../src/internal/host/SpecialFiles.ts"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"

@@ -4,8 +4,8 @@ import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { type Cause, Duration, Effect, Exit, Fiber, Queue, Scope, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import * as Supervisor from "../src/internal/Supervisor.ts"
-import * as SupervisorFrame from "../src/SupervisorFrame.ts"
+import * as Supervisor from "../src/internal/container/Supervisor.ts"
+import * as SupervisorFrame from "../src/internal/container/SupervisorFrame.ts"
 
 const kinds = { start: 1, kill: 5, credit: 6, stdout: 17, exited: 19, refused: 20, gone: 21 }
 

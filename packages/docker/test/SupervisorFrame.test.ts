@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { Command } from "@cogni/sandbox-core/Executor"
 import { Schema } from "effect"
-import * as SupervisorFrame from "../src/SupervisorFrame.ts"
+import * as SupervisorFrame from "../src/internal/container/SupervisorFrame.ts"
 
 const header = (length: number, kind: number, id: number): Uint8Array => {
   const bytes = new Uint8Array(9)

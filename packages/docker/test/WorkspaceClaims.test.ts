@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { formatOwner } from "@cogni/sandbox-core/ResourceLabels"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
-import * as WorkspaceClaims from "@cogni/sandbox-docker/WorkspaceClaims"
+import * as WorkspaceClaims from "../src/internal/host/WorkspaceClaims.ts"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect, Exit, Scope } from "effect"
 import {

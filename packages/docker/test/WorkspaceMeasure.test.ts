@@ -7,7 +7,7 @@ import type * as NodeFiles from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { vi } from "vitest"
-import * as WorkspaceMeasure from "../src/internal/WorkspaceMeasure.ts"
+import * as WorkspaceMeasure from "../src/internal/host/WorkspaceMeasure.ts"
 
 /** What the agent does before each call that looks at or opens a path, and which directories are listed. */
 const strike: { before: (() => void) | undefined; listed: Array<string> } = { before: undefined, listed: [] }

@@ -5,7 +5,7 @@
  */
 import { prefix } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect, type Scope, Stream } from "effect"
-import type { DockerApi } from "./DockerApi.ts"
+import type { DockerApi } from "../../DockerApi.ts"
 
 export interface Told {
   oomKilled: boolean

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { classify, faultOf, isRemovalUnderWay } from "@cogni/sandbox-docker/DockerError"
+import { classify, faultOf, isRemovalUnderWay } from "../src/internal/engine/EngineFault.ts"
 import { Schema } from "effect"
 
 const http = (statusCode: number, message: string) => ({
@@ -8,7 +8,7 @@ const http = (statusCode: number, message: string) => ({
   message: `(HTTP code ${statusCode})`
 })
 
-describe("DockerError", () => {
+describe("EngineFault", () => {
   it.each([
     [{ code: "ENOENT", message: "connect ENOENT" }, "RuntimeUnavailable", /is not running/u],
     [{ code: "ECONNREFUSED", message: "connect ECONNREFUSED" }, "RuntimeUnavailable", /left over/u],

@@ -8,8 +8,8 @@ import type { ContainerError, OutputChunk } from "@cogni/sandbox-core/ContainerR
 import { ContainerFailed, ProxyFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { type Cause, Deferred, Duration, Effect, Queue, type Scope, Stream } from "effect"
 import type { Duplex } from "node:stream"
-import * as Handshake from "../Handshake.ts"
-import * as LogStream from "../LogStream.ts"
+import * as Handshake from "../container/Handshake.ts"
+import * as LogStream from "./LogStream.ts"
 
 /** How long a held container may take to report, and to start its agent once it may. */
 export const reportSecondsMax = 30

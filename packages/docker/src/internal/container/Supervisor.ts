@@ -18,7 +18,7 @@ import { argumentsBytesMax } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { type Cause, Deferred, Duration, Effect, Option, Queue, type Scope, Stream } from "effect"
 import { constants } from "node:os"
-import * as SupervisorFrame from "../SupervisorFrame.ts"
+import * as SupervisorFrame from "./SupervisorFrame.ts"
 
 /** How long what is killed may take to be gone. */
 export const killSecondsMax = 5

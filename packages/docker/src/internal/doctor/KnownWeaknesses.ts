@@ -4,8 +4,8 @@
  * A distribution mends an old version without counting it up, so a finding is a warning, and says what to look for. Our
  * own profile of system calls covers what an engine's default left open; it does not cover faults of the engine itself.
  */
-import type { Info } from "../DockerApi.ts"
-import type { Finding } from "../DockerDoctor.ts"
+import type { Info } from "../../DockerApi.ts"
+import type { Finding } from "../../DockerDoctor.ts"
 
 interface Weakness {
   readonly check: string

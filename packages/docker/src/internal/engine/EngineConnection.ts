@@ -9,8 +9,8 @@ import { Effect, type Scope } from "effect"
 import { Agent } from "node:http"
 import type { Readable } from "node:stream"
 import { inspect } from "node:util"
-import { classify, faultOf, isNotFound } from "../DockerError.ts"
-import { type DockerAddress, format } from "../DockerSocket.ts"
+import { classify, faultOf, isNotFound } from "./EngineFault.ts"
+import { type DockerAddress, format } from "../../DockerSocket.ts"
 
 /** How long an ordinary call may take. */
 export const callSecondsMax = 30

@@ -18,7 +18,7 @@ import type { Identity } from "@cogni/sandbox-host-files/HostPath"
 import { Effect, Option, Schema, type Scope } from "effect"
 import { lstat, mkdir, readdir, readFile, rm, stat } from "node:fs/promises"
 import { join } from "node:path"
-import * as HostOwner from "./HostOwner.ts"
+import * as HostOwner from "../../HostOwner.ts"
 
 /** One run's hold on one directory. */
 export const Claim = Schema.Struct({

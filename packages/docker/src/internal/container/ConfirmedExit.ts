@@ -7,7 +7,7 @@
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { ContainerFailed } from "@cogni/sandbox-core/SandboxError"
 import { Duration, Effect, Schedule } from "effect"
-import type { DockerApi, Inspected } from "../DockerApi.ts"
+import type { DockerApi, Inspected } from "../../DockerApi.ts"
 
 /** After the last output an exit comes within milliseconds; from here on the engine is asked. */
 const exitAfterOutputSecondsMax = 2
