@@ -72,7 +72,6 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["effect"],
     world: {
       "GatewayLlmProxy.ts": ["node:fs/promises", "node:os"],
-      "internal/RecordingServer.ts": ["node:fs/promises", "node:http"],
       "internal/audit/AuditFile.ts": ["node:fs/promises"],
       "internal/audit/AuditRecovery.ts": ["node:fs"],
       "internal/carrier/ContainerCarrier.ts": ["node:fs/promises"],
@@ -87,7 +86,8 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/nginx/HostRelay.ts": ["node:fs/promises", "node:net", "node:tls"],
       "internal/shards/DescriptorLimit.ts": ["node:fs"],
       "internal/shards/ShardPool.ts": ["node:module", "node:worker_threads"],
-      "internal/shards/ShardWorker.ts": ["node:module", "node:worker_threads"]
+      "internal/shards/ShardWorker.ts": ["node:module", "node:worker_threads"],
+      "ScriptedModelApi.ts": ["node:http"]
     }
   },
   "git-relay": {

@@ -6,7 +6,7 @@ import { Effect, type Scope } from "effect"
 
 export const onHost: Effect.Effect<Upstream, never, Scope.Scope> = Effect.map(
   DemoUpstream.acquire(),
-  ({ url }): Upstream => ({ type: "host", url: url! })
+  ({ url }): Upstream => ({ type: "host", url: url })
 )
 
 const program = `require("node:http").createServer((request, response) => response.end("{}")).listen(4000, "0.0.0.0")`

@@ -145,14 +145,14 @@ const proxyOf = ({ gatewayImage, proxyImage }: Asked) =>
         Effect.map(DemoUpstream.acquire(), ({ url }) =>
           proxyImage === undefined
             ? GatewayLlmProxy.layer({
-                url: url!,
+                url: url,
                 key: Redacted.make(key),
                 carrier: "container",
                 image: gatewayImage
               })
             : NginxLlmProxy.layer({
                 image: proxyImage,
-                upstream: { type: "host", url: url! },
+                upstream: { type: "host", url: url },
                 key: Redacted.make(key)
               })
         )

@@ -14,7 +14,7 @@ import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
-import * as ScriptedUpstream from "@cogni/sandbox-proxy/testing/ScriptedUpstream"
+import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as Images from "./Images.ts"
 
 export const identity: typeof LlmIdentity.Type = {
@@ -29,7 +29,7 @@ export const identity: typeof LlmIdentity.Type = {
 export const key = "sk-\"quoted'-$uri-${host}-\\-{};#-0123456789"
 
 export interface Options {
-  readonly script?: readonly [ScriptedUpstream.Step, ...Array<ScriptedUpstream.Step>]
+  readonly script?: readonly [ScriptedModelApi.Step, ...Array<ScriptedModelApi.Step>]
   readonly identity?: typeof LlmIdentity.Type
   readonly key?: string
   readonly basePath?: string
@@ -75,7 +75,7 @@ export class NginxRun extends Context.Service<
     readonly endpoint: LlmEndpoint
     readonly directory: string
     readonly sandbox: Container
-    readonly upstream: ScriptedUpstream.ScriptedUpstream
+    readonly upstream: ScriptedModelApi.ScriptedModelApi
     /** Latin-1: one character, one byte. */
     readonly send: (bytes: string, options?: SendOptions) => Effect.Effect<Answer>
     /** Many, one after the other, each on a connection of its own. */
@@ -103,7 +103,10 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
     Effect.promise(() => mkdtemp(join(tmpdir(), "cogni-test-"))),
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
-  const upstream = yield* ScriptedUpstream.acquire(options.script ?? [{ _tag: "Answer" }])
+  const upstream = yield* ScriptedModelApi.acquire({
+    raw: true,
+    script: ScriptedModelApi.steps(options.script ?? [{ _tag: "Answer" }])
+  })
   const proxy = yield* NginxLlmProxy.make({
     image: Images.proxy,
     upstream: { type: "host", url: options.url ?? `${upstream.url}${options.basePath ?? ""}` },

@@ -298,7 +298,7 @@ const runnerAt = (options: {
     Effect.map(DemoUpstream.acquire(), ({ url }) =>
       NginxLlmProxy.layer({
         image: Images.proxy,
-        upstream: { type: "host", url: url! },
+        upstream: { type: "host", url: url },
         key: Redacted.make(HostProcess.key)
       })
     )

@@ -99,7 +99,8 @@ layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
       }
       assert.isAtLeast(gateways().length, 2)
       const { received } = yield* Upstream
-      for (const body of received) assert.strictEqual(body["user"], `acct-${String(body["model"])}`)
+      for (const { body } of yield* received)
+        assert.strictEqual(body["user"], `acct-${String(body["model"])}`)
     })
   )
 

@@ -157,7 +157,7 @@ layer(RunHarness.layer(), options)("a caller that gives up", (it) => {
 
 const proxy = Layer.unwrap(
   Effect.map(DemoUpstream.acquire(), ({ url }) =>
-    GatewayLlmProxy.layer({ url: url!, key: Redacted.make("no-key-of-anybody") })
+    GatewayLlmProxy.layer({ url: url, key: Redacted.make("no-key-of-anybody") })
   )
 )
 

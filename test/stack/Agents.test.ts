@@ -23,7 +23,7 @@ import * as CliProcess from "../harness/CliProcess.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
-import type { Figures, Script } from "../harness/scripted/Script.ts"
+import type { Figures } from "@cogni/sandbox-proxy/ScriptedModelApi"
 
 /** **Add a new agent here.** */
 const rows: ReadonlyArray<AgentRow> = [
@@ -53,7 +53,7 @@ const made = ["greeting.txt", "size.txt", "uid.txt", "way.txt", "word.txt"]
 const uuid = /[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/gu
 
 const scriptOf =
-  (row: AgentRow): Script =>
+  (row: AgentRow): ScriptedModel.Script =>
   ({ index, results }) => {
     switch (index) {
       case 0:
@@ -129,29 +129,35 @@ const judgeEvents = (row: AgentRow, { events }: AgentWorld.Worked, word: string)
 }
 
 /** What reached the model: the host's key and identity, nothing of the sandbox's, and the whole question. */
-const judgeCalls = (row: AgentRow, { final, upstream }: AgentWorld.Worked) => {
-  const { problems, received } = upstream
-  assert.deepStrictEqual(problems, [])
-  assert.strictEqual(received.filter(({ turn }) => turn !== undefined).length, 4)
-  for (const { body, headers, turn } of received) {
-    assert.strictEqual(headers["authorization"], `Bearer ${AgentWorld.key}`)
-    assert.isUndefined(headers["x-api-key"])
-    assert.strictEqual(headers["x-litellm-customer-id"], AgentWorld.account)
-    assert.include(String(headers["x-litellm-spend-logs-metadata"]), final.runId)
+const judgeCalls = Effect.fnUntraced(function* (row: AgentRow, { final, upstream }: AgentWorld.Worked) {
+  assert.deepStrictEqual(yield* upstream.problems, [])
+  const received = yield* upstream.received
+  const turns = received.filter(({ tools }) => tools.length > 0)
+  assert.lengthOf(turns, 4)
+  for (const { body, headers, tools } of received) {
+    const given = new Map(headers)
+    assert.strictEqual(given.get("authorization"), `Bearer ${AgentWorld.key}`)
+    assert.isUndefined(given.get("x-api-key"))
+    assert.strictEqual(given.get("x-litellm-customer-id"), AgentWorld.account)
+    assert.include(given.get("x-litellm-spend-logs-metadata"), final.runId)
     assert.notInclude(JSON.stringify(headers), "none", "the sandbox's own key")
     assert.strictEqual(body["model"], modelOf(row))
-    for (const name of row.toolsNeverOffered ?? []) assert.notInclude(turn?.tools ?? [], name)
+    for (const name of row.toolsNeverOffered ?? []) assert.notInclude(tools, name)
   }
-  const first = JSON.stringify(received.find(({ turn }) => turn !== undefined)?.body)
+  const first = JSON.stringify(turns[0]?.body)
   assert.include(first, "Nobody yet.")
   assert.include(first, question.slice(-2000, -100))
-}
+})
 
 /** As many facts as calls, each with what the model said that it cost. */
-const judgeUsage = (row: AgentRow, { events, read, upstream }: AgentWorld.Worked) => {
-  const figures = upstream.received.flatMap((call) => call.figures ?? [])
+const judgeUsage = Effect.fnUntraced(function* (
+  row: AgentRow,
+  { events, read, upstream }: AgentWorld.Worked
+) {
+  const received = yield* upstream.received
+  const figures = received.flatMap(({ usage }) => usage ?? [])
   const facts = events.flatMap((event) => (event.type === "usage_report" ? [event.fact] : []))
-  assert.strictEqual(new Set(facts.map(UsageFact.key)).size, upstream.received.length)
+  assert.strictEqual(new Set(facts.map(UsageFact.key)).size, received.length)
   assert.deepStrictEqual(sumOf(facts), sumOf(figures))
   for (const { billingAccountId, usageRaw } of facts) {
     assert.strictEqual(billingAccountId, AgentWorld.account)
@@ -162,7 +168,7 @@ const judgeUsage = (row: AgentRow, { events, read, upstream }: AgentWorld.Worked
     assert.deepStrictEqual(read.success.usage, (row.usage ?? sumOf)(figures))
     assert.notStrictEqual(read.success.sessionId, "")
   }
-}
+})
 
 layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
   excludeTestServices: true,
@@ -178,8 +184,8 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         const word = judgeWorkspace(row, path)
         assert.strictEqual(worked.final.content, `The word is ${word}.`)
         judgeEvents(row, worked, word)
-        judgeCalls(row, worked)
-        judgeUsage(row, worked)
+        yield* judgeCalls(row, worked)
+        yield* judgeUsage(row, worked)
       }).pipe(Effect.scoped)
     )
   }

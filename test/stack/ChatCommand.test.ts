@@ -24,7 +24,7 @@ routing:
 `
 
 /** Runs what it is told, and answers what came of it. */
-const shell: Parameters<typeof ScriptedModel.acquire>[0] = ({ results, text }) =>
+const shell: ScriptedModel.Script = ({ results, text }) =>
   results.length === 0
     ? { call: [{ name: "shell__exec", args: { command: text } }] }
     : { say: String(JSON.parse(results.at(-1)!).stdout).trim() }
@@ -75,10 +75,10 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cog
       const second = yield* chat(messages(["a", "3", "cat note"]))
       assert.strictEqual(repliesOf(second.stdout)[0]?.["text"], "kept", second.stderr)
 
-      assert.deepStrictEqual(model.problems, [])
-      for (const { headers } of model.received) {
-        assert.strictEqual(headers.authorization, `Bearer ${key}`)
-        assert.isDefined(headers["x-litellm-end-user-id"])
+      assert.deepStrictEqual(yield* model.problems, [])
+      for (const { headers } of yield* model.received) {
+        assert.strictEqual(new Map(headers).get("authorization"), `Bearer ${key}`)
+        assert.isDefined(new Map(headers).get("x-litellm-end-user-id"))
       }
       for (const { stderr, stdout } of [first, second])
         assert.notInclude(`${stdout.toString()}${stderr}`, key)
@@ -100,7 +100,7 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cog
       })
       assert.deepStrictEqual([code, repliesOf(stdout)[0]?.["text"]], [0, "done"], `${stdout}${stderr}`)
       assert.deepStrictEqual(
-        model.received.map(({ body }) => body["model"]),
+        (yield* model.received).map(({ body }) => body["model"]),
         ["large"]
       )
     })
@@ -135,10 +135,10 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cog
           `${stdout}${stderr}`
         )
       }
-      for (const { body, headers } of model.received) {
+      for (const { body, headers } of yield* model.received) {
         assert.strictEqual(body["model"], "large")
-        assert.strictEqual(headers.authorization, `Bearer ${key}`)
-        assert.isDefined(headers["x-litellm-end-user-id"])
+        assert.strictEqual(new Map(headers).get("authorization"), `Bearer ${key}`)
+        assert.isDefined(new Map(headers).get("x-litellm-end-user-id"))
       }
       const audits = readdirSync(join(stateDirectory, "host-sessions"))
       assert.strictEqual(audits.length, 2)

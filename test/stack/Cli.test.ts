@@ -157,7 +157,7 @@ suite("a sealed command", (it) => {
       const look = ["--", "sh", "-c", "ls /llm-sock 2>/dev/null; env | grep -c COGNI_LLM_KEY"]
       assert.strictEqual((yield* cli.run(["run", "-q", ...look])).stdout.toString(), "0\n")
       const { url } = yield* DemoUpstream.acquire()
-      const env = { COGNI_LLM_URL: url!, COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "m" }
+      const env = { COGNI_LLM_URL: url, COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "m" }
       assert.strictEqual((yield* cli.run(["run", "-q", ...look], { env })).stdout.toString(), "llm.sock\n0\n")
       assert.strictEqual(
         (yield* cli.run(["run", "-q", "--no-model", ...look], { env })).stdout.toString(),
@@ -243,7 +243,7 @@ suite("an agent", (it) => {
       const cli = yield* CliProcess.CliProcess
       const { received, url } = yield* DemoUpstream.acquire({ raw: true })
       const env = {
-        COGNI_LLM_URL: url!,
+        COGNI_LLM_URL: url,
         COGNI_LLM_KEY: key,
         COGNI_LLM_MODEL: "m1",
         COGNI_BILLING_ACCOUNT: "acct-7"
@@ -281,7 +281,7 @@ suite("an agent", (it) => {
           [{ COGNI_LLM_KEY: key }, true]
         ] as const) {
           const started = yield* cli.start(argv, {
-            env: { ...env, COGNI_LLM_URL: url!, COGNI_LLM_MODEL: "m" }
+            env: { ...env, COGNI_LLM_URL: url, COGNI_LLM_MODEL: "m" }
           })
           yield* started.said(/^up$/mu)
           const environment = readFileSync(`/proc/${started.child.pid}/environ`, "latin1")
@@ -906,7 +906,7 @@ suite("what is kept of runs", (it) => {
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const { received, url } = yield* DemoUpstream.acquire({ raw: true })
-      const env = { COGNI_LLM_URL: url!, COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "m" }
+      const env = { COGNI_LLM_URL: url, COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "m" }
       const { code, stdout } = yield* cli.run(["doctor"], { env })
       assert.strictEqual(code, 0)
       assert.match(stdout.toString(), /✓ {2}upstream .*answers; model m/u)

@@ -58,7 +58,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("demo", (it) => {
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
       const upstream = yield* DemoUpstream.acquire({ raw: true })
-      const env = { COGNI_LLM_URL: upstream.url!, COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "mine" }
+      const env = { COGNI_LLM_URL: upstream.url, COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "mine" }
       const { code, stderr, stdout } = yield* cli.run(["demo"], { env })
       assert.strictEqual(code, 0, stderr)
       const page = stdout.toString("utf8")

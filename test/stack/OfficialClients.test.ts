@@ -75,7 +75,7 @@ for (const carrier of ["directory", "container"] as const) {
             messages: sentence,
             messagesStream: sentence,
             messagesStreamTool: { city: "Oslo" },
-            countTokens: 11,
+            countTokens: 6,
             wrongModel: ["NotFoundError", 404, "model_not_found"],
             wrongModelAnthropic: ["NotFoundError", 404, "not_found_error"],
             embeddings: ["PermissionDeniedError", 403, "path_not_allowed"],
@@ -83,7 +83,7 @@ for (const carrier of ["directory", "container"] as const) {
             mcpTime: "Europe/Oslo",
             mcpDenied: true
           })
-          for (const body of received) {
+          for (const { body } of yield* received) {
             const { metadata, user } = body as { readonly metadata?: unknown; readonly user?: unknown }
             if (!("max_tokens" in body) && "stream" in body) assert.strictEqual(user, "acct")
             if ("max_tokens" in body) assert.deepStrictEqual(metadata, { user_id: "acct" })

@@ -13,6 +13,7 @@ import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
+import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { Context, Effect, Layer, Logger, Redacted, References, Stream } from "effect"
 import { execFile, spawn } from "node:child_process"
 import { promisify } from "node:util"
@@ -23,7 +24,7 @@ import * as RunHarness from "../harness/RunHarness.ts"
 /** Made up, and found nowhere else. */
 const key = "sk-planted-7f3c9e1d5b8a-quixotic"
 
-class Upstream extends Context.Service<Upstream, DemoUpstream.DemoUpstream>()("test/Upstream") {
+class Upstream extends Context.Service<Upstream, ScriptedModelApi.ScriptedModelApi>()("test/Upstream") {
   static readonly layer = Layer.effect(Upstream, DemoUpstream.acquire({ raw: true }))
 }
 
@@ -40,11 +41,11 @@ const proxyOf = ({ carrier }: { readonly carrier: "directory" | "container" | un
       carrier === undefined
         ? NginxLlmProxy.layer({
             image: Images.proxy,
-            upstream: { type: "host", url: url! },
+            upstream: { type: "host", url: url },
             key: Redacted.make(key)
           })
         : GatewayLlmProxy.layer({
-            url: url!,
+            url: url,
             key: Redacted.make(key),
             carrier,
             image: Images.gateway,

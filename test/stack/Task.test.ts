@@ -18,7 +18,6 @@ import * as CliProcess from "../harness/CliProcess.ts"
 import * as GraphHarness from "../harness/GraphHarness.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
-import type { Script } from "../harness/scripted/Script.ts"
 import * as TaskHarness from "../harness/TaskHarness.ts"
 
 const project = {
@@ -53,7 +52,7 @@ const look = [
 ].join("; ")
 
 /** Runs the test, reads, writes what it has read with one sign changed, runs the test again, and tells what it saw. */
-const mends: Script = ({ index, results }) => {
+const mends: ScriptedModel.Script = ({ index, results }) => {
   const last = results.at(-1) ?? ""
   switch (index) {
     case 0:
@@ -77,7 +76,9 @@ const mends: Script = ({ index, results }) => {
 }
 
 /** Goes on for ever. */
-const wanders: Script = ({ index }) => ({ call: [exec(`echo step ${index} | tee -a notes.txt`)] })
+const wanders: ScriptedModel.Script = ({ index }) => ({
+  call: [exec(`echo step ${index} | tee -a notes.txt`)]
+})
 
 const isWhole = ({ events }: TaskHarness.Told) => {
   const state = events.reduce<Result.Result<EventGrammar.Grammar, string>>(
@@ -91,22 +92,28 @@ const resultsOf = ({ events }: TaskHarness.Told): ReadonlyArray<string> =>
   events.flatMap((event) => (event.type === "tool_call_result" ? [String(event.result)] : []))
 
 /** The calls are the host's: its key, the grant's account, and every one of them on the run's record. */
-const judgeCalls = (upstream: ScriptedModel.ScriptedModel, runId: string, llm: LlmTraffic | undefined) => {
-  assert.deepStrictEqual(upstream.problems, [])
-  for (const { body, headers } of upstream.received) {
-    assert.strictEqual(headers["authorization"], `Bearer ${TaskHarness.key}`)
-    assert.strictEqual(headers["x-litellm-customer-id"], GraphHarness.account)
-    assert.include(String(headers["x-litellm-spend-logs-metadata"]), runId)
+const judgeCalls = Effect.fnUntraced(function* (
+  upstream: ScriptedModel.ScriptedModel,
+  runId: string,
+  llm: LlmTraffic | undefined
+) {
+  assert.deepStrictEqual(yield* upstream.problems, [])
+  const received = yield* upstream.received
+  for (const { body, headers } of received) {
+    const given = new Map(headers)
+    assert.strictEqual(given.get("authorization"), `Bearer ${TaskHarness.key}`)
+    assert.strictEqual(given.get("x-litellm-customer-id"), GraphHarness.account)
+    assert.include(given.get("x-litellm-spend-logs-metadata"), runId)
     assert.strictEqual(body["model"], "scripted")
   }
-  assert.strictEqual(llm?.callsTotal, upstream.received.length)
+  assert.strictEqual(llm?.callsTotal, received.length)
   assert.isTrue(llm?.calls.every(({ outcome, status }) => outcome === "completed" && status === 200))
-  const figures = upstream.received.flatMap((call) => call.figures ?? [])
+  const figures = received.flatMap(({ usage }) => usage ?? [])
   assert.strictEqual(
     llm?.usage?.outputTokens,
     figures.reduce((sum, { outputTokens }) => sum + outputTokens, 0)
   )
-}
+})
 
 const docker = (...args: ReadonlyArray<string>): string =>
   execFileSync("docker", args, { encoding: "utf8" }).trim()
@@ -168,10 +175,10 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
 
         const record = yield* RunStore.use((store) => store.get(runId))
         assert.strictEqual(record?.spec.llm?.identity.billingAccountId, GraphHarness.account)
-        judgeCalls(upstream, runId, record?.llm)
+        yield* judgeCalls(upstream, runId, record?.llm)
         assert.notInclude(JSON.stringify([record, told]), TaskHarness.key)
         const facts = told.events.flatMap((event) => (event.type === "usage_report" ? [event.fact] : []))
-        assert.lengthOf(facts, upstream.received.length)
+        assert.lengthOf(facts, (yield* upstream.received).length)
         assert.isTrue(facts.every(({ billingAccountId }) => billingAccountId === GraphHarness.account))
       }).pipe(Effect.provide(TaskHarness.layer(upstream.url, workspaceOf(workspace))))
     }).pipe(Effect.scoped)
@@ -207,7 +214,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         assert.containSubset(record?.annotations, {
           relay: { statement: { predicate: { auditHead: record?.llm?.auditHead } } }
         })
-        judgeCalls(upstream, runId, record?.llm)
+        yield* judgeCalls(upstream, runId, record?.llm)
       }).pipe(Effect.provide(TaskHarness.layer(upstream.url, {}, TaskHarness.repositories)))
     }).pipe(Effect.scoped)
   )
@@ -226,7 +233,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
       isWhole(steps)
       assert.containSubset(steps.final, { ok: false, error: "internal", reason: "StepsExhausted" })
       assert.include(steps.final.patch?.text, "+step 1")
-      assert.lengthOf(upstream.received, 3)
+      assert.lengthOf(yield* upstream.received, 3)
 
       const refused = yield* run({}, { budget: { callsMax: 2, onExhausted: "refuse" } })
       isWhole(refused)
@@ -236,7 +243,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         reason: "BudgetExceeded",
         patch: { files: 1 }
       })
-      assert.lengthOf(upstream.received, 5)
+      assert.lengthOf(yield* upstream.received, 5)
 
       const stopped = yield* run({}, { budget: { callsMax: 2, onExhausted: "stop" } })
       isWhole(stopped)
@@ -245,7 +252,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         error: "insufficient_credits",
         reason: "BudgetExceeded"
       })
-      assert.lengthOf(upstream.received, 7)
+      assert.lengthOf(yield* upstream.received, 7)
     }).pipe(Effect.scoped)
   )
 
@@ -299,7 +306,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
       ).pipe(Effect.provide(TaskHarness.layer(upstream.url)))
       isWhole(told)
       assert.containSubset(told.final, { ok: false, error: "internal", reason: "ContainerFailed" })
-      assert.lengthOf(upstream.received, 1)
+      assert.lengthOf(yield* upstream.received, 1)
       assert.containSubset(
         told.events.findLast(({ type }) => type.startsWith("tool_call")),
         { type: "tool_call_result", isError: true }
@@ -319,7 +326,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         assert.containSubset(told.final, { ok: false, error: "authz_denied", reason: "SandboxNotAllowed" })
         assert.isUndefined(yield* RunStore.use((store) => store.get(runId)))
       }).pipe(Effect.provide(TaskHarness.layer(upstream.url)))
-      assert.lengthOf(upstream.received, 0)
+      assert.lengthOf(yield* upstream.received, 0)
       assert.deepStrictEqual(containersOf(runId), [])
     }).pipe(Effect.scoped)
   )
@@ -344,7 +351,7 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "2 minutes" })(
           env: environment(url)
         })
         assert.strictEqual(ended.code, 0, ended.stderr)
-        assert.deepStrictEqual(problems, [])
+        assert.deepStrictEqual(yield* problems, [])
         assert.strictEqual(ended.stdout.toString(), "It adds up now.\n")
         for (const line of [
           /^· exec npm test/mu,

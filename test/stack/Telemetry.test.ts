@@ -44,7 +44,7 @@ layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
         }),
         Effect.provide(GraphHarness.layer(proxy).pipe(Layer.provideMerge(sdk)))
       )
-      assert.strictEqual(received.length, 1)
+      assert.strictEqual((yield* received).length, 1)
 
       const named = (name: string) => finishedSpans.find((span) => span.name === name) ?? assert.fail(name)
       const graph = named("SandboxGraphProvider.run")

@@ -6,7 +6,7 @@ import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import * as RunnerModule from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
-import * as ScriptedUpstream from "@cogni/sandbox-proxy/testing/ScriptedUpstream"
+import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import { Effect, Layer, Redacted } from "effect"
 import { container, docker, internalNetwork } from "../harness/Docker.ts"
 import * as Images from "../harness/Images.ts"
@@ -34,10 +34,10 @@ const nginx = (url: string) =>
   })
 
 const scripted = Effect.fnUntraced(function* (
-  script: readonly [ScriptedUpstream.Step, ...Array<ScriptedUpstream.Step>],
+  script: readonly [ScriptedModelApi.Step, ...Array<ScriptedModelApi.Step>],
   changes: Partial<SandboxSpecInput> = {}
 ) {
-  const { url } = yield* ScriptedUpstream.acquire(script)
+  const { url } = yield* ScriptedModelApi.acquire({ raw: true, script: ScriptedModelApi.steps(script) })
   return yield* through(
     nginx(url),
     SandboxRunner.use((runner) => runner.run({ ...spec, ...changes }))
@@ -107,7 +107,10 @@ layer(RunHarness.layer(), { excludeTestServices: true })("the way out", (it) => 
 
   it.effect("a proxy that dies ends the run as ProxyFailed, at once", () =>
     Effect.gen(function* () {
-      const { url } = yield* ScriptedUpstream.acquire([{ _tag: "Hang" }])
+      const { url } = yield* ScriptedModelApi.acquire({
+        raw: true,
+        script: ScriptedModelApi.steps([{ _tag: "Hang" }])
+      })
       const runId = "run-proxydies001"
       const [error] = yield* through(
         nginx(url),

@@ -17,6 +17,7 @@ import type { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import type { PrivateServers } from "@cogni/sandbox-git-relay/OriginAddress"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import type * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
@@ -32,7 +33,7 @@ import type { Settings } from "./Settings.ts"
 /** What the demo upstream received; `undefined` where another upstream was asked. */
 export class DemoWitness extends Context.Service<
   DemoWitness,
-  { readonly received: Effect.Effect<ReadonlyArray<DemoUpstream.Received> | undefined> }
+  { readonly received: Effect.Effect<ReadonlyArray<ScriptedModelApi.Received> | undefined> }
 >()("@cogni/sandbox-cli/DemoWitness") {}
 
 /** Of a plan, what decides about the way out. */
@@ -258,7 +259,7 @@ const proxy = (
       return Layer.unwrap(
         Effect.map(DemoUpstream.acquire(), ({ received, url }) =>
           Layer.merge(
-            between(settings, plan, url ?? "", Redacted.make(`demo-${crypto.randomUUID()}`)),
+            between(settings, plan, url, Redacted.make(`demo-${crypto.randomUUID()}`)),
             Layer.succeed(DemoWitness, { received })
           )
         )

@@ -8,7 +8,7 @@ import { Effect } from "effect"
 import * as net from "node:net"
 import * as Budget from "../src/internal/policy/Budget.ts"
 import * as ChargeRule from "../src/internal/policy/ChargeRule.ts"
-import * as RecordingServer from "../src/internal/RecordingServer.ts"
+import * as ScriptedModelApi from "../src/ScriptedModelApi.ts"
 import type { Api } from "../src/internal/policy/RoutePolicy.ts"
 import * as Usage from "../src/internal/policy/Usage.ts"
 import { passed, policyOf } from "./Bodies.ts"
@@ -261,11 +261,14 @@ describe("a prompt that is cached for an hour", () => {
 
 /** A gateway before an upstream that never answers, and the bodies that it was sent. */
 const beforeSilence = Effect.fnUntraced(function* (options: Gateway.Options = {}) {
-  const bodies: Array<Record<string, unknown>> = []
-  const { url } = yield* RecordingServer.acquire({ raw: true }, (_request, body) => {
-    bodies.push(JSON.parse(body))
+  const bodies: Array<ScriptedModelApi.Body> = []
+  const { url } = yield* ScriptedModelApi.acquire({
+    script: ({ body }) => {
+      bodies.push(body)
+      return { _tag: "Hang" }
+    }
   })
-  const gateway = yield* Gateway.make({ ...options, url: url! })
+  const gateway = yield* Gateway.make({ ...options, url })
   /** Sends a request and hangs up once the upstream has it, or the gateway has answered. */
   const hangUp = Effect.fnUntraced(function* (request: Buffer, isLeftOpen = false) {
     const before = bodies.length

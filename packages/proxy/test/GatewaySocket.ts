@@ -9,13 +9,13 @@ import * as RunId from "@cogni/sandbox-core/RunId"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import { Effect, Redacted } from "effect"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
-import * as ScriptedUpstream from "../src/testing/ScriptedUpstream.ts"
+import * as ScriptedModelApi from "../src/ScriptedModelApi.ts"
 
 /** Made up; shaped to break a careless template. */
 export const key = "sk-\"quoted'-$uri-{}-0123456789"
 
 export interface Options extends Partial<GatewayLlmProxy.GatewayLlmProxyOptions> {
-  readonly script?: readonly [ScriptedUpstream.Step, ...Array<ScriptedUpstream.Step>]
+  readonly script?: readonly [ScriptedModelApi.Step, ...Array<ScriptedModelApi.Step>]
   readonly request?: Partial<LlmRequest>
   readonly llm?: Partial<LlmRequest["llm"]>
 }
@@ -82,7 +82,10 @@ export const socketOf = (endpoint: LlmEndpoint): string => path.join(endpoint.mo
 export const make = (options: Options = {}) => Effect.provide(build(options), MemoryContainerRuntime.layer())
 
 const build = Effect.fnUntraced(function* (options: Options) {
-  const upstream = yield* ScriptedUpstream.acquire(options.script ?? [{ _tag: "Answer" }])
+  const upstream = yield* ScriptedModelApi.acquire({
+    raw: true,
+    script: ScriptedModelApi.steps(options.script ?? [{ _tag: "Answer" }])
+  })
   const { llm: _llm, request: _request, script: _script, ...rest } = options
   const proxy = yield* GatewayLlmProxy.make({ url: upstream.url, key: Redacted.make(key), ...rest })
   return { upstream, proxy, ...(yield* openRun(proxy, options)) }

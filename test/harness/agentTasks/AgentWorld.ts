@@ -17,7 +17,6 @@ import { join } from "node:path"
 import * as Images from "../Images.ts"
 import * as RunHarness from "../RunHarness.ts"
 import * as ScriptedModel from "../ScriptedModel.ts"
-import type { Script } from "../scripted/Script.ts"
 
 export const key = "sk-planted-7f31c0-for-agents"
 export const account = "acct-agents"
@@ -65,7 +64,7 @@ const grants = Layer.mock(GrantStore, {
 /** Lets a run of an agent go to its end. Fails when anything of it is left behind. */
 export const work = Effect.fnUntraced(function* (
   agent: Agent,
-  script: Script,
+  script: ScriptedModel.Script,
   workspacePath: string,
   request: Pick<GraphRunRequest, "messages" | "model">
 ) {

@@ -1,46 +1,43 @@
 /** `POST /v1/responses`, as a script speaks it. A tool that takes free text gets its argument `input`. */
 import {
+  type Answer,
   type Body,
   type Call,
   type Dialect,
   type Figures,
+  objectsIn,
   pieces,
-  type Reply,
   sendEvents,
   sendJson,
   textOf
 } from "./Script.ts"
 
 const listOf = (value: unknown): ReadonlyArray<Body> =>
-  typeof value === "string"
-    ? [{ type: "message", role: "user", content: value }]
-    : ((value ?? []) as ReadonlyArray<Body>)
-
-const entriesOf = (value: unknown): ReadonlyArray<Body> => (value ?? []) as ReadonlyArray<Body>
+  typeof value === "string" ? [{ type: "message", role: "user", content: value }] : objectsIn(value)
 
 /** Those of the request, and those that are an item of the conversation; in namespaces or not. */
 const toolsOf = (body: Body): ReadonlyArray<Body> =>
   [
-    ...entriesOf(body["tools"]),
+    ...objectsIn(body["tools"]),
     ...listOf(body["input"])
       .filter(({ type }) => type === "additional_tools")
-      .flatMap(({ tools }) => entriesOf(tools))
+      .flatMap(({ tools }) => objectsIn(tools))
   ]
     .flatMap((tool) =>
       tool["type"] === "namespace"
-        ? entriesOf(tool["tools"]).map((inner) => ({ ...inner, namespace: tool["name"] }))
+        ? objectsIn(tool["tools"]).map((inner) => ({ ...inner, namespace: tool["name"] }))
         : [tool]
     )
     .filter(({ name }) => typeof name === "string")
 
-const asked: Dialect["asked"] = (body) => {
+const said: Dialect["said"] = (body) => {
   const items = listOf(body["input"])
   return {
     tools: toolsOf(body).map(({ name }) => String(name)),
     results: items
       .filter(({ type }) => type === "function_call_output" || type === "custom_tool_call_output")
       .map(({ output }) => textOf(output)),
-    text: textOf(items.findLast(({ role }) => role === "user")?.["content"])
+    text: textOf(items.findLast(({ role }) => role === undefined || role === "user")?.["content"])
   }
 }
 
@@ -57,24 +54,24 @@ const callItem = (body: Body, { args, name }: Call, id: string): Body => {
     : { type: "function_call", id: `fc_${id}`, ...own, arguments: JSON.stringify(args) }
 }
 
-const outputOf = (body: Body, reply: Reply, number: number): ReadonlyArray<Body> =>
-  "say" in reply
+const outputOf = (body: Body, answer: Answer, number: number): ReadonlyArray<Body> =>
+  "say" in answer
     ? [
         {
           type: "message",
           id: `msg_${number}`,
           role: "assistant",
           status: "completed",
-          content: [{ type: "output_text", text: reply.say, annotations: [] }]
+          content: [{ type: "output_text", text: answer.say, annotations: [] }]
         }
       ]
-    : reply.call.map((call, index) => callItem(body, call, `${number}_${index}`))
+    : answer.call.map((call, index) => callItem(body, call, `${number}_${index}`))
 
-const usageOf = ({ inputTokens, outputTokens }: Figures) => ({
+const usageOf = ({ cachedTokens = 0, inputTokens, outputTokens }: Figures) => ({
   input_tokens: inputTokens,
   output_tokens: outputTokens,
   total_tokens: inputTokens + outputTokens,
-  input_tokens_details: { cached_tokens: 0 },
+  input_tokens_details: { cached_tokens: cachedTokens },
   output_tokens_details: { reasoning_tokens: 0 }
 })
 
@@ -121,19 +118,19 @@ const streamed = (item: Body, index: number): ReadonlyArray<Body> => {
 
 export const dialect: Dialect = {
   path: "/v1/responses",
-  asked,
-  answer: (response, body, reply, figures, number) => {
-    const output = outputOf(body, reply, number)
+  said,
+  speak: (response, { answer, body, model, number, usage }) => {
+    const output = outputOf(body, answer, number)
     const whole = {
       id: `resp_${number}`,
       object: "response",
       created_at: 1,
       status: "completed",
-      model: body["model"],
+      model,
       output,
       parallel_tool_calls: true,
       tools: [],
-      usage: usageOf(figures)
+      usage: usageOf(usage)
     }
     if (body["stream"] !== true) return sendJson(response, whole)
     return sendEvents(

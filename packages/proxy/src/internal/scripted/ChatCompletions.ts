@@ -1,10 +1,11 @@
 /** `POST /v1/chat/completions`, as a script speaks it. */
 import {
+  type Answer,
   type Body,
   type Dialect,
   type Figures,
+  objectsIn,
   pieces,
-  type Reply,
   sendEvents,
   sendJson,
   textOf
@@ -13,19 +14,19 @@ import {
 const nameOf = (tool: Body): string =>
   String((tool["function"] as Body | undefined)?.["name"] ?? tool["name"])
 
-const asked: Dialect["asked"] = (body) => {
-  const messages = (body["messages"] ?? []) as ReadonlyArray<Body>
+const said: Dialect["said"] = (body) => {
+  const messages = objectsIn(body["messages"])
   return {
-    tools: ((body["tools"] ?? []) as ReadonlyArray<Body>).map(nameOf),
+    tools: objectsIn(body["tools"]).map(nameOf),
     results: messages.filter(({ role }) => role === "tool").map(({ content }) => textOf(content)),
     text: textOf(messages.findLast(({ role }) => role === "user")?.["content"])
   }
 }
 
-const callsOf = (reply: Reply, number: number) =>
-  "say" in reply
+const callsOf = (answer: Answer, number: number) =>
+  "say" in answer
     ? []
-    : reply.call.map(({ args, name }, index) => ({
+    : answer.call.map(({ args, name }, index) => ({
         id: `call_${number}_${index}`,
         type: "function",
         function: { name, arguments: JSON.stringify(args) }
@@ -42,21 +43,24 @@ const streamed = (call: ReturnType<typeof callsOf>[number], index: number) => [
 const usageOf = (figures: Figures) => ({
   prompt_tokens: figures.inputTokens,
   completion_tokens: figures.outputTokens,
-  total_tokens: figures.inputTokens + figures.outputTokens
+  total_tokens: figures.inputTokens + figures.outputTokens,
+  ...(figures.cachedTokens === undefined
+    ? {}
+    : { prompt_tokens_details: { cached_tokens: figures.cachedTokens } })
 })
 
 export const dialect: Dialect = {
   path: "/v1/chat/completions",
-  asked,
-  answer: (response, body, reply, figures, number) => {
-    const base = { id: `chatcmpl-${number}`, created: 1, model: body["model"] }
-    const calls = callsOf(reply, number)
-    const finish = "say" in reply ? "stop" : "tool_calls"
+  said,
+  speak: (response, { answer, body, model, number, usage: figures }) => {
+    const base = { id: `chatcmpl-${number}`, created: 1, model }
+    const calls = callsOf(answer, number)
+    const finish = "say" in answer ? "stop" : "tool_calls"
     const usage = usageOf(figures)
     if (body["stream"] !== true) {
       const message =
-        "say" in reply
-          ? { role: "assistant", content: reply.say }
+        "say" in answer
+          ? { role: "assistant", content: answer.say }
           : { role: "assistant", content: null, tool_calls: calls }
       return sendJson(response, {
         ...base,
@@ -71,7 +75,7 @@ export const dialect: Dialect = {
       choices: [{ index: 0, delta, finish_reason }]
     })
     const deltas =
-      "say" in reply ? pieces(reply.say).map((content) => ({ content })) : calls.flatMap(streamed)
+      "say" in answer ? pieces(answer.say).map((content) => ({ content })) : calls.flatMap(streamed)
     const wantsUsage = (body["stream_options"] as Body | undefined)?.["include_usage"] === true
     return sendEvents(
       response,

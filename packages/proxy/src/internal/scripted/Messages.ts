@@ -1,34 +1,36 @@
 /** `POST /v1/messages`, as a script speaks it. */
 import {
+  type Answer,
   type Body,
   type Dialect,
   type Figures,
+  objectsIn,
   pieces,
-  type Reply,
   sendEvents,
   sendJson,
   textOf
 } from "./Script.ts"
 
 const blocksOf = (content: unknown): ReadonlyArray<Body> =>
-  typeof content === "string" ? [{ type: "text", text: content }] : (content as ReadonlyArray<Body>)
+  typeof content === "string" ? [{ type: "text", text: content }] : objectsIn(content)
 
-const asked: Dialect["asked"] = (body) => {
-  const turns = (body["messages"] ?? []) as ReadonlyArray<Body>
-  const said = turns.filter(({ role }) => role === "user").flatMap(({ content }) => blocksOf(content))
+const said: Dialect["said"] = (body) => {
+  const given = objectsIn(body["messages"])
+    .filter(({ role }) => role === "user")
+    .flatMap(({ content }) => blocksOf(content))
   return {
-    tools: ((body["tools"] ?? []) as ReadonlyArray<Body>).map(({ name }) => String(name)),
-    results: said
+    tools: objectsIn(body["tools"]).map(({ name }) => String(name)),
+    results: given
       .filter(({ type }) => type === "tool_result")
       .map(({ content, is_error }) => (is_error === true ? "error: " : "") + textOf(content)),
-    text: String(said.findLast(({ type }) => type === "text")?.["text"] ?? "")
+    text: String(given.findLast(({ type }) => type === "text")?.["text"] ?? "")
   }
 }
 
-const blocks = (reply: Reply, number: number): ReadonlyArray<Body> =>
-  "say" in reply
-    ? [{ type: "text", text: reply.say }]
-    : reply.call.map(({ args, name }, index) => ({
+const blocks = (answer: Answer, number: number): ReadonlyArray<Body> =>
+  "say" in answer
+    ? [{ type: "text", text: answer.say }]
+    : answer.call.map(({ args, name }, index) => ({
         type: "tool_use",
         id: `toolu_${number}_${index}`,
         name,
@@ -53,25 +55,25 @@ const streamed = (block: Body, index: number) => [
 ]
 
 const usageOf = (figures: Figures) => ({
-  input_tokens: figures.inputTokens,
-  cache_read_input_tokens: 0,
+  input_tokens: figures.inputTokens - (figures.cachedTokens ?? 0),
+  cache_read_input_tokens: figures.cachedTokens ?? 0,
   cache_creation_input_tokens: 0,
   output_tokens: figures.outputTokens
 })
 
 export const dialect: Dialect = {
   path: "/v1/messages",
-  asked,
-  answer: (response, body, reply, figures, number) => {
-    const content = blocks(reply, number)
+  said,
+  speak: (response, { answer, body, model, number, usage: figures }) => {
+    const content = blocks(answer, number)
     const base = {
       id: `msg_${number}`,
       type: "message",
       role: "assistant",
-      model: body["model"],
+      model,
       stop_sequence: null
     }
-    const stop = "say" in reply ? "end_turn" : "tool_use"
+    const stop = "say" in answer ? "end_turn" : "tool_use"
     const usage = usageOf(figures)
     if (body["stream"] !== true) return sendJson(response, { ...base, content, stop_reason: stop, usage })
     return sendEvents(

@@ -1,0 +1,249 @@
+/**
+ * A model API with no model behind it: chat completions, messages and responses, streamed or not, answered by a script.
+ *
+ * For the demo, for tests and for benches. It listens on a loopback port for as long as a scope, and remembers what it
+ * was sent, so that one can see what was put in on the way out. Every answer carries the header `x-scripted-model: 1`.
+ */
+import { Effect, type Scope } from "effect"
+import { createHash } from "node:crypto"
+import * as http from "node:http"
+import type { AddressInfo } from "node:net"
+import * as ChatCompletions from "./internal/scripted/ChatCompletions.ts"
+import * as Messages from "./internal/scripted/Messages.ts"
+import * as Responses from "./internal/scripted/Responses.ts"
+import {
+  type Answer,
+  type Asked,
+  type Body,
+  type Figures,
+  pieces,
+  type Said,
+  type Script,
+  sendJson,
+  type Step
+} from "./internal/scripted/Script.ts"
+import * as ScriptedStep from "./internal/scripted/ScriptedStep.ts"
+
+export type { Asked, Body, Call, Figures, Script, Step } from "./internal/scripted/Script.ts"
+
+/** A request as it arrived. */
+export interface Received {
+  readonly method: string
+  readonly target: string
+  /** In order, names as they were written; one that came twice is there twice. */
+  readonly headers: ReadonlyArray<readonly [name: string, value: string]>
+  readonly bodyBytes: number
+  /** SHA-256, in hexadecimal. */
+  readonly bodyDigest: string
+  /** Empty unless bodies and credentials are kept as they came. */
+  readonly body: Body
+  /** Names of the tools that it offers. */
+  readonly tools: ReadonlyArray<string>
+  /** What the answer said it cost; absent where no model spoke. */
+  readonly usage: Figures | undefined
+  /** The client hung up before the answer was whole; as of the time of asking. */
+  readonly cut: boolean
+}
+
+export interface Options {
+  readonly script: Script
+  /** Keep bodies, and credentials as they came instead of a fingerprint of them. For tests with made-up keys. */
+  readonly raw?: boolean | undefined
+  /** The only model it has. Default: whichever is asked for. */
+  readonly model?: string | undefined
+}
+
+export interface ScriptedModelApi {
+  /** `http://127.0.0.1:<port>` */
+  readonly url: string
+  readonly received: Effect.Effect<ReadonlyArray<Received>>
+  /** What the script itself threw: a mistake of the test's. */
+  readonly problems: Effect.Effect<ReadonlyArray<string>>
+}
+
+const receivedMax = 1000
+const bodyBytesMax = 64 * 1024 * 1024
+const credentialNames = new Set(["authorization", "x-api-key", "api-key", "x-litellm-api-key"])
+const dialects = [ChatCompletions.dialect, Messages.dialect, Responses.dialect]
+
+export const acquire = Effect.fnUntraced(function* (
+  options: Options
+): Effect.fn.Return<ScriptedModelApi, never, Scope.Scope> {
+  const received: Array<{ entry: Received; response: http.ServerResponse }> = []
+  const problems: Array<string> = []
+  let count = 0
+
+  const onRequest = async (request: http.IncomingMessage, response: http.ServerResponse) => {
+    response.on("error", () => undefined)
+    const body = await bodyOf(request).catch(() => undefined)
+    // The client hung up within its request: there is nobody to answer.
+    if (body === undefined) return
+    const { tools, usage, write } = answerTo(options, request, body.text, count++, problems)
+    const entry: Received = {
+      method: request.method ?? "",
+      target: request.url ?? "",
+      headers: headersOf(request, options.raw === true),
+      bodyBytes: body.bytes,
+      bodyDigest: body.digest,
+      body: (options.raw === true ? parse(body.text) : undefined) ?? {},
+      tools,
+      usage,
+      cut: false
+    }
+    if (received.length === receivedMax) received.shift()
+    received.push({ entry, response })
+    response.setHeader("x-scripted-model", "1")
+    write(response)
+  }
+
+  const server = yield* Effect.acquireRelease(listen(onRequest), (made) =>
+    Effect.promise(async () => {
+      const closed = new Promise<void>((resolve) => made.close(() => resolve()))
+      made.closeAllConnections()
+      await closed
+    })
+  )
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    received: Effect.sync(() =>
+      received.map(({ entry, response }) => ({
+        ...entry,
+        cut: response.destroyed && !response.writableFinished
+      }))
+    ),
+    problems: Effect.sync(() => [...problems])
+  }
+})
+
+/** Plays steps in their order, the last one for ever after. */
+export const steps = (script: readonly [Step, ...Array<Step>]): Script => {
+  let index = 0
+  return () => script[Math.min(index++, script.length - 1)]!
+}
+
+/**
+ * Asks the script for the turns of an agent's task alone: the requests that offer tools, counted by `index` from 0. A
+ * request that offers none is answered with a word. What each call costs differs, so that a sum tells which calls are
+ * in it.
+ */
+export const turns = (script: (turn: Asked & { readonly index: number }) => ReturnType<Script>): Script => {
+  let index = 0
+  return (asked) => {
+    const answer = asked.tools.length === 0 ? { say: "Done." } : script({ ...asked, index: index++ })
+    const usage = { inputTokens: 1000 + 2 ** asked.number, outputTokens: 100 + 2 ** asked.number }
+    return "say" in answer || "call" in answer ? { usage, ...answer } : answer
+  }
+}
+
+/** Enough to see that two credentials are the same one, and nothing else. */
+export const fingerprint = (value: string): string => {
+  const [scheme, ...rest] = value.split(" ")
+  const hash = (text: string) => `sha256:${createHash("sha256").update(text).digest("hex").slice(0, 12)}`
+  return rest.length === 0 ? hash(value) : `${scheme} ${hash(rest.join(" "))}`
+}
+
+interface Reaction {
+  /** Absent where no model spoke. */
+  readonly usage?: Figures
+  readonly write: (response: http.ServerResponse) => void
+}
+
+const answerTo = (
+  options: Options,
+  request: http.IncomingMessage,
+  text: string,
+  number: number,
+  problems: Array<string>
+): Reaction & Pick<Said, "tools"> => {
+  const path = (request.url ?? "").split("?")[0]!
+  const dialect = request.method === "POST" ? dialects.find((one) => one.path === path) : undefined
+  const parsed = parse(text)
+  const body = parsed ?? {}
+  const said = (dialect ?? Messages.dialect).said(body)
+  const react = (): Reaction => {
+    const answer = options.script({ ...said, number, body })
+    if ("_tag" in answer) return { write: (response) => ScriptedStep.play(answer, response) }
+    if (dialect === undefined) return { write: aside(options, request.method, path, said.text) }
+    if (parsed === undefined) return refusal(400, "the scripted model API could not read the body as JSON")
+    if ("refuse" in answer) return refusal(400, answer.refuse)
+    const usage = answer.usage ?? wordsOf(said.text, answer)
+    const model = options.model ?? String(body["model"])
+    return { usage, write: (response) => dialect.speak(response, { answer, usage, number, model, body }) }
+  }
+  try {
+    return { ...react(), tools: said.tools }
+  } catch (cause) {
+    problems.push(`${path}: ${String(cause)}`)
+    return { ...refusal(500, "the script failed"), tools: said.tools }
+  }
+}
+
+/** What no model is asked for: the list of models, and a count of tokens. */
+const aside = (options: Options, method: string | undefined, path: string, text: string) => {
+  if (method === "GET" && path === "/v1/models") {
+    const data = [{ id: options.model ?? "scripted", object: "model", created: 0, owned_by: "script" }]
+    return (response: http.ServerResponse) => sendJson(response, { object: "list", data })
+  }
+  if (method === "POST" && path === "/v1/messages/count_tokens") {
+    return (response: http.ServerResponse) => sendJson(response, { input_tokens: tokensOf(text) })
+  }
+  return refusal(404, `the scripted model API has no ${method} ${path}`).write
+}
+
+/** All three dialects read this as an error. */
+const refusal = (status: number, message: string): Reaction => ({
+  write: (response) =>
+    sendJson(
+      response,
+      { type: "error", error: { message, type: "invalid_request_error", param: null, code: "refused" } },
+      status
+    )
+})
+
+/** One token a word: as good as any for a model that does not exist. */
+const tokensOf = (text: string): number => (text === "" ? 0 : pieces(text).length)
+
+const wordsOf = (text: string, answer: Answer): Figures => ({
+  inputTokens: tokensOf(text),
+  outputTokens: tokensOf("say" in answer ? answer.say : JSON.stringify(answer.call))
+})
+
+const parse = (text: string): Body | undefined => {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === "object" && value !== null ? (value as Body) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+const bodyOf = async (request: http.IncomingMessage) => {
+  const digest = createHash("sha256")
+  const kept: Array<Buffer> = []
+  let bytes = 0
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    digest.update(chunk)
+    bytes += chunk.length
+    if (bytes <= bodyBytesMax) kept.push(chunk)
+  }
+  return { bytes, digest: digest.digest("hex"), text: Buffer.concat(kept).toString("utf8") }
+}
+
+const headersOf = (request: http.IncomingMessage, raw: boolean): Received["headers"] =>
+  Array.from({ length: request.rawHeaders.length / 2 }, (_, index) => {
+    const [name, value] = [request.rawHeaders[2 * index]!, request.rawHeaders[2 * index + 1]!]
+    return raw || !credentialNames.has(name.toLowerCase()) ? [name, value] : [name, fingerprint(value)]
+  })
+
+const listen = (onRequest: http.RequestListener) =>
+  Effect.promise(
+    () =>
+      new Promise<http.Server>((resolve, reject) => {
+        const made = http.createServer(
+          { requestTimeout: 0, keepAliveTimeout: 5000, maxHeaderSize: 64 * 1024 },
+          onRequest
+        )
+        made.once("error", reject)
+        made.listen(0, "127.0.0.1", () => resolve(made))
+      })
+  )
