@@ -1,8 +1,7 @@
 /**
  * Which package may import which, and which module may touch the world.
  *
- * A library package knows core, and besides it only what its row here names; the server knows the ports of graphs and of the relay besides,
- * and the hook the catalog's words. Whoever composes them is the command, an example or a test.
+ * `drawing` says the first, `boundaries` the second. Whoever composes packages is the command, an example or a test.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { existsSync } from "node:fs"
@@ -13,9 +12,7 @@ import * as SourceTree from "./SourceTree.ts"
 const ours = "@cogni/sandbox-"
 
 interface Boundary {
-  /** Our own packages it may import. */
-  readonly packages: ReadonlyArray<SourceTree.Package>
-  /** Everybody else's. `src/testing` may use `@effect/vitest` besides. */
+  /** Libraries of others it may import. `src/testing` may use `@effect/vitest` besides. */
   readonly libraries: ReadonlyArray<string>
   /**
    * Modules that may touch the world (files, sockets, processes, an engine), and through what. Shrink it when you can;
@@ -24,11 +21,57 @@ interface Boundary {
   readonly world: Readonly<Record<string, ReadonlyArray<string>>>
 }
 
+/**
+ * The accepted drawing: which of our packages each package may import, floor by floor. An arrow only leads down, so there
+ * is no circle. A new arrow needs a reason in its pull request; a word that two packages of one floor need belongs to a
+ * floor below.
+ */
+const drawing: ReadonlyArray<
+  Readonly<Partial<Record<SourceTree.Package, ReadonlyArray<SourceTree.Package>>>>
+> = [
+  {
+    core: []
+  },
+  {
+    "host-files": ["core"],
+    loop: ["core"]
+  },
+  {
+    docker: ["core", "host-files"],
+    proxy: ["core", "host-files", "loop"],
+    "git-relay": ["core", "host-files"],
+    "graph-provider": ["core", "loop"],
+    sessions: ["core", "host-files", "loop"]
+  },
+  {
+    sql: ["core", "host-files", "graph-provider"],
+    server: ["core", "git-relay", "graph-provider"],
+    react: ["graph-provider"]
+  },
+  {
+    cli: [
+      "core",
+      "host-files",
+      "docker",
+      "proxy",
+      "git-relay",
+      "graph-provider",
+      "sql",
+      "server",
+      "loop",
+      "sessions"
+    ]
+  }
+]
+
+/** Our own packages that a package may import. */
+const importable = (name: SourceTree.Package): ReadonlyArray<SourceTree.Package> =>
+  drawing.flatMap((floor) => floor[name] ?? [])
+
 const boundaries: Record<SourceTree.Package, Boundary> = {
-  core: { packages: [], libraries: ["effect"], world: {} },
+  core: { libraries: ["effect"], world: {} },
   // The toolkit of the host: the one door by which a process opens a path, and starts a program of its own.
   "host-files": {
-    packages: ["core"],
     libraries: ["effect"],
     world: {
       "Descriptor.ts": ["node:fs", "node:fs/promises"],
@@ -45,12 +88,10 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   loop: {
-    packages: ["core"],
     libraries: ["@ai-sdk/openai-compatible", "@modelcontextprotocol/sdk", "ai", "effect"],
     world: { "internal/HostFetch.ts": ["node:http", "node:https"] }
   },
   docker: {
-    packages: ["core", "host-files"],
     libraries: ["dockerode", "effect"],
     world: {
       "DockerContainerRuntime.ts": ["node:os"],
@@ -68,7 +109,6 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   proxy: {
-    packages: ["core", "host-files", "loop"],
     libraries: ["effect"],
     world: {
       "GatewayLlmProxy.ts": ["node:fs/promises", "node:os"],
@@ -91,7 +131,6 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   "git-relay": {
-    packages: ["core", "host-files"],
     libraries: [
       "@gitbeaker/rest",
       "@octokit/auth-app",
@@ -115,14 +154,12 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/steps/KeptRuns.ts": ["node:fs/promises"]
     }
   },
-  "graph-provider": { packages: ["core", "loop"], libraries: ["effect"], world: {} },
+  "graph-provider": { libraries: ["effect"], world: {} },
   sql: {
-    packages: ["core", "host-files"],
     libraries: ["@effect/sql-pg", "effect"],
     world: { "SqliteDatabase.ts": ["node:fs", "node:sqlite"] }
   },
   sessions: {
-    packages: ["core", "host-files", "loop"],
     libraries: ["effect", "yaml"],
     // Commands on the host itself, for those who have chosen that: nothing else in here touches it.
     world: {
@@ -134,25 +171,12 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/HostProcesses.ts": ["node:fs/promises"]
     }
   },
-  server: { packages: ["core", "git-relay", "graph-provider"], libraries: ["effect"], world: {} },
+  server: { libraries: ["effect"], world: {} },
   react: {
-    packages: ["graph-provider"],
     libraries: ["@tanstack/react-query", "effect", "react"],
     world: {}
   },
   cli: {
-    packages: [
-      "core",
-      "host-files",
-      "docker",
-      "proxy",
-      "git-relay",
-      "graph-provider",
-      "sql",
-      "server",
-      "loop",
-      "sessions"
-    ],
     libraries: ["@effect/platform-node", "effect"],
     world: { "ServeCommand.ts": ["node:http"], "bin.ts": ["node:module"] }
   }
@@ -195,8 +219,22 @@ describe("package boundaries", () => {
     none(empty, "these packages have no src/index.ts")
   })
 
+  it("the drawing has every package once, and its arrows lead to floors below", () => {
+    const floors = drawing.map((floor) => Object.keys(floor))
+    assert.sameMembers(floors.flat(), [...SourceTree.packages])
+    const up = SourceTree.packages.flatMap((name) => {
+      const own = floors.findIndex((floor) => floor.includes(name))
+      const below = new Set(floors.slice(0, own).flat())
+      return importable(name)
+        .filter((other) => !below.has(other))
+        .map((other) => `${name} → ${other}`)
+    })
+    none(up, "a package may import what stands below it, and nothing beside or above it")
+  })
+
   for (const name of SourceTree.packages) {
-    const { libraries, packages, world } = boundaries[name]
+    const { libraries, world } = boundaries[name]
+    const packages = importable(name)
 
     it(`${name} imports ${packages.length === 0 ? "no other package of ours" : `only ${packages.join(", ")}`}`, () => {
       const offenders = SourceTree.modules(name).flatMap((module) =>

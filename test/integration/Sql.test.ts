@@ -2,11 +2,12 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
+import * as SchemaVersion from "@cogni/sandbox-sql/SchemaVersion"
 import { RunStoreContract } from "@cogni/sandbox-core/testing"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
-import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
+import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
+import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
 import { GrantStoreContract } from "@cogni/sandbox-graph-provider/testing"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as Database from "@cogni/sandbox-sql/Database"
@@ -77,7 +78,11 @@ layer(Server.layer, { excludeTestServices: true })("what servers share in a data
     Effect.gen(function* () {
       const address = yield* (yield* Server).database("secrets")
       const begun = Layer.build(
-        Layer.fresh(IdempotencyKeys.layerSql.pipe(Layer.provide(Database.layer(address))))
+        Layer.fresh(
+          IdempotencyKeys.layer(SharedSecret.make("idempotency-keys", IdempotencyKeys.secretBytes)).pipe(
+            Layer.provide(Database.layer(address))
+          )
+        )
       ).pipe(
         Effect.flatMap((context) =>
           Context.get(context, IdempotencyKeys.IdempotencyKeys).runIdOf("acct", "monday")

@@ -16,7 +16,8 @@ import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/
 import * as OriginAddress from "@cogni/sandbox-git-relay/OriginAddress"
 import type { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
-import * as SqlGrantStore from "@cogni/sandbox-graph-provider/SqlGrantStore"
+import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
+import * as SqlGrantStore from "@cogni/sandbox-sql/SqlGrantStore"
 import * as TaskGraphProvider from "@cogni/sandbox-graph-provider/graphs/TaskGraphProvider"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
@@ -57,7 +58,11 @@ export const grants = (settings: Settings["Service"]): Layer.Layer<GrantStore, R
 export const idempotencyKeys = (
   settings: Settings["Service"]
 ): Layer.Layer<IdempotencyKeys.IdempotencyKeys, Refusal> =>
-  inDatabase(settings, IdempotencyKeys.layerSql, "the secret of idempotency keys cannot be read")
+  inDatabase(
+    settings,
+    IdempotencyKeys.layer(SharedSecret.make("idempotency-keys", IdempotencyKeys.secretBytes)),
+    "the secret of idempotency keys cannot be read"
+  )
 
 /** All of a server but the platform's. */
 export const server = (

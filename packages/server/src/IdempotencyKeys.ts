@@ -6,10 +6,8 @@
  * form themselves.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
-import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
 import { Context, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql/SqlClient"
-import type { SqlError } from "effect/sql/SqlError"
+import * as Hex from "effect/encoding/Hex"
 
 export class IdempotencyKeys extends Context.Service<
   IdempotencyKeys,
@@ -46,68 +44,18 @@ export const make = Effect.fnUntraced(function* (secret: Uint8Array<ArrayBuffer>
             new TextEncoder().encode(JSON.stringify([billingAccountId, idempotencyKey]))
           )
         ),
-        (mac) => RunId.make(`${prefix}${hex(new Uint8Array(mac, 0, 16))}`)
+        (mac) => RunId.make(`${prefix}${Hex.encode(new Uint8Array(mac, 0, 16))}`)
       )
   })
-})
-
-/** In the database's table of secrets, where the first process that asks makes the secret. */
-export const makeSql: Effect.Effect<
-  IdempotencyKeys["Service"],
-  SchemaVersion.SchemaRefused | SqlError,
-  SqlClient
-> = Effect.gen(function* () {
-  yield* bring
-  const sql = yield* SqlClient
-  const row = { name: "idempotency-keys", secret: hex(randomSecret()) }
-  // Of processes that begin together one is first; all of them read what it wrote.
-  yield* sql`INSERT INTO cogni_server_secrets ${sql.insert(row)} ON CONFLICT (name) DO NOTHING`
-  const [kept] = yield* sql<{ readonly secret: string }>`
-    SELECT secret FROM cogni_server_secrets WHERE name = ${row.name}`
-  const secret = Uint8Array.from(kept?.secret.match(/../gu) ?? [], (byte) => Number.parseInt(byte, 16))
-  if (secret.length !== secretBytes) {
-    return yield* new SchemaVersion.SchemaRefused({
-      detail: `the secret of idempotency keys in cogni_server_secrets does not have ${secretBytes} bytes`,
-      remedy: "Delete its row: a new secret is made, and keys that were used before start new runs"
-    })
-  }
-  return yield* make(secret)
 })
 
 /** A secret of this process: after a restart, a key starts a new run. */
 export const layerMemory: Layer.Layer<IdempotencyKeys> = Layer.effect(
   IdempotencyKeys,
-  Effect.suspend(() => make(randomSecret()))
+  Effect.suspend(() => make(crypto.getRandomValues(new Uint8Array(secretBytes))))
 )
 
-/** A secret that all processes on one database share. */
-export const layerSql: Layer.Layer<IdempotencyKeys, SchemaVersion.SchemaRefused, SqlClient> = Layer.effect(
-  IdempotencyKeys,
-  // Without what the database said: it may repeat what it was sent.
-  Effect.catchTag(makeSql, "SqlError", ({ reason }) =>
-    Effect.fail(
-      new SchemaVersion.SchemaRefused({
-        detail: `the table of secrets cannot be used (${reason._tag})`,
-        remedy: "Check the database and the connection to it, then try again"
-      })
-    )
-  )
-)
-
-const bring = SchemaVersion.bring({
-  versionTable: "cogni_server_version",
-  steps: [
-    {
-      name: "secrets",
-      run: Effect.flatMap(
-        SqlClient,
-        (sql) => sql`CREATE TABLE cogni_server_secrets (name TEXT PRIMARY KEY, secret TEXT NOT NULL)`
-      )
-    }
-  ]
-})
-
-const randomSecret = () => crypto.getRandomValues(new Uint8Array(secretBytes))
-
-const hex = (bytes: Uint8Array): string =>
-  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")
+/** Under a secret of {@link secretBytes} bytes, such as one that all processes on a database share. */
+export const layer = <E, R>(
+  secret: Effect.Effect<Uint8Array<ArrayBuffer>, E, R>
+): Layer.Layer<IdempotencyKeys, E, R> => Layer.effect(IdempotencyKeys, Effect.flatMap(secret, make))

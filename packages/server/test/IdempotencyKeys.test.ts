@@ -1,5 +1,6 @@
 /** Run ids that follow from idempotency keys: stable for their account, and closed to every other. */
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
+import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
 import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
@@ -23,7 +24,9 @@ const unkeyed = (account: string, key: string) =>
     .slice(0, 32)}`
 
 const world = (path: string) =>
-  IdempotencyKeys.layerSql.pipe(Layer.provideMerge(SqliteDatabase.layer({ path: join(path, "runs.db") })))
+  IdempotencyKeys.layer(SharedSecret.make("idempotency-keys", IdempotencyKeys.secretBytes)).pipe(
+    Layer.provideMerge(SqliteDatabase.layer({ path: join(path, "runs.db") }))
+  )
 
 const idOf = (path: string, account: string, key: string) =>
   IdempotencyKeys.IdempotencyKeys.use((keys) => keys.runIdOf(account, key)).pipe(

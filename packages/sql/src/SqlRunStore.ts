@@ -13,13 +13,14 @@ import {
   RunStore,
   type RunStoreError
 } from "@cogni/sandbox-core/RunStore"
-import { RunIdInUse, type StoreUnavailable, type WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
+import { RunIdInUse, StoreUnavailable, type WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
-import type { SchemaRefused } from "@cogni/sandbox-core/SchemaVersion"
+import type { SchemaRefused } from "./SchemaVersion.ts"
 import { Context, DateTime, Effect, Layer, type Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
 import { explain, isPassing } from "./Database.ts"
-import * as Asking from "./internal/Asking.ts"
+import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as RunTables from "./internal/RunTables.ts"
 
 /** The newest records that are listed. */
@@ -129,11 +130,11 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       const record = yield* spool.store.get(runId)
       if (record?.outcome.status === "running") {
         // Of an earlier version, perhaps, which does not know of the database.
-        yield* Asking.once(writer.claim(record, "taken in"))
+        yield* database.once(writer.claim(record, "taken in"))
         continue
       }
       if (record !== undefined) {
-        if (!(yield* Asking.once(written(record)))) continue
+        if (!(yield* database.once(written(record)))) continue
         taken.push(runId)
       }
       yield* spool.clear(runId)
@@ -158,15 +159,15 @@ export const make = Effect.fnUntraced(function* (options: Options) {
     store: RunStore.of({
       open: makeOpen(writer, options),
       annotate: makeAnnotate(writer, options),
-      get: (runId) => Asking.once(get(runId)),
-      describe: (runId) => Asking.once(describe(runId)),
-      list: Asking.once(list)
+      get: (runId) => database.once(get(runId)),
+      describe: (runId) => database.once(describe(runId)),
+      list: database.once(list)
     }),
     archive: SqlRunStore.of({
       takeIn,
       refresh: (runIds) => Effect.andThen(Effect.forEach(runIds, spool.mark, { discard: true }), takeIn),
       forget: Effect.fn("SqlRunStore.forget")(function* (asked) {
-        const runIds = yield* Asking.once(forget(asked))
+        const runIds = yield* database.once(forget(asked))
         yield* Effect.forEach(runIds, spool.clear, { discard: true })
         return runIds
       })
@@ -180,7 +181,7 @@ export const layer = (
 ): Layer.Layer<RunStore | SqlRunStore, StoreUnavailable | SchemaRefused, SqlClient> =>
   Layer.effectContext(
     Effect.gen(function* () {
-      yield* Effect.catchTag(RunTables.bring, "SqlError", (error) => Effect.fail(Asking.unavailable(error)))
+      yield* Effect.catchTag(RunTables.bring, "SqlError", (error) => Effect.fail(unavailable(error)))
       const { archive, store } = yield* make(options)
       // What cannot be taken in now keeps its mark.
       yield* archive.takeIn.pipe(
@@ -193,6 +194,10 @@ export const layer = (
   )
 
 type Client = SqlClient
+
+const unavailable = (error: SqlError): StoreUnavailable => new StoreUnavailable(explain(error))
+
+const database = DatabaseCall.make(unavailable, (words) => new StoreUnavailable(words))
 
 /** The statements that write, each whole or not at all. */
 const makeWriter = (sql: Client, { host }: Pick<Options, "host">) => {
@@ -255,7 +260,7 @@ const now = Effect.map(DateTime.now, DateTime.formatIso)
 const makeOpen = (writer: Writer, { owner, spool }: Options) => {
   /** Into the database, or later: nothing that happens here can fail a run that has ended. */
   const deliver = (record: RunRecord) =>
-    Effect.andThen(Asking.again(writer.write(record)), spool.clear(record.runId)).pipe(
+    Effect.andThen(database.again(writer.write(record)), spool.clear(record.runId)).pipe(
       Effect.catch((error) =>
         // Said again: a mark may have been cleared by one who annotated.
         Effect.andThen(
@@ -286,14 +291,14 @@ const makeOpen = (writer: Writer, { owner, spool }: Options) => {
       if (owed === "nothing") return Effect.void
       if (owed === "unclaim") {
         // The mark stays: there may be another run of this id that only the spool knows.
-        return Effect.ignore(Asking.once(writer.unclaim(runId, claimId)), { log: "Debug" })
+        return Effect.ignore(database.once(writer.unclaim(runId, claimId)), { log: "Debug" })
       }
       return Effect.flatMap(now, (endedAt) =>
         deliver({ ...begun, endedAt, outcome: { status: "interrupted" } })
       )
     })
     owed = "unclaim"
-    if (!(yield* Asking.again(writer.claim(begun, claimId)))) {
+    if (!(yield* database.again(writer.claim(begun, claimId)))) {
       owed = "nothing"
       return yield* new RunIdInUse({ runId })
     }
@@ -324,12 +329,12 @@ const makeAnnotate = (writer: Writer, { spool }: Options) =>
     yield* spool.mark(runId)
     yield* spool.store.annotate(runId, annotations)
     const asked = Effect.gen(function* () {
-      const status = yield* Asking.again(writer.annotate(runId, annotations))
+      const status = yield* database.again(writer.annotate(runId, annotations))
       if (status === "running") return
       // Of a run that only the spool knows, all is told.
       const record = status === undefined ? yield* spool.store.get(runId) : undefined
       if (record?.outcome.status === "running") return
-      if (record !== undefined) yield* Asking.again(writer.write(record))
+      if (record !== undefined) yield* database.again(writer.write(record))
       yield* spool.clear(runId)
     })
     yield* Effect.catchTag(asked, "StoreUnavailable", (error) =>

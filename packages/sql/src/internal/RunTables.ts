@@ -5,7 +5,7 @@
  * bytes in a table of its own, so that a list reads none of it. What others said of a run are rows, so that two who say
  * something at once never overwrite each other.
  */
-import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
+import * as SchemaVersion from "../SchemaVersion.ts"
 import {
   annotated,
   mapOutput,

@@ -5,17 +5,20 @@
  * that is the only thing that ever changes. Its permissions are one too: rows of versions that knew none have the
  * default of the column, which opens no tool and no repository, and a version that knows none refuses the table.
  */
-import * as SchemaVersion from "@cogni/sandbox-core/SchemaVersion"
-import { Clock, Duration, Effect, Layer, Option, Schedule, Schema, Struct } from "effect"
-import { SqlClient } from "effect/sql/SqlClient"
+import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
+import { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
+import { GrantPermissions } from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
+import {
+  draft,
+  GrantStore,
+  GrantStoreUnavailable,
+  listedMax
+} from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import type { SqlError } from "effect/sql/SqlError"
-import { ExecutionGrant } from "./grants/ExecutionGrant.ts"
-import { GrantPermissions } from "./grants/GrantPermissions.ts"
-import { draft, GrantStore, GrantStoreUnavailable, listedMax } from "./grants/GrantStore.ts"
-import * as GrantToken from "./grants/GrantToken.ts"
-
-/** How long one question to the database may take. */
-export const callSecondsMax = 10
+import { Clock, Effect, Layer, Option, Schema, Struct } from "effect"
+import { SqlClient } from "effect/sql/SqlClient"
+import * as DatabaseCall from "./internal/DatabaseCall.ts"
+import * as SchemaVersion from "./SchemaVersion.ts"
 
 /** Makes the table, or brings it to this version. */
 export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClient> =
@@ -67,13 +70,13 @@ export const make = Effect.gen(function* () {
       revoked_at: null
     }
     // Not again: a second insert of the same id would be refused, and a second grant would be one too many.
-    yield* bounded(sql`INSERT INTO cogni_grants ${sql.insert(row)}`)
+    yield* database.once(sql`INSERT INTO cogni_grants ${sql.insert(row)}`)
     return { grant, token }
   })
 
   const find = (grantId: string) =>
     grantIdPattern.test(grantId)
-      ? again(
+      ? database.again(
           Effect.map(
             sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants WHERE grant_id = ${grantId}`,
             ([row]) => grantOf(row)
@@ -86,7 +89,7 @@ export const make = Effect.gen(function* () {
     find: Effect.fn("GrantStore.find")(find),
     authenticate: Effect.fn("GrantStore.authenticate")(function* (token) {
       const tokenHash = yield* GrantToken.hash(token)
-      return yield* again(
+      return yield* database.again(
         Effect.map(
           sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants WHERE token_hash = ${tokenHash}`,
           ([row]) => grantOf(row)
@@ -96,11 +99,11 @@ export const make = Effect.gen(function* () {
     revoke: Effect.fn("GrantStore.revoke")(function* (grantId) {
       if (!grantIdPattern.test(grantId)) return undefined
       const revokedAt = new Date(yield* Clock.currentTimeMillis).toISOString()
-      yield* again(sql`UPDATE cogni_grants SET revoked_at = ${revokedAt}
+      yield* database.again(sql`UPDATE cogni_grants SET revoked_at = ${revokedAt}
         WHERE grant_id = ${grantId} AND revoked_at IS NULL`)
       return yield* find(grantId)
     }),
-    list: again(
+    list: database.again(
       Effect.map(
         sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants
           ORDER BY ordinal DESC LIMIT ${sql.literal(String(listedMax))}`,
@@ -147,30 +150,11 @@ const grantOf = (row: Row | undefined): ExecutionGrant | undefined => {
   return { ...granted, permissions, revokedAt }
 }
 
-const remedy = "Look at the database and the way to it, then try again"
-
 /** Without what the server said: it may repeat what it was sent. */
 const unavailable = ({ reason }: SqlError): GrantStoreUnavailable =>
-  new GrantStoreUnavailable({ detail: `cannot be used (${reason._tag})`, remedy })
+  new GrantStoreUnavailable({
+    detail: `cannot be used (${reason._tag})`,
+    remedy: "Look at the database and the way to it, then try again"
+  })
 
-const bounded = <A>(question: Effect.Effect<A, SqlError>): Effect.Effect<A, GrantStoreUnavailable> =>
-  question.pipe(
-    Effect.catch((error) => Effect.fail(unavailable(error))),
-    Effect.timeoutOrElse({
-      duration: Duration.seconds(callSecondsMax),
-      orElse: () =>
-        Effect.fail(
-          new GrantStoreUnavailable({ detail: `did not answer within ${callSecondsMax} s`, remedy })
-        )
-    })
-  )
-
-/** A connection that the server closed meanwhile is found out by using it. */
-const again = <A>(question: Effect.Effect<A, SqlError>): Effect.Effect<A, GrantStoreUnavailable> =>
-  bounded(
-    Effect.retry(question, {
-      schedule: Schedule.spaced("100 millis"),
-      times: 2,
-      while: ({ isRetryable }) => isRetryable
-    })
-  )
+const database = DatabaseCall.make(unavailable, (words) => new GrantStoreUnavailable(words))
