@@ -261,7 +261,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
               outputRetainedBytesMax: MiB
             }),
             "OutputLimitExceeded",
-            /more than 64\.0 MiB.*outputBytesMax/su
+            /more than 64 MiB.*outputBytesMax/su
           )
           const { stdout } = reason.partial.output
           assert.isAbove(stdout.bytes, 64 * MiB)
@@ -359,7 +359,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
       })
     )
 
-    const memory = /memory limit of 32\.0 MiB.*memoryBytesMax/su
+    const memory = /memory limit of 32 MiB.*memoryBytesMax/su
 
     it.effect("out of memory, the agent itself", () =>
       Effect.gen(function* () {
@@ -400,7 +400,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
         const reason = yield* refused(
           shell(many, { workspaceBytesMax: 4 * MiB }),
           "DiskFull",
-          /over its limit of 4\.0 MiB.*workspaceBytesMax/su
+          /over its limit of 4 MiB.*workspaceBytesMax/su
         )
         assert.isAbove(reason.partial.peak.workspaceBytes!, 4 * MiB)
         assert.strictEqual(reason.partial.output.stdout.text, "here\n")
@@ -414,7 +414,7 @@ layer(RunHarness.layer(), options)("an agent that does not behave", (it) => {
         const reason = yield* refused(
           shell(empty, { workspaceBytesMax: MiB }),
           "DiskFull",
-          /over its limit of 1\.0 MiB/su
+          /over its limit of 1 MiB/su
         )
         assert.isAbove(reason.partial.peak.workspaceBytes!, MiB)
       })

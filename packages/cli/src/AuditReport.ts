@@ -4,10 +4,11 @@
  * Paths, methods and names in an entry are as an agent chose them, and a file may have been written by anybody: nothing
  * of either reaches a terminal but as visible text on one line.
  */
+import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
-import { formatBytes, formatMillis } from "./Quantity.ts"
+import { formatMillis } from "./Quantity.ts"
 import * as RecordReport from "./RecordReport.ts"
 import { clip, oneLine } from "./TerminalText.ts"
 

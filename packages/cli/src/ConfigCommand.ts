@@ -4,6 +4,7 @@
  * Looks at one file and changes nothing; needs no engine. What comes from the file is made visible on its way to a
  * terminal.
  */
+import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import * as AgentRouter from "@cogni/sandbox-sessions/router/AgentRouter"
 import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
@@ -15,7 +16,6 @@ import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { exitCode } from "./ExitCode.ts"
 import { Refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
-import { formatBytes } from "./Quantity.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
 /** Whether a file is a configuration; every problem of it, if not. */

@@ -1,8 +1,9 @@
 /** The page that `demo` prints, in 80 columns. Pure. */
+import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import type { Posture } from "@cogni/sandbox-core/Posture"
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
-import { formatBytes, formatMillis } from "./Quantity.ts"
+import { formatMillis } from "./Quantity.ts"
 import { clip, columns, oneLine, wrap } from "./TerminalText.ts"
 
 export interface DemoFacts {

@@ -4,11 +4,11 @@
  * What a process was started with stays readable for as long as it lives, by root and by everybody with its uid; a file
  * that only its owner reads does not show there. Nothing of the content is in what is refused.
  */
+import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Effect, Redacted } from "effect"
 import { Refusal } from "./Failure.ts"
-import { formatBytes } from "./Quantity.ts"
 
 /** No header carries more. */
 export const keyFileBytesMax = 16 * 1024

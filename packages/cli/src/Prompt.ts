@@ -3,10 +3,10 @@
  *
  * Bounded while it is read, so that an endless input is refused and not kept.
  */
+import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import { inputBytesMax } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Stdio, Stream } from "effect"
 import { Refusal } from "./Failure.ts"
-import { formatBytes } from "./Quantity.ts"
 import * as UserFiles from "./UserFiles.ts"
 
 export type PromptSource =

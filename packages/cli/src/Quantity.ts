@@ -53,17 +53,3 @@ export const formatMillis = (millis: number): string => {
   const minutes = Math.floor(seconds / 60)
   return minutes < 60 ? `${minutes} m ${seconds % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} m`
 }
-
-/** For people: `12 MiB`. */
-export const formatBytes = (bytes: number): string => {
-  const [unit, size] =
-    bytes >= 2 ** 30
-      ? ["GiB", 2 ** 30]
-      : bytes >= 2 ** 20
-        ? ["MiB", 2 ** 20]
-        : bytes >= 2 ** 10
-          ? ["KiB", 2 ** 10]
-          : ["bytes", 1]
-  const value = bytes / (size as number)
-  return `${value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1)} ${unit as string}`
-}

@@ -10,7 +10,7 @@ import type { Command, CommandExit, Files, SignalName } from "./Executor.ts"
 import type { HeldIdentity, Posture, User } from "./Posture.ts"
 import type { Role } from "./ResourceLabels.ts"
 import type { RunId } from "./RunId.ts"
-import type { Peak } from "./RunResult.ts"
+import type { OutputChunk, Peak } from "./RunResult.ts"
 import type {
   CommandRefused,
   ContainerFailed,
@@ -82,12 +82,6 @@ export interface ContainerSpec {
   readonly supervised?: boolean | undefined
   /** Sent on stdin at the start and then closed: the way in for what must not be in the engine's configuration. */
   readonly stdin?: string | undefined
-}
-
-/** A piece of output, as it came. */
-export interface OutputChunk {
-  readonly channel: "stdout" | "stderr"
-  readonly bytes: Uint8Array
 }
 
 /** How a container ended. An exit code is a value, never an error. */

@@ -6,10 +6,9 @@
  * unless it ended by itself and left something running on purpose.
  */
 import { Clock, Duration, Effect, Fiber, Schema, type Scope, Stream } from "effect"
-import type { OutputChunk } from "./ContainerRuntime.ts"
 import * as OutputCollector from "./internal/OutputCollector.ts"
 import * as PartialOutput from "./internal/PartialOutput.ts"
-import type { Output } from "./RunResult.ts"
+import type { Output, OutputChunk } from "./RunResult.ts"
 import * as SandboxError from "./SandboxError.ts"
 import { Argument, argumentBytesMax, Environment, exceeds, problemsOf } from "./SandboxSpec.ts"
 

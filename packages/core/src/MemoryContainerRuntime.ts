@@ -4,12 +4,12 @@
  * For tests, and for trying an agent with nothing installed. What would be the agent is a `Program`.
  */
 import { Cause, Deferred, type Duration, Effect, Exit, Fiber, Layer, Queue, Ref, Scope, Stream } from "effect"
+import type { OutputChunk } from "./RunResult.ts"
 import {
   type Container,
   type ContainerExit,
   ContainerRuntime,
   type ContainerSpec,
-  type OutputChunk,
   type VolumeSpec
 } from "./ContainerRuntime.ts"
 import type { Command, Files, SignalName } from "./Executor.ts"

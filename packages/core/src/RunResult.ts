@@ -3,6 +3,7 @@
  *
  * All of it is plain data with a schema, so that it can be stored, sent and compared.
  */
+import * as ByteSize from "effect/ByteSize"
 import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 import { Posture } from "./Posture.ts"
@@ -29,6 +30,15 @@ export const emptyOutput: Output = {
   stdout: { text: "", bytes: 0, truncated: false },
   stderr: { text: "", bytes: 0, truncated: false }
 }
+
+/** A piece of output, as it came. */
+export interface OutputChunk {
+  readonly channel: "stdout" | "stderr"
+  readonly bytes: Uint8Array
+}
+
+/** A size for people: `1.5 MiB`. */
+export const formatBytes = (bytes: number): string => ByteSize.format(ByteSize.bytes(bytes), { precision: 1 })
 
 /** The most a run had of what is limited. Absent where the host could not read the kernel's figures. */
 export const Peak = Schema.Struct({

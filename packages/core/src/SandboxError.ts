@@ -7,17 +7,10 @@
  */
 import * as Schema from "effect/Schema"
 import { RunId } from "./RunId.ts"
-import { type BudgetName, Evidence, Exhaustion, LlmTraffic, Output, Peak } from "./RunResult.ts"
+import { type BudgetName, Evidence, Exhaustion, LlmTraffic, Output, Peak, formatBytes } from "./RunResult.ts"
 
 /** The source documents' coarse code, kept beside the finer reason. */
 export type ErrorCode = "timeout" | "oom_killed" | "container_failed" | "internal" | "invalid_request"
-
-const formatBytes = (bytes: number): string =>
-  bytes >= 1024 ** 3
-    ? `${(bytes / 1024 ** 3).toFixed(1)} GiB`
-    : bytes >= 1024 ** 2
-      ? `${(bytes / 1024 ** 2).toFixed(1)} MiB`
-      : `${bytes} bytes`
 
 /** What there was when a limit was broken. */
 export const Partial = Schema.Struct({

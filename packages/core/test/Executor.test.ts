@@ -1,10 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Duration, Effect, Fiber, Schema, Stream } from "effect"
 import { TestClock } from "effect/testing"
-import type { OutputChunk } from "../src/ContainerRuntime.ts"
 import * as Executor from "../src/Executor.ts"
 import { OomKilled, SandboxError } from "../src/SandboxError.ts"
-import { emptyOutput } from "../src/RunResult.ts"
+import { emptyOutput, type OutputChunk } from "../src/RunResult.ts"
 
 const say = (text: string, channel: OutputChunk["channel"] = "stdout"): OutputChunk => ({
   channel,

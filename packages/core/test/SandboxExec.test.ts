@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import type { Container, ExecExit, OutputChunk } from "../src/ContainerRuntime.ts"
+import type { OutputChunk } from "../src/RunResult.ts"
+import type { Container, ExecExit } from "../src/ContainerRuntime.ts"
 import * as SandboxExec from "../src/internal/SandboxExec.ts"
 import { ContainerFailed, OomKilled, type Reason, SandboxError } from "../src/SandboxError.ts"
 import type { Limits } from "../src/SandboxSpec.ts"

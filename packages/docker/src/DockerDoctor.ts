@@ -4,6 +4,7 @@
  * Looks and never changes anything. Every finding stands for itself: one that fails does not hide the next.
  */
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
+import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import { Limits } from "@cogni/sandbox-core/SandboxSpec"
 import { specialFilesWarning } from "@cogni/sandbox-core/Workspace"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
@@ -11,6 +12,7 @@ import { Effect, Exit, Schema } from "effect"
 import { constants } from "node:fs"
 import { access, mkdir, readFile, stat, statfs } from "node:fs/promises"
 import * as DockerApi from "./DockerApi.ts"
+import { fail, type Finding, ok, warn } from "./internal/doctor/Finding.ts"
 import * as KnownWeaknesses from "./internal/doctor/KnownWeaknesses.ts"
 import * as SharedStocks from "./internal/doctor/SharedStocks.ts"
 import * as HostOwner from "./HostOwner.ts"
@@ -18,19 +20,10 @@ import { type DockerAddress, format } from "./DockerSocket.ts"
 import * as HostWorkspace from "./HostWorkspace.ts"
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 
-/** The oldest Engine API that has everything a run needs (Engine 20.10). */
-export const apiVersionMin = "1.41"
-
 /** Less free disk than this is a warning. */
 export const diskFreeBytesMin = 2 * 1024 ** 3
 
-export interface Finding {
-  readonly check: string
-  readonly status: "ok" | "warn" | "fail"
-  readonly detail: string
-  /** What to do; absent when nothing is to be done. */
-  readonly fix?: string | undefined
-}
+export type { Finding } from "./internal/doctor/Finding.ts"
 
 export interface DoctorOptions {
   /** Images that runs will need. */
@@ -48,26 +41,14 @@ export interface DoctorOptions {
   readonly workspaces?: HostWorkspace.Options | undefined
 }
 
-const ok = (check: string, detail: string): Finding => ({ check, status: "ok", detail })
-const warn = (check: string, detail: string, fix: string): Finding => ({ check, status: "warn", detail, fix })
-const fail = (check: string, detail: string, fix: string): Finding => ({ check, status: "fail", detail, fix })
-
-const versionAtLeast = (version: string, least: string): boolean => {
-  const [major = 0, minor = 0] = version.split(".").map(Number)
-  const [leastMajor = 0, leastMinor = 0] = least.split(".").map(Number)
-  return major > leastMajor || (major === leastMajor && minor >= leastMinor)
-}
-
-const mebibytes = (bytes: number) => `${Math.round(bytes / 1024 ** 2)} MiB`
-
 export const engineFindings = (info: DockerApi.Info, apiVersion: string): ReadonlyArray<Finding> => [
-  versionAtLeast(apiVersion, apiVersionMin)
-    ? ok("api version", `${apiVersion} (Engine ${info.ServerVersion})`)
-    : fail(
+  KnownWeaknesses.isBelow(apiVersion, [1, 41, 0])
+    ? fail(
         "api version",
         `${apiVersion} (Engine ${info.ServerVersion})`,
-        `Update the engine: at least API ${apiVersionMin} (Engine 20.10) is needed`
-      ),
+        "Update the engine: at least API 1.41 (Engine 20.10), which has everything a run needs"
+      )
+    : ok("api version", `${apiVersion} (Engine ${info.ServerVersion})`),
   ["overlay2", "overlayfs", "btrfs", "zfs", "fuse-overlayfs"].includes(info.Driver)
     ? ok("storage driver", info.Driver)
     : warn("storage driver", info.Driver, "Use overlay2: others copy a whole image for every container"),
@@ -98,7 +79,7 @@ export const engineFindings = (info: DockerApi.Info, apiVersion: string): Readon
         "Remove seccomp-profile=unconfined from its configuration"
       ),
   ...KnownWeaknesses.findings(info),
-  ok("capacity", `${info.NCPU} CPUs, ${mebibytes(info.MemTotal)} of memory`)
+  ok("capacity", `${info.NCPU} CPUs, ${formatBytes(info.MemTotal)} of memory`)
 ]
 
 const socketFinding = (address: DockerAddress): Effect.Effect<Finding> =>
@@ -144,10 +125,10 @@ const diskFinding = (check: string, path: string): Effect.Effect<Finding> =>
         bavail * bsize < diskFreeBytesMin
           ? warn(
               check,
-              `${mebibytes(bavail * bsize)} free at ${path}`,
+              `${formatBytes(bavail * bsize)} free at ${path}`,
               "Free some: cogni-sandbox prune, docker system df"
             )
-          : ok(check, `${mebibytes(bavail * bsize)} free at ${path}`),
+          : ok(check, `${formatBytes(bavail * bsize)} free at ${path}`),
       () => ok(check, `${path} cannot be seen from here`)
     )
   )
@@ -193,7 +174,7 @@ const imageFinding = (
 ) =>
   Effect.map(Effect.exit(api.imageSize(image)), (found) =>
     Exit.isSuccess(found) && found.value !== undefined
-      ? ok(`image ${name}`, `${image}, ${mebibytes(found.value)}`)
+      ? ok(`image ${name}`, `${image}, ${formatBytes(found.value)}`)
       : (onlyFor === undefined ? fail : warn)(
           `image ${name}`,
           `${image} is not on this engine${onlyFor === undefined ? "" : `; needed for ${onlyFor}`}`,

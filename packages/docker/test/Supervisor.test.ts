@@ -1,6 +1,6 @@
 /** The host's end of a supervised container, against supervisors that keep to the protocol and some that do not. */
 import { assert, describe, it } from "@effect/vitest"
-import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { type Cause, Duration, Effect, Exit, Fiber, Queue, Scope, Stream } from "effect"
 import { TestClock } from "effect/testing"

@@ -1,7 +1,6 @@
 /** Processes of a session: bounded in number, in memory and in what they may be read, and gone with it. */
-import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import type { RunningCommand } from "@cogni/sandbox-core/Executor"
-import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import { emptyOutput, type OutputChunk } from "@cogni/sandbox-core/RunResult"
 import {
   CommandRefused,
   OomKilled,

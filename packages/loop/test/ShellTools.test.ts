@@ -1,5 +1,4 @@
 /** `shell.exec`: how commands end, and what the executor is asked for. What it does over each is in `ToolContract`. */
-import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
 import {
   type CommandLine,
   type Executor,
@@ -7,7 +6,7 @@ import {
   type RunningCommand,
   type SpawnOptions
 } from "@cogni/sandbox-core/Executor"
-import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import { emptyOutput, type OutputChunk } from "@cogni/sandbox-core/RunResult"
 import {
   CommandRefused,
   DiskFull,

@@ -1,8 +1,8 @@
 /** From the agent's first instruction to its end: its output, its limits, and how it was ended where it broke one. */
 import { Deferred, Duration, Effect, Fiber, Option, Stream } from "effect"
-import type { Container, ContainerError, ContainerExit, OutputChunk } from "../ContainerRuntime.ts"
+import type { Container, ContainerError, ContainerExit } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
-import type { Output, Peak } from "../RunResult.ts"
+import type { Output, Peak, OutputChunk } from "../RunResult.ts"
 import {
   DiskFull,
   type LimitReason,
@@ -96,7 +96,7 @@ export const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits):
 export const watch = Effect.fnUntraced(function* (
   container: Container,
   limits: Limits,
-  around: {
+  watched: {
     readonly emit: (event: RunEvent) => Effect.Effect<void>
     readonly countedBytes: Effect.Effect<number, WorkspaceFailed | ContainerError>
     readonly failure: Effect.Effect<never, LlmProxyError>
@@ -115,16 +115,16 @@ export const watch = Effect.fnUntraced(function* (
       // A flood is counted, looked at and dropped, so that what is being stopped can still end.
       const bytes = collector.add(chunk)
       return Effect.andThen(
-        around.inspect(chunk),
+        watched.inspect(chunk),
         bytes > limits.outputBytesMax
           ? Deferred.succeed(flooded, undefined)
-          : around.emit({ _tag: "OutputReceived", ...chunk })
+          : watched.emit({ _tag: "OutputReceived", ...chunk })
       )
     })
   )
   const exit = Effect.andThen(Fiber.join(reader), container.exit)
 
-  const measured = Effect.tap(around.countedBytes, (bytes) =>
+  const measured = Effect.tap(watched.countedBytes, (bytes) =>
     Effect.sync(() => {
       workspaceBytes = Math.max(workspaceBytes, bytes)
     })
@@ -140,8 +140,8 @@ export const watch = Effect.fnUntraced(function* (
     Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), timedOut(limits)),
     Effect.as(Deferred.await(flooded), flooding(limits)),
     Effect.as(overfull(measured, limits), diskFull(limits)),
-    around.violation,
-    Effect.mapError(around.failure, (error) => withPartial(error, soFar()))
+    watched.violation,
+    Effect.mapError(watched.failure, (error) => withPartial(error, soFar()))
   ])
 
   if (typeof ending === "function") {

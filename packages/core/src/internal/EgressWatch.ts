@@ -6,9 +6,8 @@
  */
 import { Clock, Deferred, Effect } from "effect"
 import * as Canary from "../Canary.ts"
-import type { OutputChunk } from "../ContainerRuntime.ts"
 import type { LlmObservation } from "../LlmProxy.ts"
-import type { Evidence, Exhaustion } from "../RunResult.ts"
+import type { Evidence, Exhaustion, OutputChunk } from "../RunResult.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import { BudgetExceeded, ExfiltrationSuspected } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"

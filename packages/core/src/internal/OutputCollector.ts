@@ -1,6 +1,5 @@
 /** The beginning of what an agent wrote, and the count of all of it. */
-import type { OutputChunk } from "../ContainerRuntime.ts"
-import type { Channel, Output } from "../RunResult.ts"
+import type { Channel, Output, OutputChunk } from "../RunResult.ts"
 
 /** One growing buffer: a chunk kept by itself costs a hundred bytes of bookkeeping, and can be a single byte. */
 interface Kept {

@@ -1,6 +1,6 @@
 /** What a run knows of itself while it lives: its id, its clock, its phases, and the record it leaves. */
-import { Cause, Clock, Duration, Effect, Exit, type Tracer } from "effect"
-import type { LlmEndpoint } from "../LlmProxy.ts"
+import { Cause, Clock, Duration, Effect, Exit, Option, Ref } from "effect"
+import type { LlmEndpoint, LlmProxyError } from "../LlmProxy.ts"
 import type { Posture } from "../Posture.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
@@ -76,92 +76,111 @@ const outcomeOf = (exit: Exit.Exit<RunResult | undefined, Reason>): Outcome => {
   }
 }
 
+/** What is known of a run so far, and goes into its record. */
+interface Known {
+  /** Absent until the record is open. */
+  readonly open?: OpenRun
+  readonly posture?: Posture
+  readonly llm?: LlmTraffic
+  readonly timings: ReadonlyArray<Timing>
+}
+
 export interface RunLife {
   readonly runId: RunId
   readonly emit: (event: RunEvent) => Effect.Effect<void>
-  readonly timings: Array<Timing>
-  readonly elapsedMs: Effect.Effect<number>
+  readonly egress: EgressWatch.EgressWatch
   /** Time a step, bound it, and say when it is over. */
   readonly phase: (
     phase: Phase,
     secondsMax?: number
   ) => <A, E, R>(step: Effect.Effect<A, E, R>) => Effect.Effect<A, E | TooSlow, R>
+  /** The run has a record, and leaves a last word in it. */
+  readonly opened: (open: OpenRun) => Effect.Effect<void>
+  /** The sandbox is held as it must be. */
+  readonly verified: (posture: Posture) => Effect.Effect<void>
+  /** Read what has gone through the proxy, once the agent has ended. */
+  readonly collect: (endpoint: LlmEndpoint) => Effect.Effect<void, LlmProxyError | TooSlow>
+  /** The same, when the agent did not end by itself. Never fails. */
+  readonly lastLook: (endpoint: LlmEndpoint) => Effect.Effect<void>
   /** Write the record's last word. Before the run is open there is none to write; it never fails, nor takes for ever. */
   readonly record: (exit: Exit.Exit<RunResult | undefined, Reason>) => Effect.Effect<void>
-  /** Read what has gone through the proxy, when the agent did not end by itself. Never fails. */
-  readonly lastLook: (endpoint: LlmEndpoint) => Effect.Effect<void>
-  readonly error: (reason: Reason) => SandboxError
-  readonly egress: EgressWatch.EgressWatch
-  open: OpenRun | undefined
-  posture: Posture | undefined
-  llm: LlmTraffic | undefined
-  /** The span of the run, for its calls; it may have ended. */
-  span: Tracer.AnySpan | undefined
+  /** What a result says of the run besides its agent. */
+  readonly account: Effect.Effect<Pick<RunResult, "runId" | "llm" | "suspicions" | "timings" | "durationMs">>
+  readonly error: (reason: Reason) => Effect.Effect<never, SandboxError>
 }
 
 export const make = Effect.fnUntraced(function* (
   runId: RunId,
   spec: SandboxSpec,
   emit: (event: RunEvent) => Effect.Effect<void>
-) {
+): Effect.fn.Return<RunLife> {
   const startedMs = yield* Clock.currentTimeMillis
-  const elapsedMs = Effect.map(Clock.currentTimeMillis, (now) => now - startedMs)
   const egress = yield* EgressWatch.make(spec, emit)
-  const life: RunLife = {
-    runId,
-    egress,
-    emit,
-    timings: [],
-    elapsedMs,
-    open: undefined,
-    posture: undefined,
-    llm: undefined,
-    span: undefined,
-    lastLook: (endpoint) =>
-      Release.bounded(
-        "the last look at the run's model calls",
-        Effect.tap(endpoint.finish, (traffic) =>
-          Effect.sync(() => {
-            life.llm = traffic
-          })
-        )
-      ),
-    error: (reason) =>
-      new SandboxError({ runId, reason, ...(life.llm === undefined ? {} : { llm: life.llm }) }),
-    phase:
-      (phase, secondsMax = stepSecondsMax) =>
-      (step) =>
-        Effect.gen(function* () {
-          const before = yield* Clock.currentTimeNanos
-          const value = yield* step.pipe(within((seconds) => tooSlow(phase, seconds), secondsMax))
-          const durationMs = Number((yield* Clock.currentTimeNanos) - before) / 1e6
-          life.timings.push({ phase, durationMs })
-          yield* emit({ _tag: "PhaseEnded", phase, durationMs })
-          return value
-        }).pipe(
-          Effect.withSpan(`SandboxRunner.${phase}`, { attributes: { [Telemetry.attribute.phase]: phase } })
-        ),
-    record: (exit) =>
+  const known = yield* Ref.make<Known>({ timings: [] })
+  const learn = (more: Partial<Known>) => Ref.update(known, (before) => ({ ...before, ...more }))
+
+  const phase: RunLife["phase"] =
+    (phase, secondsMax = stepSecondsMax) =>
+    (step) =>
       Effect.gen(function* () {
-        const { llm, open, posture, span, timings } = life
-        if (llm !== undefined && span !== undefined) yield* CallSpans.make(span, spec.llm?.model ?? "", llm)
-        if (open === undefined) return
-        yield* Release.bounded(
-          "writing the run record",
-          open.save({
-            runId,
-            spec,
-            owner: open.owner,
-            startedAt: new Date(startedMs).toISOString(),
-            endedAt: new Date(yield* Clock.currentTimeMillis).toISOString(),
-            outcome: outcomeOf(exit),
-            ...(posture === undefined ? {} : { posture }),
-            ...(llm === undefined ? {} : { llm }),
-            suspicions: egress.suspicions(),
-            timings: [...timings]
-          })
-        )
+        const before = yield* Clock.currentTimeNanos
+        const value = yield* step.pipe(within((seconds) => tooSlow(phase, seconds), secondsMax))
+        const durationMs = Number((yield* Clock.currentTimeNanos) - before) / 1e6
+        yield* Ref.update(known, (so) => ({ ...so, timings: [...so.timings, { phase, durationMs }] }))
+        yield* emit({ _tag: "PhaseEnded", phase, durationMs })
+        return value
+      }).pipe(
+        Effect.withSpan(`SandboxRunner.${phase}`, { attributes: { [Telemetry.attribute.phase]: phase } })
+      )
+
+  const collected = (endpoint: LlmEndpoint) => Effect.flatMap(endpoint.finish, (llm) => learn({ llm }))
+
+  const lastLook = (endpoint: LlmEndpoint) =>
+    Release.bounded("the last look at the run's model calls", collected(endpoint))
+
+  const record = Effect.fnUntraced(function* (exit: Exit.Exit<RunResult | undefined, Reason>) {
+    const { open, ...so } = yield* Ref.get(known)
+    const span = yield* Effect.option(Effect.currentSpan)
+    if (so.llm !== undefined && Option.isSome(span))
+      yield* CallSpans.make(span.value, spec.llm?.model ?? "", so.llm)
+    if (open === undefined) return
+    yield* Release.bounded(
+      "writing the run record",
+      open.save({
+        runId,
+        spec,
+        owner: open.owner,
+        startedAt: new Date(startedMs).toISOString(),
+        endedAt: new Date(yield* Clock.currentTimeMillis).toISOString(),
+        outcome: outcomeOf(exit),
+        suspicions: egress.suspicions(),
+        ...so
       })
+    )
+  })
+
+  return {
+    runId,
+    emit,
+    egress,
+    phase,
+    opened: (open) => learn({ open }),
+    verified: (posture) => Effect.andThen(learn({ posture }), emit({ _tag: "PostureVerified", posture })),
+    collect: (endpoint) =>
+      collected(endpoint).pipe(
+        phase("collect"),
+        Effect.onInterrupt(() => lastLook(endpoint))
+      ),
+    lastLook,
+    record,
+    account: Effect.gen(function* () {
+      const { open: _, posture: __, ...so } = yield* Ref.get(known)
+      const durationMs = (yield* Clock.currentTimeMillis) - startedMs
+      return { runId, suspicions: egress.suspicions(), durationMs, ...so }
+    }),
+    error: (reason) =>
+      Effect.flatMap(Ref.get(known), ({ llm }) =>
+        Effect.fail(new SandboxError({ runId, reason, ...(llm === undefined ? {} : { llm }) }))
+      )
   }
-  return life
 })

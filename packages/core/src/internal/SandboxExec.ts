@@ -1,8 +1,8 @@
 /** One command in a sandbox that is open: looked at as a run's output is, and over when the sandbox breaks a limit. */
 import { Duration, Effect, Option, Stream } from "effect"
-import type { Container, OutputChunk } from "../ContainerRuntime.ts"
+import type { Container } from "../ContainerRuntime.ts"
 import type { Command, RunningCommand } from "../Executor.ts"
-import { emptyOutput } from "../RunResult.ts"
+import { emptyOutput, type OutputChunk } from "../RunResult.ts"
 import { OomKilled, PidsExhausted, type Partial, type Reason, type SandboxError } from "../SandboxError.ts"
 import type { Limits } from "../SandboxSpec.ts"
 import type { Broken } from "./SandboxGuard.ts"
@@ -10,7 +10,7 @@ import type { Broken } from "./SandboxGuard.ts"
 /** What a command has said is known to whoever reads it. */
 const nothing: Partial = { output: emptyOutput, peak: {} }
 
-export interface Around {
+export interface CommandContext {
   readonly error: (reason: Reason) => SandboxError
   readonly broken: Effect.Effect<Broken>
   readonly inspect: (chunk: OutputChunk) => Effect.Effect<void>
@@ -22,9 +22,9 @@ export interface Around {
 const reasonSecondsMax = 5
 
 /** An engine that breaks off says less than what the kernel did to the sandbox, which is known a moment later. */
-const finer = (around: Around, error: Reason): Effect.Effect<never, Reason> =>
+const finer = (context: CommandContext, error: Reason): Effect.Effect<never, Reason> =>
   error._tag === "ContainerFailed" || error._tag === "RuntimeUnavailable"
-    ? around.broken.pipe(
+    ? context.broken.pipe(
         Effect.timeoutOption(Duration.seconds(reasonSecondsMax)),
         Effect.flatMap((why) => Effect.fail(Option.isSome(why) ? why.value(nothing) : error))
       )
@@ -32,30 +32,30 @@ const finer = (around: Around, error: Reason): Effect.Effect<never, Reason> =>
 
 /** Whatever is asked of a sandbox is answered at once when the sandbox is over, with the reason. */
 export const unlessBroken =
-  (around: Around) =>
+  (context: CommandContext) =>
   <A, E extends Reason, R>(asked: Effect.Effect<A, E, R>): Effect.Effect<A, SandboxError, R> =>
     // In this order: of a sandbox that is over already, nothing is had, however quickly.
     Effect.raceFirst(
-      Effect.flatMap(around.broken, (why) => Effect.fail(why(nothing))),
-      asked.pipe(Effect.catch((error) => finer(around, error)))
-    ).pipe(Effect.mapError(around.error))
+      Effect.flatMap(context.broken, (why) => Effect.fail(why(nothing))),
+      asked.pipe(Effect.catch((error) => finer(context, error)))
+    ).pipe(Effect.mapError(context.error))
 
 export const spawn = Effect.fnUntraced(function* (
   container: Container,
   command: Command,
   limits: Limits,
-  around: Around
+  context: CommandContext
 ) {
-  const { broken, error, inspect, violated } = around
-  const running = yield* unlessBroken(around)(container.exec(command))
+  const { broken, error, inspect, violated } = context
+  const running = yield* unlessBroken(context)(container.exec(command))
   return {
     output: running.output.pipe(
       Stream.tap(inspect),
       Stream.interruptWhen(Effect.flatMap(broken, (why) => Effect.fail(why(nothing)))),
-      Stream.catch((reason) => Stream.fromEffect(finer(around, reason))),
+      Stream.catch((reason) => Stream.fromEffect(finer(context, reason))),
       Stream.mapError(error)
     ),
-    exit: unlessBroken(around)(
+    exit: unlessBroken(context)(
       Effect.flatMap(running.exit, ({ exitCode, oomKilled, processesRefused, signal }) => {
         const violation = violated()
         if (violation !== undefined) return Effect.fail(violation(nothing))
@@ -66,6 +66,6 @@ export const spawn = Effect.fnUntraced(function* (
         return Effect.succeed({ exitCode, ...(signal === undefined ? {} : { signal }) })
       })
     ),
-    signal: (name) => unlessBroken(around)(running.signal(name))
+    signal: (name) => unlessBroken(context)(running.signal(name))
   } satisfies RunningCommand
 })

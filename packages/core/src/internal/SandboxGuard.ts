@@ -28,12 +28,12 @@ const closed = new ContainerFailed({
 export const make = Effect.fnUntraced(function* (
   container: Container,
   limits: Limits,
-  around: {
+  watched: {
     readonly countedBytes: Effect.Effect<number, WorkspaceFailed | ContainerError>
     readonly failure: Effect.Effect<never, LlmProxyError>
     readonly violation: Effect.Effect<AgentWatch.HostLimit>
     /** Told once, where the sandbox did not simply close. */
-    readonly onBroken?: ((why: Broken) => void) | undefined
+    readonly onBroken?: ((why: Broken) => Effect.Effect<void>) | undefined
   }
 ): Effect.fn.Return<Effect.Effect<Broken>, never, Scope.Scope> {
   const broken = yield* Deferred.make<Broken>()
@@ -42,9 +42,9 @@ export const make = Effect.fnUntraced(function* (
       Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)),
       AgentWatch.timedOut(limits) as Broken
     ),
-    Effect.as(AgentWatch.overfull(around.countedBytes, limits), AgentWatch.diskFull(limits) as Broken),
-    around.violation as Effect.Effect<Broken>,
-    around.failure,
+    Effect.as(AgentWatch.overfull(watched.countedBytes, limits), AgentWatch.diskFull(limits) as Broken),
+    watched.violation as Effect.Effect<Broken>,
+    watched.failure,
     Effect.map(
       container.exit,
       (exit): Broken =>
@@ -55,7 +55,7 @@ export const make = Effect.fnUntraced(function* (
     Effect.catch((reason) =>
       Effect.succeed<Broken>((partial) => AgentWatch.withPartial<Reason>(reason, partial))
     ),
-    Effect.tap((why) => Effect.sync(() => around.onBroken?.(why))),
+    Effect.tap((why) => watched.onBroken?.(why) ?? Effect.void),
     Effect.flatMap((why) => Deferred.succeed(broken, why)),
     Effect.andThen(container.stop(Duration.seconds(limits.stopGraceSecondsMax))),
     Effect.catch((error) => Effect.logWarning("the sandbox could not be stopped", error)),

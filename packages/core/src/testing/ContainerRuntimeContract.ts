@@ -6,12 +6,8 @@
  */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Duration, Effect, Exit, Fiber, type Layer, Stream } from "effect"
-import {
-  type Container,
-  ContainerRuntime,
-  type ContainerSpec,
-  type OutputChunk
-} from "../ContainerRuntime.ts"
+import type { OutputChunk } from "../RunResult.ts"
+import { type Container, ContainerRuntime, type ContainerSpec } from "../ContainerRuntime.ts"
 import type { MemoryOptions } from "../MemoryContainerRuntime.ts"
 import { mismatches, type User } from "../Posture.ts"
 import * as RunId from "../RunId.ts"

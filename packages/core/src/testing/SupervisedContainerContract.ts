@@ -1,13 +1,8 @@
 /** What every `ContainerRuntime` must do with a container that takes commands; a part of its contract. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer, Stream } from "effect"
-import {
-  type Container,
-  ContainerRuntime,
-  type ContainerSpec,
-  type OutputChunk,
-  supervisor
-} from "../ContainerRuntime.ts"
+import type { OutputChunk } from "../RunResult.ts"
+import { type Container, ContainerRuntime, type ContainerSpec, supervisor } from "../ContainerRuntime.ts"
 import * as RunId from "../RunId.ts"
 import type { Behaviour } from "./Behaviour.ts"
 

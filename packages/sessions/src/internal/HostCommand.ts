@@ -1,5 +1,5 @@
 /** One command on the host: started in a session of its own, and gone with all that came of it when it is cut off. */
-import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { Command, CommandExit, RunningCommand, SignalName } from "@cogni/sandbox-core/Executor"
 import { CommandRefused } from "@cogni/sandbox-core/SandboxError"
 import { Deferred, Effect, type Scope, Stream } from "effect"

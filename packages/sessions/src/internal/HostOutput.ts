@@ -5,7 +5,7 @@
  * the command's, and is read to the end. From there on what comes is read and dropped, so that children which were left
  * running neither wait for a reader nor die for want of one.
  */
-import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { Effect, Stream } from "effect"
 import { readSync } from "node:fs"
 import { Socket } from "node:net"

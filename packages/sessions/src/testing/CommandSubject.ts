@@ -1,5 +1,5 @@
 /** What `ExecutorContract` looks at, and with which eyes. */
-import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { ExecOptions, ExecResult, Executor, RunningCommand } from "@cogni/sandbox-core/Executor"
 import type { FileProblem, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { assert } from "@effect/vitest"

@@ -3,7 +3,8 @@
  *
  * The host follows no path of a tree that an agent can write; it only reads what the program says, and bounds it.
  */
-import type { ContainerError, OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
+import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { entriesMax, type FileEntry, fileEntry, type Files, fileBytesMax } from "@cogni/sandbox-core/Executor"
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import type { CommandRefused, FileRefused } from "@cogni/sandbox-core/SandboxError"

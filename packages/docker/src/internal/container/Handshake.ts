@@ -6,7 +6,7 @@
  * has started: stdout and stderr are two pipes, and `cogni-start` can come after megabytes of a flood that nobody reads
  * before the agent has started.
  */
-import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { lines, reportBytesMax } from "./PostureReport.ts"
 
 export type Said =

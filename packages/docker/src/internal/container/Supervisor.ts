@@ -5,13 +5,8 @@
  * reader as its window, which is given back as it reads.
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
-import type {
-  ContainerError,
-  Exec,
-  ExecExit,
-  ExecSpec,
-  OutputChunk
-} from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
+import type { ContainerError, Exec, ExecExit, ExecSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { type SignalName, stdinBytesMax } from "@cogni/sandbox-core/Executor"
 import { CommandRefused, ContainerFailed } from "@cogni/sandbox-core/SandboxError"
 import { argumentsBytesMax } from "@cogni/sandbox-core/SandboxSpec"

@@ -5,7 +5,7 @@
  * own profile of system calls covers what an engine's default left open; it does not cover faults of the engine itself.
  */
 import type { Info } from "../../DockerApi.ts"
-import type { Finding } from "../../DockerDoctor.ts"
+import { type Finding, warn } from "./Finding.ts"
 
 interface Weakness {
   readonly check: string
@@ -21,7 +21,7 @@ const numbersOf = (version: string): ReadonlyArray<number> | undefined => {
 }
 
 /** Of what is no version, nothing is known, and so nothing is said. */
-const isBelow = (version: string | undefined, least: readonly [number, number, number]): boolean => {
+export const isBelow = (version: string | undefined, least: readonly [number, number, number]): boolean => {
   const found = numbersOf(version ?? "")
   if (found === undefined) return false
   const at = found.findIndex((number, index) => number !== least[index])
@@ -60,6 +60,4 @@ export const weaknesses: ReadonlyArray<Weakness> = [
 ]
 
 export const findings = (info: Info): ReadonlyArray<Finding> =>
-  weaknesses
-    .filter(({ isIn }) => isIn(info))
-    .map(({ check, detail, fix }) => ({ check, status: "warn", detail: detail(info), fix }))
+  weaknesses.filter(({ isIn }) => isIn(info)).map(({ check, detail, fix }) => warn(check, detail(info), fix))

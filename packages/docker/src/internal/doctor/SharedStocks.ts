@@ -4,7 +4,7 @@
  * One run can take the whole of such a stock, and its neighbours are refused until it ends. A larger stock costs that
  * run more of its own memory, which is limited.
  */
-import type { Finding } from "../../DockerDoctor.ts"
+import { type Finding, warn } from "./Finding.ts"
 
 interface Stock {
   readonly setting: string
@@ -43,11 +43,10 @@ export const findings = (values: ReadonlyArray<number | undefined>, runs: number
     return value === undefined || value === 0 || value >= enough
       ? []
       : [
-          {
-            check: "shared limit",
-            status: "warn",
-            detail: `${setting} is ${value}: ${what}; memory is there for ${runs} runs at a time`,
-            fix: `sysctl -w ${setting}=${enough}, and in /etc/sysctl.d to keep it`
-          }
+          warn(
+            "shared limit",
+            `${setting} is ${value}: ${what}; memory is there for ${runs} runs at a time`,
+            `sysctl -w ${setting}=${enough}, and in /etc/sysctl.d to keep it`
+          )
         ]
   })

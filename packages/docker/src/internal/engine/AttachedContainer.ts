@@ -4,7 +4,8 @@
  * One fiber reads for as long as the surrounding scope is open, at the pace of whoever takes the output.
  */
 import { messageOf } from "@cogni/sandbox-host-files/Attempt"
-import type { ContainerError, OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
+import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { ContainerFailed, ProxyFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { type Cause, Deferred, Duration, Effect, Queue, type Scope, Stream } from "effect"
 import type { Duplex } from "node:stream"

@@ -3,7 +3,7 @@
  *
  * Pure and incremental: pieces are handed on as they come, so a frame of any length needs no buffer.
  */
-import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 
 const headerBytes = 8
 

@@ -4,7 +4,7 @@
  * Both are bounded, and the key is taken out of what is kept.
  */
 import { Deferred, Effect } from "effect"
-import type { OutputChunk } from "@cogni/sandbox-core/ContainerRuntime"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import { scrub, type UpstreamKey } from "../../KeyInjection.ts"
 

@@ -1,0 +1,153 @@
+/** Everything up to the agent's first instruction: the record, the workspace, the way out, and a container held as asked. */
+import { Effect, type Scope } from "effect"
+import type { Container, ContainerError, ContainerRuntime } from "../ContainerRuntime.ts"
+import type { LlmEndpoint, LlmProxy, LlmProxyError } from "../LlmProxy.ts"
+import { mismatches, type Posture } from "../Posture.ts"
+import type { RunStore, RunStoreError } from "../RunStore.ts"
+import { type InvalidSpec, PostureMismatch, type RunIdInUse, WorkspaceFailed } from "../SandboxError.ts"
+import type { SandboxSpec } from "../SandboxSpec.ts"
+import * as Workspace from "../Workspace.ts"
+import * as Release from "./Release.ts"
+import * as RunLife from "./RunLife.ts"
+import * as WayOut from "./WayOut.ts"
+
+/** What runs are made of. */
+export interface Ports {
+  readonly proxy: LlmProxy["Service"]
+  readonly runtime: ContainerRuntime["Service"]
+  readonly store: RunStore["Service"]
+  readonly workspaces: Workspace.Workspace["Service"]
+}
+
+/** A sandbox whose agent, or whose first command, begins now. */
+export interface Started {
+  readonly container: Container
+  /** Absent where the spec names no model. */
+  readonly endpoint: LlmEndpoint | undefined
+  readonly workspace: Workspace.AcquiredWorkspace
+  readonly posture: Posture
+}
+
+type StartFailed =
+  | ContainerError
+  | InvalidSpec
+  | LlmProxyError
+  | PostureMismatch
+  | RunIdInUse
+  | RunStoreError
+  | WorkspaceFailed
+
+export const make = Effect.fnUntraced(function* (
+  ports: Ports,
+  life: RunLife.RunLife,
+  spec: SandboxSpec,
+  { supervised }: { readonly supervised: boolean }
+): Effect.fn.Return<Started, StartFailed, Scope.Scope> {
+  yield* WayOut.promised(spec, ports.proxy.capabilities)
+  const { directory } = yield* claim(ports, life, spec)
+  const [workspace, endpoint] = yield* Effect.all(
+    [acquireWorkspace(ports, life, spec, directory), acquireWayOut(ports, life, spec, directory)],
+    { concurrency: "unbounded" }
+  )
+  // A model that the host calls is nothing to the sandbox.
+  const inside = spec.llm?.caller === "host" ? undefined : endpoint
+  const mounts = [...workspace.mounts, ...(inside?.mounts ?? [])]
+  const container = yield* Release.owned(
+    "container",
+    ports.runtime.acquire({
+      runId: life.runId,
+      role: "agent",
+      image: spec.image,
+      argv: spec.argv,
+      env: { ...spec.env, ...(inside === undefined ? {} : WayOut.environment(spec.llm!)) },
+      user: workspace.user,
+      mounts,
+      network: spec.network,
+      limits: spec.limits,
+      supervised
+    })
+  ).pipe(life.phase("create"))
+  const [reported] = yield* Effect.all(
+    [
+      container.start.pipe(life.phase("start")),
+      endpoint === undefined ? Effect.void : endpoint.ready.pipe(life.phase("proxy")),
+      Workspace.warn(workspace)
+    ],
+    { concurrency: "unbounded" }
+  )
+  const posture = yield* verifiedPosture(reported, { user: workspace.user, network: spec.network, mounts })
+  yield* life.verified(posture)
+  yield* container.proceed.pipe(life.phase("entrypoint"))
+  return { container, endpoint, workspace, posture }
+})
+
+/** Makes the ID this run's for ever. */
+const claim = ({ store }: Ports, life: RunLife.RunLife, spec: SandboxSpec) =>
+  Release.owned(
+    "run record",
+    store.open(life.runId, spec).pipe(
+      // Known at once: an interruption that comes next must still find it, to write the last word.
+      Effect.tap(life.opened),
+      RunLife.within(
+        (seconds) =>
+          new WorkspaceFailed({
+            path: life.runId,
+            detail: `got no run record within ${seconds} s`,
+            remedy: "Look at the disk that keeps the runs, then try again"
+          })
+      )
+    )
+  )
+
+const acquireWorkspace = (
+  { workspaces }: Ports,
+  { egress, phase, runId }: RunLife.RunLife,
+  spec: SandboxSpec,
+  directory: string | undefined
+) =>
+  Release.owned(
+    "workspace",
+    workspaces.acquire({
+      runId,
+      source: spec.workspace,
+      inputs: [...spec.inputs, ...egress.planted.inputs],
+      planted: egress.planted.directories,
+      memory: spec.memory,
+      workspaceBytesMax: spec.limits.workspaceBytesMax,
+      directory
+    })
+  ).pipe(phase("workspace"))
+
+const acquireWayOut = (
+  { proxy }: Ports,
+  { egress, phase, runId }: RunLife.RunLife,
+  { canaries, limits, llm, tools }: SandboxSpec,
+  directory: string | undefined
+) =>
+  llm === undefined
+    ? Effect.succeed(undefined)
+    : Release.owned(
+        "proxy",
+        proxy.acquire({
+          runId,
+          llm,
+          runtimeSecondsMax: limits.runtimeSecondsMax,
+          directory,
+          tools,
+          canaries: { policy: canaries, planted: egress.planted.canaries },
+          observe: egress.observe
+        })
+      ).pipe(phase("socket"))
+
+/** The reported posture, or the mismatches between it and what was asked. */
+const verifiedPosture = (
+  reported: Posture | undefined,
+  asked: Parameters<typeof mismatches>[1]
+): Effect.Effect<Posture, PostureMismatch> => {
+  if (reported === undefined)
+    return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox did not report how it is held"] }))
+  const found = mismatches(reported, asked)
+  return found.length === 0
+    ? Effect.succeed(reported)
+    : Effect.fail(new PostureMismatch({ mismatches: found }))
+}
