@@ -7,6 +7,7 @@
  */
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
+import * as Hex from "effect/encoding/Hex"
 import type { Input } from "./SandboxSpec.ts"
 import type { PlantedDirectory } from "./Workspace.ts"
 
@@ -184,11 +185,10 @@ const partBytesMax = 1024 * 1024
 
 /** Each is letters and digits only, so that it can be found in what was squeezed too. */
 const patternsOf = ({ name, secret }: Canary): ReadonlyArray<Pattern> => {
-  const hex = Array.from(secret, (character) => character.charCodeAt(0).toString(16)).join("")
   const all: ReadonlyArray<readonly [encoding: string, text: string]> = [
     ["plain", secret],
     ["reversed", [...secret].toReversed().join("")],
-    ["hex", hex],
+    ["hex", Hex.encode(secret)],
     ["rot13", secret.replace(/[a-z]/giu, rotate)],
     ...[0, 1, 2].map((offset) => ["base64", base64Inside(secret, offset)] as const)
   ]

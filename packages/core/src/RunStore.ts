@@ -54,8 +54,21 @@ export type RunRecord = typeof RunRecord.Type
 /** A record as text: JSON, whatever keeps it. */
 export const RunRecordText = Schema.fromJsonString(Schema.toCodecJson(RunRecord))
 
+/** The first record of a run. */
+export const begun = (run: Pick<RunRecord, "runId" | "spec" | "owner" | "startedAt">): RunRecord => ({
+  ...run,
+  outcome: { status: "running" },
+  timings: []
+})
+
+/** As a record is told: a run whose process is gone is abandoned, without anybody having written so. */
+export const told = (record: RunRecord, isOver: (record: RunRecord) => boolean): RunRecord =>
+  record.outcome.status === "running" && isOver(record)
+    ? { ...record, outcome: { status: "abandoned" } }
+    : record
+
 /** The record with another output, where it has one. */
-export const mapOutput = (record: RunRecord, change: (output: Output) => Output): RunRecord => {
+const mapOutput = (record: RunRecord, change: (output: Output) => Output): RunRecord => {
   const { outcome } = record
   if (outcome.status === "exited") {
     const result = { ...outcome.result, output: change(outcome.result.output) }
@@ -66,12 +79,18 @@ export const mapOutput = (record: RunRecord, change: (output: Output) => Output)
     : record
 }
 
-/** What the agent wrote can be megabytes: a record among many has its counts, and `get` the text. */
-export const withoutText = (record: RunRecord): RunRecord =>
+/** The record with what the agent wrote. */
+export const withText = (
+  record: RunRecord,
+  text: { readonly stdout: string; readonly stderr: string }
+): RunRecord =>
   mapOutput(record, ({ stderr, stdout }) => ({
-    stdout: { ...stdout, text: "" },
-    stderr: { ...stderr, text: "" }
+    stdout: { ...stdout, text: text.stdout },
+    stderr: { ...stderr, text: text.stderr }
   }))
+
+/** What the agent wrote can be megabytes: a record among many has its counts, and `get` the text. */
+export const withoutText = (record: RunRecord): RunRecord => withText(record, { stdout: "", stderr: "" })
 
 /** The output of a run, where it had one. */
 export const outputOf = ({ outcome }: RunRecord): Output | undefined =>
@@ -130,17 +149,7 @@ export const makeMemory = Effect.gen(function* () {
     const claimed = yield* Ref.modify(records, (all): readonly [boolean, ReadonlyMap<RunId, RunRecord>] =>
       all.has(runId)
         ? [false, all]
-        : [
-            true,
-            new Map(all).set(runId, {
-              runId,
-              spec,
-              owner,
-              startedAt: new Date(0).toISOString(),
-              outcome: { status: "running" },
-              timings: []
-            })
-          ]
+        : [true, new Map(all).set(runId, begun({ runId, spec, owner, startedAt: new Date(0).toISOString() }))]
     )
     if (!claimed) return yield* new RunIdInUse({ runId })
     return { owner, save } satisfies OpenRun

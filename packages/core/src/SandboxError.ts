@@ -302,13 +302,7 @@ export const LimitReason = Schema.Union([
 export type LimitReason = typeof LimitReason.Type
 
 export const Reason = Schema.Union([
-  TimedOut,
-  OomKilled,
-  PidsExhausted,
-  OutputLimitExceeded,
-  DiskFull,
-  BudgetExceeded,
-  ExfiltrationSuspected,
+  ...LimitReason.members,
   InvalidSpec,
   RunIdInUse,
   StoreUnavailable,

@@ -10,13 +10,15 @@ import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import {
   annotated,
-  mapOutput,
+  begun,
   type OpenRun,
   outputOf,
   type RunRecord,
   RunRecordText,
   RunStore,
-  withoutText
+  told,
+  withoutText,
+  withText
 } from "@cogni/sandbox-core/RunStore"
 import { RunIdInUse, type WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
@@ -70,9 +72,7 @@ export const make = (options: { readonly directory: string }) => {
 
   const read = async (runId: string): Promise<RunRecord | undefined> => {
     const record = Option.getOrUndefined(decodeRecord(await readText(join(runs, runId, runEntries.record))))
-    return record?.outcome.status === "running" && isOver(record)
-      ? { ...record, outcome: { status: "abandoned" } }
-      : record
+    return record && told(record, isOver)
   }
 
   const get = async (runId: RunId): Promise<RunRecord | undefined> => {
@@ -82,10 +82,7 @@ export const make = (options: { readonly directory: string }) => {
       readText(join(runs, runId, runEntries.stdout)),
       readText(join(runs, runId, runEntries.stderr))
     ])
-    return mapOutput(record, (output) => ({
-      stdout: { ...output.stdout, text: stdout ?? "" },
-      stderr: { ...output.stderr, text: stderr ?? "" }
-    }))
+    return withText(record, { stdout: stdout ?? "", stderr: stderr ?? "" })
   }
 
   const ids = attempt(runs, () => readdir(runs).catch(() => [] as Array<string>)).pipe(
@@ -130,20 +127,13 @@ export const make = (options: { readonly directory: string }) => {
     store: RunStore.of({
       open: Effect.fn("RunStore.open")(function* (runId, spec) {
         const directory = join(runs, runId)
-        const begun: RunRecord = {
-          runId,
-          spec,
-          owner,
-          startedAt: new Date().toISOString(),
-          outcome: { status: "running" },
-          timings: []
-        }
+        const first = begun({ runId, spec, owner, startedAt: new Date().toISOString() })
         let over = false
         // Never half-way, and never left as running: an interruption can come before the run knows its record.
-        yield* Effect.acquireRelease(Effect.andThen(claim(runs, directory, runId), save(begun)), () =>
+        yield* Effect.acquireRelease(Effect.andThen(claim(runs, directory, runId), save(first)), () =>
           over
             ? Effect.void
-            : save({ ...begun, endedAt: new Date().toISOString(), outcome: { status: "interrupted" } })
+            : save({ ...first, endedAt: new Date().toISOString(), outcome: { status: "interrupted" } })
         )
         const finish = (record: RunRecord) =>
           Effect.suspend(() => {

@@ -7,11 +7,13 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import {
+  begun,
   type OpenRun,
   outputOf,
   type RunRecord,
   RunStore,
-  type RunStoreError
+  type RunStoreError,
+  told
 } from "@cogni/sandbox-core/RunStore"
 import { RunIdInUse, StoreUnavailable, type WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
@@ -69,11 +71,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
   const sql = yield* SqlClient
   const writer = makeWriter(sql, options)
 
-  /** As it is told: a run whose process is gone is abandoned, without anybody having written so. */
-  const told = (record: RunRecord): RunRecord =>
-    record.outcome.status === "running" && isOver(record)
-      ? { ...record, outcome: { status: "abandoned" } }
-      : record
+  const asTold = (record: RunRecord): RunRecord => told(record, isOver)
 
   /** One statement: a record is asked for more often than anything else. */
   const rowsOf = (runId: RunId) =>
@@ -82,13 +80,13 @@ export const make = Effect.fnUntraced(function* (options: Options) {
 
   const describe = Effect.fnUntraced(function* (runId: RunId) {
     const record = RunTables.annotatedOf(yield* rowsOf(runId))
-    return record && told(record)
+    return record && asTold(record)
   })
 
   const get = Effect.fnUntraced(function* (runId: RunId) {
     const rows = yield* rowsOf(runId)
     const record = RunTables.annotatedOf(rows)
-    if (record === undefined || outputOf(record) === undefined) return record && told(record)
+    if (record === undefined || outputOf(record) === undefined) return record && asTold(record)
     const outputs = yield* sql<RunTables.OutputRow>`SELECT channel, encoding, bytes FROM cogni_run_outputs
       WHERE run_id = ${runId}`
     return RunTables.withOutput(record, outputs)
@@ -107,7 +105,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
     return rows
       .map((row) => RunTables.recordOf(row, byRun.get(row.run_id) ?? []))
       .filter((record) => record !== undefined)
-      .map(told)
+      .map(asTold)
   })
 
   /** One record that the database will not have must not keep the others from it. */
@@ -147,7 +145,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
       ${asked.everyHost ? sql.literal("") : sql`WHERE host = ${options.host}`}`
     const over = rows.flatMap((row) => {
       const record = RunTables.recordOf(row, [])
-      return record === undefined || told(record).outcome.status === "running" ? [] : [record.runId]
+      return record === undefined || asTold(record).outcome.status === "running" ? [] : [record.runId]
     })
     yield* sql.withTransaction(
       Effect.forEach(over, (runId) => sql`DELETE FROM cogni_runs WHERE run_id = ${runId}`, { discard: true })
@@ -276,14 +274,7 @@ const makeOpen = (writer: Writer, { owner, spool }: Options) => {
     runId: RunId,
     spec: SandboxSpec.SandboxSpec
   ): Effect.fn.Return<OpenRun, RunIdInUse | RunStoreError, Scope.Scope> {
-    const begun: RunRecord = {
-      runId,
-      spec,
-      owner,
-      startedAt: yield* now,
-      outcome: { status: "running" },
-      timings: []
-    }
+    const first = begun({ runId, spec, owner, startedAt: yield* now })
     const claimId = crypto.randomUUID()
     // What is owed when the scope closes; said first, so that no interruption comes before it is known.
     let owed: "nothing" | "unclaim" | "interrupted" = "nothing"
@@ -294,11 +285,11 @@ const makeOpen = (writer: Writer, { owner, spool }: Options) => {
         return Effect.ignore(database.once(writer.unclaim(runId, claimId)), { log: "Debug" })
       }
       return Effect.flatMap(now, (endedAt) =>
-        deliver({ ...begun, endedAt, outcome: { status: "interrupted" } })
+        deliver({ ...first, endedAt, outcome: { status: "interrupted" } })
       )
     })
     owed = "unclaim"
-    if (!(yield* database.again(writer.claim(begun, claimId)))) {
+    if (!(yield* database.again(writer.claim(first, claimId)))) {
       owed = "nothing"
       return yield* new RunIdInUse({ runId })
     }

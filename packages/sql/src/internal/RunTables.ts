@@ -8,11 +8,11 @@
 import * as SchemaVersion from "../SchemaVersion.ts"
 import {
   annotated,
-  mapOutput,
   outputOf,
   type RunRecord,
   RunRecordText,
-  withoutText
+  withoutText,
+  withText
 } from "@cogni/sandbox-core/RunStore"
 import { Effect, Option, Schema } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
@@ -114,10 +114,7 @@ export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>)
     const found = outputs.find((output) => output.channel === channel)
     return found === undefined ? "" : textOf(found)
   }
-  return mapOutput(record, ({ stderr, stdout }) => ({
-    stdout: { ...stdout, text: text("stdout") },
-    stderr: { ...stderr, text: text("stderr") }
-  }))
+  return withText(record, { stdout: text("stdout"), stderr: text("stderr") })
 }
 
 /** Makes the tables, or brings them to this version. */
