@@ -188,7 +188,7 @@ describe("SandboxError", () => {
     const oom = (memoryBytesMax: number) => new SandboxError.OomKilled({ memoryBytesMax, partial }).message
     assert.include(oom(64 * 1024 ** 2), "64 MiB")
     assert.include(oom(1024 ** 3), "1 GiB")
-    assert.include(oom(1000), "1000 bytes")
+    assert.include(oom(1000), "1000 B")
   })
 
   it.effect("one reason can be recovered from, by name", () =>

@@ -43,3 +43,23 @@ export const peek = async (path: string | Buffer, flags = 0): Promise<Entry> => 
     throw thrown
   }
 }
+
+/** The content of a file that is open for reading; what it grows by meanwhile counts too. Throws what it is given. */
+export const readWhole = async (
+  file: FileHandle,
+  size: number,
+  bytesMax: number,
+  tooLarge: Error
+): Promise<Uint8Array<ArrayBuffer>> => {
+  let buffer = new Uint8Array(Math.min(Math.max(size, 4096), bytesMax) + 1)
+  for (let bytes = 0; ;) {
+    const { bytesRead } = await file.read(buffer, bytes)
+    if (bytesRead === 0) return buffer.slice(0, bytes)
+    bytes += bytesRead
+    if (bytes > bytesMax) throw tooLarge
+    if (bytes < buffer.byteLength) continue
+    const grown = new Uint8Array(Math.min(2 * buffer.byteLength, bytesMax + 1))
+    grown.set(buffer)
+    buffer = grown
+  }
+}

@@ -11,6 +11,7 @@ import { constants } from "node:fs"
 import { type FileHandle, lstat, open, rename, unlink } from "node:fs/promises"
 import { fromErrno, HostPathRefused } from "./HostPathError.ts"
 import * as HostPath from "./HostPath.ts"
+import * as Descriptor from "./Descriptor.ts"
 import * as InheritedDescriptor from "./InheritedDescriptor.ts"
 
 export interface ReadOptions {
@@ -84,28 +85,13 @@ const readRegular = async (
     try {
       const now = await file.stat({ bigint: true })
       if (!HostPath.isSame(HostPath.identityOf(now), HostPath.identityOf(entry.stats))) throw exchanged(path)
-      const bytes = await readWhole(file, Number(now.size), bytesMax, tooLarge)
+      const bytes = await Descriptor.readWhole(file, Number(now.size), bytesMax, tooLarge)
       return { bytes, mode: Number(now.mode & 0o7777n), path: found.path }
     } finally {
       await file.close()
     }
   } finally {
     await HostPath.close(found)
-  }
-}
-
-/** What a file grows by while it is read counts too. */
-const readWhole = async (file: FileHandle, size: number, bytesMax: number, tooLarge: HostPathRefused) => {
-  let buffer = new Uint8Array(Math.min(Math.max(size, 4096), bytesMax) + 1)
-  for (let bytes = 0; ;) {
-    const { bytesRead } = await file.read(buffer, bytes)
-    if (bytesRead === 0) return buffer.slice(0, bytes)
-    bytes += bytesRead
-    if (bytes > bytesMax) throw tooLarge
-    if (bytes < buffer.byteLength) continue
-    const grown = new Uint8Array(Math.min(2 * buffer.byteLength, bytesMax + 1))
-    grown.set(buffer)
-    buffer = grown
   }
 }
 

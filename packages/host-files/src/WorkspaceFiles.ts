@@ -115,17 +115,7 @@ export const readWhole = async (
 ) => {
   const file = await open(Descriptor.self(handle), constants.O_RDONLY | constants.O_NONBLOCK)
   try {
-    let buffer = new Uint8Array(Math.min(stats.size, bytesMax) + 1)
-    for (let bytes = 0; ;) {
-      const { bytesRead } = await file.read(buffer, bytes)
-      if (bytesRead === 0) return buffer.slice(0, bytes)
-      bytes += bytesRead
-      if (bytes > bytesMax) throw tooLarge
-      if (bytes < buffer.byteLength) continue
-      const grown = new Uint8Array(Math.min(2 * buffer.byteLength, bytesMax + 1))
-      grown.set(buffer)
-      buffer = grown
-    }
+    return await Descriptor.readWhole(file, stats.size, bytesMax, tooLarge)
   } finally {
     await file.close()
   }

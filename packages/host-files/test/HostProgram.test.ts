@@ -4,8 +4,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { existsSync } from "node:fs"
 
-const bash = (script: string, more: Partial<HostProgram.HostProgram> = {}): HostProgram.HostProgram => ({
-  name: "bash",
+const shell = (script: string, more: Partial<HostProgram.HostProgram> = {}): HostProgram.HostProgram => ({
+  name: "sh",
   argv: ["-c", script],
   env: { PATH: HostProgram.searchPath },
   runtimeSecondsMax: 30,
@@ -27,7 +27,7 @@ describe("HostProgram", () => {
     "answers what it wrote and how it ended, of stdin and descriptor 3, in the given environment only",
     () =>
       Effect.gen(function* () {
-        const program = bash("cat; cat <&3; env | grep -c HOME >&2; exit 3", { descriptor3: "three" })
+        const program = shell("cat; cat <&3; env | grep -c HOME >&2; exit 3", { descriptor3: "three" })
         const { exitCode, stderr, stdout } = yield* HostProgram.run(program, "in ")
         assert.deepStrictEqual([exitCode, stdout.toString(), stderr.trim()], [3, "in three", "0"])
       })
@@ -37,21 +37,21 @@ describe("HostProgram", () => {
     Effect.gen(function* () {
       const problem = (program: HostProgram.HostProgram) =>
         Effect.map(Effect.flip(HostProgram.run(program)), (error) => error.problem)
-      assert.strictEqual(yield* problem({ ...bash(""), name: "no-such-program" }), "cannot_start")
-      assert.strictEqual(yield* problem(bash("sleep 60", { runtimeSecondsMax: 0.2 })), "too_slow")
-      assert.strictEqual(yield* problem(bash("yes", { stdoutBytesMax: 1000 })), "too_much_output")
+      assert.strictEqual(yield* problem({ ...shell(""), name: "no-such-program" }), "cannot_start")
+      assert.strictEqual(yield* problem(shell("sleep 60", { runtimeSecondsMax: 0.2 })), "too_slow")
+      assert.strictEqual(yield* problem(shell("yes", { stdoutBytesMax: 1000 })), "too_much_output")
     })
   )
 
   it.live("takes what it has started with it, whether it ends by itself or its scope closes", () =>
     Effect.gen(function* () {
-      const left = yield* HostProgram.run(bash("sleep 60 >&- 2>&- <&- & echo $!"))
+      const left = yield* HostProgram.run(shell("sleep 60 >&- 2>&- <&- & echo $!"))
       yield* until(() => !isAlive(left.stdout.toString().trim()))
       let said = ""
       yield* Effect.scoped(
         Effect.gen(function* () {
           yield* HostProgram.start(
-            bash("sleep 60 & echo $!; wait", { onStdout: (piece) => (said += piece.toString()) })
+            shell("sleep 60 & echo $!; wait", { onStdout: (piece) => (said += piece.toString()) })
           )
           yield* until(() => said !== "")
           assert.isTrue(isAlive(said.trim()))
