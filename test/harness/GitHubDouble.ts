@@ -3,20 +3,10 @@
  * is every answer. What it does not describe does not exist here.
  */
 import { Ajv, type ValidateFunction } from "ajv"
-import { Effect, type Scope } from "effect"
+import { Effect } from "effect"
 import { createRequire } from "node:module"
-import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http"
-
-/** One request, as it came. */
-export interface ApiRequest {
-  readonly method: string
-  /** Without the prefix. */
-  readonly path: string
-  readonly query: Readonly<Record<string, string>>
-  readonly headers: IncomingHttpHeaders
-  readonly authorization: string | undefined
-  readonly body: unknown
-}
+import type { IncomingMessage, ServerResponse } from "node:http"
+import { type ApiRequest, received, respond } from "./LocalServer.ts"
 
 /** Instead of an answer, or of its arrival. */
 export type ApiTrouble =
@@ -93,33 +83,26 @@ export const make = Effect.fnUntraced(function* (options: { readonly prefix?: st
   const pulls: Array<Pull> = []
   const judge = judgeOf(api, complaints)
 
-  const respond = async (incoming: IncomingMessage, response: ServerResponse, url: URL, path: string) => {
-    const text = await textOf(incoming)
-    const request: ApiRequest = {
-      method: incoming.method ?? "",
-      path,
-      query: Object.fromEntries(url.searchParams),
-      headers: incoming.headers,
-      authorization: incoming.headers.authorization,
-      body: bodyOf(text, complaints)
-    }
+  const prefix = options.prefix ?? ""
+
+  const answer = async (incoming: IncomingMessage, response: ServerResponse) => {
+    const whole = await received(incoming)
+    const request = { ...whole, path: whole.path.slice(prefix.length) }
     requests.push(request)
     const found = route(api, request)
     if (found !== undefined) judge.request(request, found)
     const trouble = double.trouble(request)
     if (trouble?._tag === "Hold") await trouble.until
     if (trouble?._tag === "Answer") {
-      return void response
-        .writeHead(trouble.status, { "content-type": "application/json", ...trouble.headers })
-        .end(trouble.text ?? JSON.stringify(trouble.body ?? { message: "trouble" }))
+      return respond(response, trouble.status, trouble.body ?? { message: "trouble" }, trouble)
     }
-    const answer =
+    const { body, status } =
       found === undefined
         ? { status: 404, body: { message: "Not Found", documentation_url: "x", status: "404" } }
         : doing({ api, pulls, request, ...found })
-    if (found !== undefined) judge.answer(answer, request, found)
+    if (found !== undefined) judge.answer({ body, status }, request, found)
     if (trouble?._tag === "Lost") return void incoming.socket.destroy()
-    response.writeHead(answer.status, { "content-type": "application/json" }).end(JSON.stringify(answer.body))
+    return respond(response, status, body)
   }
 
   const double: GitHubDouble = {
@@ -128,10 +111,8 @@ export const make = Effect.fnUntraced(function* (options: { readonly prefix?: st
     complaints,
     trouble: () => undefined,
     handle: (incoming, response) => {
-      const url = new URL(incoming.url ?? "/", "http://localhost")
-      const prefix = options.prefix ?? ""
-      if (!url.pathname.startsWith(`${prefix}/`)) return false
-      respond(incoming, response, url, url.pathname.slice(prefix.length)).catch((thrown: unknown) => {
+      if (incoming.url?.startsWith(`${prefix}/`) !== true) return false
+      answer(incoming, response).catch((thrown: unknown) => {
         // Whoever went away has not heard it; anything else is a fault of this double.
         if (!incoming.socket.destroyed) complaints.push(String(thrown))
         response.destroy()
@@ -141,31 +122,6 @@ export const make = Effect.fnUntraced(function* (options: { readonly prefix?: st
   }
   return double
 })
-
-/** On a server of its own, until the scope closes; `url` is where the API is. */
-export const acquire = (
-  options: { readonly prefix?: string } = {}
-): Effect.Effect<GitHubDouble & { readonly url: string }, never, Scope.Scope> =>
-  Effect.gen(function* () {
-    const double = yield* make(options)
-    const server = createServer((request, response) => {
-      if (!double.handle(request, response)) response.writeHead(404).end()
-    })
-    const port = yield* Effect.acquireRelease(
-      Effect.callback<number>((resume) => {
-        server.listen(0, "127.0.0.1", () => {
-          const address = server.address()
-          resume(Effect.succeed(typeof address === "object" ? (address?.port ?? 0) : 0))
-        })
-      }),
-      () =>
-        Effect.callback<void>((resume) => {
-          server.closeAllConnections()
-          server.close(() => resume(Effect.void))
-        })
-    )
-    return Object.assign(double, { url: `http://127.0.0.1:${port}${options.prefix ?? ""}` })
-  })
 
 interface Found {
   readonly template: string
@@ -235,21 +191,6 @@ const paths = [
   "/repos/{owner}/{repo}/installation",
   "/app/installations/{installation_id}/access_tokens"
 ]
-
-const textOf = async (incoming: IncomingMessage): Promise<string> => {
-  const pieces: Array<Buffer> = []
-  for await (const piece of incoming) pieces.push(piece as Buffer)
-  return Buffer.concat(pieces).toString("utf8")
-}
-
-const bodyOf = (text: string, complaints: Array<string>): unknown => {
-  try {
-    return text === "" ? undefined : JSON.parse(text)
-  } catch {
-    complaints.push("a body that is no JSON")
-    return undefined
-  }
-}
 
 const route = (api: Description, { method, path }: ApiRequest): Found | undefined => {
   for (const template of paths) {

@@ -5,16 +5,8 @@
  * @see {@link https://docs.gitlab.com/api/merge_requests/}
  */
 import { Effect, type Scope } from "effect"
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
-
-/** One request, as it came. */
-export interface ApiRequest {
-  readonly method: string
-  readonly path: string
-  readonly query: Readonly<Record<string, string>>
-  readonly authorization: string | undefined
-  readonly body: unknown
-}
+import type { IncomingMessage, ServerResponse } from "node:http"
+import { type ApiRequest, received, respond, serve } from "./LocalServer.ts"
 
 /** Instead of an answer. */
 export interface ApiTrouble {
@@ -73,48 +65,19 @@ export const acquire: Effect.Effect<GitLabDouble, never, Scope.Scope> = Effect.g
     return [201, made]
   }
 
-  const respond = async (incoming: IncomingMessage, response: ServerResponse) => {
-    const pieces: Array<Buffer> = []
-    for await (const piece of incoming) pieces.push(piece as Buffer)
-    const text = Buffer.concat(pieces).toString("utf8")
-    const url = new URL(incoming.url ?? "/", "http://localhost")
-    const request: ApiRequest = {
-      method: incoming.method ?? "",
-      path: url.pathname,
-      query: Object.fromEntries(url.searchParams),
-      authorization: incoming.headers.authorization,
-      body: text === "" ? undefined : JSON.parse(text)
-    }
+  const handle = async (incoming: IncomingMessage, response: ServerResponse) => {
+    const request = await received(incoming)
     requests.push(request)
-    const json = { "content-type": "application/json" }
     const trouble = double.trouble(request)
-    if (trouble !== undefined) {
-      return void response
-        .writeHead(trouble.status, { ...json, ...trouble.headers })
-        .end(trouble.text ?? "{}")
-    }
-    const [status, body] = answer(request)
-    response.writeHead(status, json).end(JSON.stringify(body))
+    if (trouble !== undefined) return respond(response, trouble.status, {}, trouble)
+    return respond(response, ...answer(request))
   }
 
-  const server = createServer((incoming, response) => {
-    respond(incoming, response).catch(() => response.destroy())
+  const url = yield* serve((incoming, response) => {
+    handle(incoming, response).catch(() => response.destroy())
   })
-  const port = yield* Effect.acquireRelease(
-    Effect.callback<number>((resume) => {
-      server.listen(0, "127.0.0.1", () => {
-        const address = server.address()
-        resume(Effect.succeed(typeof address === "object" ? (address?.port ?? 0) : 0))
-      })
-    }),
-    () =>
-      Effect.callback<void>((resume) => {
-        server.closeAllConnections()
-        server.close(() => resume(Effect.void))
-      })
-  )
   const double: GitLabDouble = {
-    url: `http://127.0.0.1:${port}`,
+    url,
     requests,
     opened,
     trouble: () => undefined

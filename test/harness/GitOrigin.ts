@@ -5,10 +5,11 @@
 import { Effect, type Scope } from "effect"
 import { execFile, spawn } from "node:child_process"
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import type { IncomingMessage, ServerResponse } from "node:http"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { promisify } from "node:util"
+import { serve } from "./LocalServer.ts"
 import * as Pace from "./Pace.ts"
 
 /** One request, as it came. */
@@ -209,7 +210,7 @@ export const acquire = (
       options.password === undefined
         ? undefined
         : `Basic ${Buffer.from(`${user}:${options.password}`).toString("base64")}`
-    const server = createServer((request, response) => {
+    const url = yield* serve((request, response) => {
       const one: Received = {
         method: request.method ?? "",
         path: request.url ?? "",
@@ -231,20 +232,6 @@ export const acquire = (
         void trouble.until.then(() => backend(directory, request, response, undefined))
       else backend(directory, request, response, trouble)
     })
-    const port = yield* Effect.acquireRelease(
-      Effect.callback<number>((resume) => {
-        server.listen(0, "127.0.0.1", () => {
-          const address = server.address()
-          resume(Effect.succeed(typeof address === "object" ? (address?.port ?? 0) : 0))
-        })
-      }),
-      () =>
-        Effect.callback<void>((resume) => {
-          server.closeAllConnections()
-          server.close(() => resume(Effect.void))
-        })
-    )
-    const url = `http://127.0.0.1:${port}`
     const origin: GitOrigin = {
       url,
       directory,

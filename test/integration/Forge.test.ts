@@ -12,28 +12,11 @@ import * as GitRelay from "@cogni/sandbox-git-relay/GitRelay"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { generateKeyPairSync } from "node:crypto"
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import * as GitHubDouble from "../harness/GitHubDouble.ts"
 import * as GitLabDouble from "../harness/GitLabDouble.ts"
+import { serve } from "../harness/LocalServer.ts"
 
 const token = "ghs_1234.planted.token-of-a-forge"
-
-/** A server on this host; its address. */
-const serving = (handle: (request: IncomingMessage, response: ServerResponse) => void) =>
-  Effect.acquireRelease(
-    Effect.callback<{ readonly url: string; readonly close: () => void }>((resume) => {
-      const server = createServer(handle).listen(0, "127.0.0.1", () => {
-        const address = server.address()
-        const close = () => {
-          server.closeAllConnections()
-          server.close()
-        }
-        const port = typeof address === "object" ? (address?.port ?? 0) : 0
-        resume(Effect.succeed({ url: `http://127.0.0.1:${port}`, close }))
-      })
-    }),
-    ({ close }) => Effect.sync(close)
-  )
 
 interface Stage {
   readonly api: GitHubDouble.GitHubDouble
@@ -62,7 +45,7 @@ class GitHub extends Context.Service<GitHub, Stage>()("test/GitHub") {
     GitHub,
     Effect.gen(function* () {
       const api = yield* GitHubDouble.make({ prefix: "/api/v3" })
-      const { url } = yield* serving((request, response) => {
+      const url = yield* serve((request, response) => {
         if (!api.handle(request, response)) response.writeHead(404).end()
       })
       return { api, server: url }
@@ -199,8 +182,8 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
       assert.isFalse(long.isRetryable)
       assert.lengthOf(api.requests.slice(from), 1)
       api.trouble = () => undefined
-      const gone = yield* Effect.scoped(serving(() => undefined))
-      const nobody = yield* Effect.flip(pulls.find({ ...at, url: `${gone.url}/a/b` }))
+      const gone = yield* Effect.scoped(serve(() => undefined))
+      const nobody = yield* Effect.flip(pulls.find({ ...at, url: `${gone}/a/b` }))
       assert.isTrue(nobody.isRetryable)
       assert.include(nobody.message, "cannot be reached")
       const plain = yield* Effect.flip(pulls.find({ ...at, url: at.url.replace("http:", "https:") }))
@@ -256,7 +239,7 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
       const came = yield* Deferred.make<void>()
       const gone = yield* Deferred.make<void>()
       let asked = 0
-      const { url } = yield* serving((_, response) => {
+      const url = yield* serve((_, response) => {
         asked += 1
         response.once("close", () => Deferred.doneUnsafe(gone, Effect.void))
         Deferred.doneUnsafe(came, Effect.void)
@@ -278,7 +261,7 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
       const at = yield* target
       const pulls = yield* PullRequests
       const heard: Array<string | undefined> = []
-      const elsewhere = yield* serving((request, response) => {
+      const elsewhere = yield* serve((request, response) => {
         heard.push(request.url)
         response.writeHead(200, { "content-type": "application/json" }).end("[]")
       })
@@ -287,7 +270,7 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
           const from = stage.api.requests.length
           const error = yield* troubled(
             stage,
-            () => ({ _tag: "Answer", status, headers: { location: `${elsewhere.url}/?${token}` } }),
+            () => ({ _tag: "Answer", status, headers: { location: `${elsewhere}/?${token}` } }),
             Effect.flip(Effect.asVoid(ask))
           )
           assert.include(error.message, "redirects to")
@@ -402,7 +385,7 @@ it.layer(Layer.empty, { excludeTestServices: true })("GitLab", (it) => {
       const again = yield* Effect.flip(pulls.create(at, { ...text, draft: false }))
       assert.include(again.message, "already exists")
       assert.isFalse(again.isRetryable)
-      const [first, second, , last] = api.requests
+      const [first, second, , last] = api.requests.map(({ headers: _, ...request }) => request)
       const asked = {
         path: "/api/v4/projects/group%2Fsub%2Fapp/merge_requests",
         authorization: `Bearer ${token}`
@@ -446,7 +429,7 @@ it.layer(Layer.empty, { excludeTestServices: true })("GitLab", (it) => {
     Effect.gen(function* () {
       const { api, at, pulls } = yield* gitLab
       const heard: Array<string | undefined> = []
-      const elsewhere = yield* serving((request, response) => {
+      const elsewhere = yield* serve((request, response) => {
         heard.push(request.url)
         response.writeHead(200, { "content-type": "application/json" }).end("[]")
       })
@@ -457,7 +440,7 @@ it.layer(Layer.empty, { excludeTestServices: true })("GitLab", (it) => {
         [{ status: 404, text: message }, "address", false, 1],
         [{ status: 429, text: message }, "Wait", true, 1],
         [{ status: 502, text: `<html>${token}` }, "answers 502", true, 3],
-        [{ status: 307, headers: { location: `${elsewhere.url}/${token}` } }, "redirects to", false, 1],
+        [{ status: 307, headers: { location: `${elsewhere}/${token}` } }, "redirects to", false, 1],
         [{ status: 200, text: `["${"x".repeat(9 * 1024 * 1024)}"]` }, "longer than", false, 1],
         [{ status: 200, text: "not JSON" }, "not what its API says", false, 1],
         [{ status: 200, text: "{}" }, "not what its API says", false, 1],

@@ -23,6 +23,6 @@ describe("Forge", () => {
     ["https://github.com.evil.example/a/b", undefined, "https://github.com.evil.example/api/v3"],
     ["https://github.com/a/b", "https://proxy.example.com/api/", "https://proxy.example.com/api"]
   ] as const)("the API of %s, with %s, is at %s", (url, apiUrl, at) =>
-    assert.strictEqual(apiUrlOf(url, { apiUrl }), at)
+    assert.strictEqual(apiUrlOf(url, apiUrl), at)
   )
 })

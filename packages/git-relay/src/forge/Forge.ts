@@ -1,10 +1,12 @@
 /** Pull requests wherever the origin is: which kind of server it has is known of a few, and said of the others. */
 import { Effect, Layer } from "effect"
-import type { GitCredentials } from "../GitCredentials.ts"
+import { GitCredentials } from "../GitCredentials.ts"
+import { PullRequestFailed } from "../GitRelayError.ts"
+import * as ForgeApi from "../internal/forge/ForgeApi.ts"
 import * as GitHubPullRequests from "../internal/forge/GitHubPullRequests.ts"
 import * as GitLabMergeRequests from "../internal/forge/GitLabMergeRequests.ts"
-import { PullRequests } from "./PullRequests.ts"
 import { serverOf } from "../Refs.ts"
+import { PullRequests, type PullRequestTarget } from "./PullRequests.ts"
 
 export type Kind = "github" | "gitlab"
 
@@ -23,17 +25,35 @@ export const kindOf = (url: string, { forges = {} }: ForgeOptions = {}): Kind =>
 }
 
 export const make = Effect.fnUntraced(function* (options: ForgeOptions = {}) {
-  const gitlab = yield* GitLabMergeRequests.make
-  const apis = yield* Effect.forEach(Object.entries(options.gitHubApis ?? {}), ([server, apiUrl]) =>
-    Effect.map(GitHubPullRequests.make({ apiUrl }), (github) => [serverOf(server), github] as const)
+  const credentials = yield* GitCredentials
+  const apis = new Map(
+    Object.entries(options.gitHubApis ?? {}).map(([server, api]) => [serverOf(server), api])
   )
-  const byServer = new Map(apis)
-  const otherwise = yield* GitHubPullRequests.make()
-  const at = (url: string) =>
-    kindOf(url, options) === "gitlab" ? gitlab : (byServer.get(serverOf(url)) ?? otherwise)
+  const ask = <A>(
+    { url }: PullRequestTarget,
+    use: (client: ForgeApi.ForgeClient) => Effect.Effect<A, ForgeApi.Refusal>
+  ) =>
+    credentials.get({ url, purpose: "pull_request" }).pipe(
+      Effect.mapError((error) => ({
+        detail: `no credential: ${error.detail}`,
+        remedy: error.remedy,
+        isRetryable: error.isRetryable
+      })),
+      Effect.flatMap((credential) =>
+        kindOf(url, options) === "gitlab"
+          ? GitLabMergeRequests.make(url, credential)
+          : GitHubPullRequests.make(url, credential, apis.get(serverOf(url)))
+      ),
+      Effect.flatMap(use),
+      (asked) => ForgeApi.inTime(asked),
+      Effect.mapError(
+        ({ detail, isRetryable, remedy }) => new PullRequestFailed({ detail, remedy, isRetryable })
+      )
+    )
   return PullRequests.of({
-    find: (target) => at(target.url).find(target),
-    create: (target, text) => at(target.url).create(target, text)
+    find: (target) => ask(target, (client) => client.find(target)).pipe(Effect.withSpan("Forge.find")),
+    create: (target, text) =>
+      ask(target, (client) => client.create(target, text)).pipe(Effect.withSpan("Forge.create"))
   })
 })
 

@@ -6,14 +6,15 @@
  *
  * @see {@link https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app}
  */
-import { Effect, Layer, Redacted } from "effect"
+import { Clock, Effect, Layer, Redacted, Schema } from "effect"
+import * as HttpClientRequest from "effect/http/HttpClientRequest"
+import { sign } from "node:crypto"
 import * as CredentialUse from "../internal/git/CredentialUse.ts"
-import { type CredentialRequest, GitCredentials } from "../GitCredentials.ts"
+import { type CredentialRequest, type GitCredential, GitCredentials } from "../GitCredentials.ts"
 import { CredentialsUnavailable } from "../GitRelayError.ts"
-import { apiUrlOf } from "../internal/forge/GitHubPullRequests.ts"
-import * as ForgeAnswers from "../internal/forge/ForgeAnswers.ts"
-import * as GitHubClient from "../internal/forge/GitHubClient.ts"
-import { repositoryOf, serverOf } from "../Refs.ts"
+import * as ForgeApi from "../internal/forge/ForgeApi.ts"
+import { apiUrlOf, repository } from "../internal/forge/GitHubPullRequests.ts"
+import { serverOf } from "../Refs.ts"
 
 export interface GitHubAppOptions {
   readonly appId: number
@@ -33,43 +34,31 @@ export const permissions = {
   pull_request: { contents: "read", pull_requests: "write" }
 } as const satisfies Readonly<Record<CredentialRequest["purpose"], Readonly<Record<string, string>>>>
 
+const Installation = Schema.Struct({ id: Schema.Int })
+
+const AccessToken = Schema.Struct({ token: Schema.RedactedFromValue(Schema.NonEmptyString) })
+
 export const make = (options: GitHubAppOptions): GitCredentials["Service"] => {
   const server = serverOf(options.server ?? "https://github.com")
-  const mint = ({ purpose, url }: CredentialRequest) =>
-    Effect.gen(function* () {
-      const [owner = "", repo = "", ...rest] = repositoryOf(url).split("/")
-      if (repo === "" || rest.length > 0) {
-        return yield* Effect.fail({
-          status: undefined,
-          detail: "the origin's path is not OWNER/NAME, as GitHub has it",
-          remedy: "Check the URL",
-          isRetryable: false
-        })
-      }
-      return yield* ForgeAnswers.asked(undefined, async (asking) => {
-        const { createAppAuth } = await import("@octokit/auth-app")
-        const auth = { appId: options.appId, privateKey: CredentialUse.privateKey(options.privateKey) }
-        const client = await GitHubClient.make({
-          apiUrl: apiUrlOf(url, options),
-          asking,
-          auth: { authStrategy: createAppAuth, auth }
-        })
-        const installationId =
-          options.installationId ?? (await client.rest.apps.getRepoInstallation({ owner, repo })).data.id
-        const { data } = await client.rest.apps.createInstallationAccessToken({
-          installation_id: installationId,
-          repositories: [repo],
-          permissions: permissions[purpose]
-        })
-        if (typeof data.token !== "string" || data.token === "") throw new Error("the answer holds no token")
-        return data.token
-      })
-    }).pipe(Effect.mapError(unavailable))
+  const mint = Effect.fnUntraced(function* ({ purpose, url }: CredentialRequest) {
+    const { owner, repo } = yield* repository(url)
+    const app = yield* signedBy(options)
+    const api = apiUrlOf(url, options.apiUrl)
+    const lookUp = HttpClientRequest.get(`${api}/repos/${owner}/${repo}/installation`)
+    const installationId = options.installationId ?? (yield* ForgeApi.ask(app, lookUp, Installation)).id
+    const { token } = yield* ForgeApi.ask(
+      app,
+      HttpClientRequest.post(`${api}/app/installations/${installationId}/access_tokens`).pipe(
+        HttpClientRequest.bodyJsonUnsafe({ repositories: [repo], permissions: permissions[purpose] })
+      ),
+      AccessToken
+    )
+    return { username: "x-access-token", password: token }
+  })
   return GitCredentials.of({
     get: Effect.fn("GitHubAppCredentials.get")(function* (request: CredentialRequest) {
       if (serverOf(request.url) !== server) return undefined
-      const token = yield* ForgeAnswers.inTime(mint(request), unavailable)
-      return { username: "x-access-token", password: Redacted.make(token) }
+      return yield* Effect.mapError(ForgeApi.inTime(mint(request)), unavailable)
     })
   })
 }
@@ -77,10 +66,37 @@ export const make = (options: GitHubAppOptions): GitCredentials["Service"] => {
 export const layer = (options: GitHubAppOptions): Layer.Layer<GitCredentials> =>
   Layer.sync(GitCredentials, () => make(options))
 
+/** How far the clock of this host may be ahead of GitHub's. */
+const clockSecondsMax = 60
+
+/** GitHub takes nothing that is valid for more than ten minutes. */
+const validSeconds = 540
+
+/** What the App shows to GitHub as itself: a JSON Web Token, signed with its key. */
+const signedBy = Effect.fnUntraced(function* ({ appId, privateKey }: GitHubAppOptions) {
+  const now = Math.floor((yield* Clock.currentTimeMillis) / 1000)
+  const text = [
+    { alg: "RS256", typ: "JWT" },
+    { iat: now - clockSecondsMax, exp: now + validSeconds, iss: String(appId) }
+  ]
+    .map((part) => Buffer.from(JSON.stringify(part)).toString("base64url"))
+    .join(".")
+  const signature = yield* Effect.try({
+    try: () => sign("RSA-SHA256", Buffer.from(text), CredentialUse.privateKey(privateKey)),
+    // What OpenSSL says of a key is left out.
+    catch: () => ForgeApi.refused("its private key cannot sign", "Check that the private key is PEM")
+  })
+  const signed: GitCredential = {
+    username: "app",
+    password: Redacted.make(`${text}.${signature.toString("base64url")}`)
+  }
+  return signed
+})
+
 const rights = "Check that the App is installed on the repository, with the rights it needs"
 
 /** By what was answered; without an answer that helps, the key is as likely to be wrong as anything else. */
-const remedies: Readonly<Record<string, string>> = {
+const remedies: Readonly<Record<number, string>> = {
   401: "Check the App's id and key, and the clock of this host",
   403: rights,
   404: rights,
@@ -88,9 +104,9 @@ const remedies: Readonly<Record<string, string>> = {
   422: rights
 }
 
-const unavailable = ({ detail, isRetryable, remedy, status }: ForgeAnswers.Refusal) =>
+const unavailable = ({ detail, isRetryable, remedy, status = 0 }: ForgeApi.Refusal) =>
   new CredentialsUnavailable({
     detail: `GitHub gives the App no token: ${detail}`,
-    remedy: isRetryable ? remedy : (remedies[String(status)] ?? `${remedy}, and the App's id and key`),
+    remedy: isRetryable ? remedy : (remedies[status] ?? `${remedy}, and the App's id and key`),
     isRetryable
   })

@@ -17,6 +17,12 @@ export interface OpenPullRequest {
   readonly number: number
 }
 
+export interface NewPullRequest {
+  readonly title: string
+  readonly body: string
+  readonly draft: boolean
+}
+
 export class PullRequests extends Context.Service<
   PullRequests,
   {
@@ -27,7 +33,7 @@ export class PullRequests extends Context.Service<
     /** Open one. Where one is open already, that is a failure: ask `find`. */
     readonly create: (
       target: PullRequestTarget,
-      text: { readonly title: string; readonly body: string; readonly draft: boolean }
+      text: NewPullRequest
     ) => Effect.Effect<OpenPullRequest, PullRequestFailed>
   }
 >()("@cogni/sandbox-git-relay/forge/PullRequests") {}

@@ -2,7 +2,7 @@
 import { Duration, Effect } from "effect"
 import type { PullRequest } from "../../GitRelay.ts"
 import { PullRequestFailed } from "../../GitRelayError.ts"
-import type { PullRequests, PullRequestTarget } from "../../forge/PullRequests.ts"
+import type { NewPullRequest, PullRequests, PullRequestTarget } from "../../forge/PullRequests.ts"
 
 /** For looking and opening; together with the other a minute, which nobody waits beyond. */
 export const openSecondsMax = 45
@@ -14,7 +14,7 @@ export const lookAgainSecondsMax = 15
 export const openOrFind = (
   pullRequests: PullRequests["Service"],
   target: PullRequestTarget,
-  text: { readonly title: string; readonly body: string; readonly draft: boolean }
+  text: NewPullRequest
 ): Effect.Effect<PullRequest, PullRequestFailed> =>
   Effect.suspend(() => {
     // Whether it may be there although nobody has said so.
