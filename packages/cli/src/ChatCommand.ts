@@ -58,7 +58,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const stdio = yield* Stdio.Stdio
   const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
   const store = yield* Layer.build(
-    ConfigurationStore.layerFile(input.file, { file: input.file, toolNames, reloadSecondsMax }).pipe(
+    ConfigurationStore.layerFile(input.file, { toolNames, reloadSecondsMax }).pipe(
       Layer.catch((error) => Layer.effectContext(Effect.fail(refusalOf(error))))
     )
   )

@@ -37,7 +37,7 @@ describe("config check", () => {
         stdout:
           "/cogni.yaml: 2 agents, 4 routes, sandbox of cogni-sandbox/runtime:latest (1 GiB, 1 CPU, no network, 300 s, at most 20 sessions)\n",
         stderr:
-          "· warning: /cogni.yaml:2:49 agent_configs.coder.sandbox: this agent runs on the host, if there is a host executor\n"
+          "· warning: /cogni.yaml:2:40 agent_configs.coder.sandbox: this agent runs on the host, if there is a host executor\n"
       })
       const off = yield* config("agent_configs: {a: {}}\nrouting: {default_agent: a}\n", "check", "FILE")
       assert.strictEqual(off.stdout, "/cogni.yaml: 1 agent, 1 route, sandbox off\n")
@@ -49,12 +49,12 @@ describe("config check", () => {
     Effect.gen(function* () {
       const bad = good
         .replace("enabled: true", "enabled: yes")
-        .replace("default_agent: assistant", "default_agent: x")
+        .replace("default_agent: assistant", "default_agent: X")
       assert.deepStrictEqual(yield* config(bad, "check", "FILE"), {
         code: 65,
         stdout:
-          '/cogni.yaml:1:20 sandbox.enabled: Expected true or false, got "yes" (yes, no, on and off are strings in YAML 1.2)\n' +
-          '/cogni.yaml:3:26 routing.default_agent: Expected an agent of agent_configs, got "x". There are assistant, coder\n',
+          "/cogni.yaml:1:11 sandbox.enabled: Expected true or false (yes, no, on and off are strings in YAML 1.2)\n" +
+          "/cogni.yaml:3:11 routing.default_agent: Expected the name of an agent: 1 to 64 lower-case letters, digits, `_` and `-`, beginning with a letter\n",
         stderr: "cogni-sandbox: the configuration /cogni.yaml is refused: 2 problems\n"
       })
     })

@@ -44,7 +44,7 @@ const withStore = <E>(
     }).pipe(Effect.provide(Logger.layer([logger])), Effect.provideService(References.MinimumLogLevel, "All"))
   })
 
-const gone = ConfigurationError.absent("f.yaml")
+const gone = ConfigurationError.unreadable("f.yaml", "there is no such file", "Write one", true)
 
 describe("a store", () => {
   it.effect("is not made of what is no configuration", () =>
@@ -187,12 +187,12 @@ const inDirectory = <A, E>(
   }).pipe(Effect.provide(NodeFileSystem.layer))
 
 describe("a file", () => {
-  it.effect("is read as it is, with whatever is at its beginning", () =>
+  it.effect("is read as UTF-8, without the mark that some editors begin it with", () =>
     inDirectory((directory, fs) =>
       Effect.gen(function* () {
         const path = `${directory}/c.yaml`
         yield* fs.writeFileString(path, "\ufeffa: é\n")
-        assert.strictEqual(yield* ConfigurationStore.readFile(path), "\ufeffa: é\n")
+        assert.strictEqual(yield* ConfigurationStore.readFile(path), "a: é\n")
       })
     )
   )
@@ -206,45 +206,34 @@ describe("a file", () => {
         yield* fs.writeFile(path("largest"), new Uint8Array(1024 * 1024).fill(0x23))
         yield* Effect.promise(() => promisify(execFile)("mkfifo", [path("fifo")]))
         const says = (name: string) =>
-          Effect.map(Effect.flip(ConfigurationStore.readFile(path(name), name)), String)
-        assert.include(yield* says("none"), "the configuration none cannot be read: there is no such file")
-        assert.include(yield* says("."), "it is no plain file")
-        assert.include(yield* says("fifo"), "it is no plain file")
-        assert.include(yield* says("latin1"), "it is no UTF-8")
+          Effect.map(Effect.flip(ConfigurationStore.readFile(path(name))), String)
+        assert.include(
+          yield* says("none"),
+          `the configuration ${path("none")} cannot be read: there is no such file`
+        )
+        assert.include(yield* says("."), "it is a directory")
+        assert.include(yield* says("fifo"), "it is a")
+        assert.include(yield* says("latin1"), "it is not UTF-8")
         assert.include(yield* says("large"), "more than 1048576 bytes")
         assert.lengthOf(yield* ConfigurationStore.readFile(path("largest")), 1024 * 1024)
       })
     )
   )
 
-  it.effect("of a store is called by its path, or as somebody wants it called", () =>
+  it.effect("of a store is called by its path", () =>
     inDirectory((directory, fs) =>
       Effect.gen(function* () {
         const path = `${directory}/c.yaml`
-        const build = (options?: { readonly file: string }) =>
-          Effect.map(Layer.build(ConfigurationStore.layerFile(path, options)), (context) =>
-            Context.get(context, ConfigurationStore.ConfigurationStore)
-          )
-        assert.include((yield* Effect.flip(Effect.scoped(build()))).message, `${path} cannot be read`)
+        const build = Effect.map(Layer.build(ConfigurationStore.layerFile(path)), (context) =>
+          Context.get(context, ConfigurationStore.ConfigurationStore)
+        )
+        assert.include((yield* Effect.flip(Effect.scoped(build))).message, `${path} cannot be read`)
         yield* fs.writeFileString(path, textOf("one"))
-        const store = yield* build({ file: "mine" })
-        assert.strictEqual((yield* store.current).file, "mine")
+        const store = yield* build
+        assert.strictEqual((yield* store.current).file, path)
         yield* fs.writeFileString(path, "a: 1")
-        assert.include((yield* Effect.flip(store.reload)).message, "mine:1:1 a:")
+        assert.include((yield* Effect.flip(store.reload)).message, `${path}:1:1 a:`)
       }).pipe(Effect.scoped)
     )
   )
 })
-
-it.effect("one that never changes has one snapshot", () =>
-  withStore(undefined, (_, { current }) =>
-    Effect.gen(function* () {
-      const configuration = yield* current
-      const context = yield* Layer.build(ConfigurationStore.layerOf(configuration))
-      const store = Context.get(context, ConfigurationStore.ConfigurationStore)
-      assert.strictEqual(yield* store.current, configuration)
-      assert.strictEqual(yield* store.reload, configuration)
-      assert.deepStrictEqual(yield* Stream.runCollect(store.changes), [configuration])
-    }).pipe(Effect.scoped)
-  )
-)

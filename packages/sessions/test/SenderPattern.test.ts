@@ -66,6 +66,8 @@ const cases: ReadonlyArray<
   ["[-a]", ["a", "-"], ["b"]],
   ["[a\\-c]", ["a", "-", "c"], ["b"]],
   ["[\\]x]", ["]", "x"], ["\\"]],
+  ["[\\!\\\\!a]", ["!", "\\", "a"], ["b"]],
+  ["[!^a]", ["b"], ["^", "a"]],
   ["[.]", ["."], ["a"]],
   ["[😀-😂]", ["😁"], ["a"]],
   ["\\[x\\]", ["[x]"], ["x"]],
@@ -83,20 +85,21 @@ describe("a pattern", () => {
   }
 
   it.each([
-    ["[", "closes"],
-    ["a[b", "closes"],
-    ["[]", "at least one"],
-    ["[!]", "at least one"],
+    ["[", "got [ at character 1 "],
+    ["a[b", "got [ at character 2 "],
+    ["[]", "got ["],
+    ["[!]", "got ["],
+    ["[^]", "got ["],
     ["]", "got ]"],
-    ["[[:alpha:]]", "no [ inside"],
+    ["[[:alpha:]]", "got ["],
     ["[c-a]", "upwards"],
     ["{a,b}", "got {"],
-    ["@(a|b)", "got ("],
+    ["@(a|b)", "got ( at character 2 "],
     ["a|b", "got |"],
     ["!a", "got !"],
-    ["a\\", "after a backslash"],
-    ["a\\d", "after a backslash"],
-    ["[\\d]", "after a backslash"]
+    ["a\\", "got \\"],
+    ["a\\d", "got \\"],
+    ["[\\d]", "got ["]
   ])("%j is refused: %s", (pattern, says) => {
     const parsed = SenderPattern.parse(`c:${pattern}`)
     assert(Result.isFailure(parsed))

@@ -1,20 +1,17 @@
 /**
  * What a host of sessions is configured to do: its sandboxes, its agents, and which agent answers whom.
  *
- * Read from YAML as a whole or not at all, with everything that is wrong told at once and at its place. What is left
- * out is the safe choice. No secret belongs in it. Pure: whoever has the text brings it.
+ * Read from YAML as a whole or not at all, with everything that is wrong told at its place. What is left out is the
+ * safe choice. No secret belongs in it. Pure: whoever has the text brings it.
  */
 import type { Network } from "@cogni/sandbox-core/SandboxSpec"
-import { Effect, Result, Schema } from "effect"
+import { Array, Effect, Result, Schema, SchemaIssue } from "effect"
 import * as AgentConfigRegistry from "./AgentConfigRegistry.ts"
 import type { AgentConfig, ModelTier } from "./AgentConfig.ts"
+import { bytesOf, ConfigurationFile } from "../internal/config/ConfigurationFile.ts"
+import { consistent, warnings } from "../internal/config/ConfigurationRules.ts"
+import * as YamlDocument from "../internal/config/YamlDocument.ts"
 import * as ConfigurationError from "./ConfigurationError.ts"
-import * as ConfigurationFile from "../internal/config/ConfigurationFile.ts"
-import * as Quantity from "../internal/config/ConfigurationQuantity.ts"
-import * as ConfigurationRules from "../internal/config/ConfigurationRules.ts"
-import * as YamlIssues from "../internal/config/YamlIssues.ts"
-import * as YamlText from "../internal/config/YamlText.ts"
-import * as YamlTree from "../internal/config/YamlTree.ts"
 
 /** How sessions execute. */
 export interface SandboxConfiguration {
@@ -65,11 +62,11 @@ export interface ParseOptions {
   readonly toolNames?: ReadonlyArray<string> | undefined
 }
 
-/** Of a file, in UTF-8. */
-export const textBytesMax = YamlText.textBytesMax
+/** The longest file, in UTF-8. */
+export const textBytesMax = 1024 * 1024
 
 /** How a file is written; it is published as JSON Schema. */
-export const File = ConfigurationFile.ConfigurationFile
+export const File = ConfigurationFile
 
 /** For editors: draft 2020-12, each key with what it means. */
 export const jsonSchema = (): Readonly<Record<string, unknown>> => {
@@ -83,59 +80,47 @@ export const jsonSchema = (): Readonly<Record<string, unknown>> => {
 }
 
 /** What a text of YAML says; fails with everything that is wrong with it. */
-export const parse = (
-  text: string,
-  options: ParseOptions
-): Effect.Effect<Configuration, ConfigurationError.ConfigurationError> =>
-  Effect.suspend(() => Effect.fromResult(parseResult(text, options)))
-
-const parseResult = (
+export const parse = Effect.fnUntraced(function* (
   text: string,
   { file, toolNames }: ParseOptions
-): Result.Result<Configuration, ConfigurationError.ConfigurationError> => {
-  const parsed = YamlTree.parse(text)
-  if (parsed._tag === "Broken") return Result.fail(ConfigurationError.invalid(file, parsed.problems))
-  const { findings, tree } = parsed
-  const decoded = YamlIssues.decode(File, tree.value)
-  const all = [
-    ...findings,
-    // What is wrong with a value already is not also missing or of a wrong type.
-    ...[
-      ...(Result.isFailure(decoded) ? decoded.failure : []),
-      ...ConfigurationRules.findings(tree.value, toolNames)
-    ].filter((finding) => !findings.some(({ path }) => isWithin(path, finding.path)))
-  ]
-  const [first, ...rest] = all.map((finding) => YamlIssues.toProblem(tree, finding))
-  return Result.isSuccess(decoded) && first === undefined
-    ? Result.succeed(toConfiguration(file, decoded.success, tree))
-    : Result.fail(ConfigurationError.invalid(file, [first ?? nothingElse, ...rest]))
-}
+): Effect.fn.Return<Configuration, ConfigurationError.ConfigurationError> {
+  const refuse = (problems: ReadonlyArray<ConfigurationError.Problem>) =>
+    Effect.fail(
+      ConfigurationError.invalid(
+        file,
+        Array.isReadonlyArrayNonEmpty(problems)
+          ? problems
+          : [{ key: "", message: "Expected a configuration" }]
+      )
+    )
+  if (Buffer.byteLength(text) > textBytesMax) {
+    return yield* refuse([{ key: "", message: `Expected at most ${textBytesMax} bytes (1 MiB)` }])
+  }
+  const document = YamlDocument.parse(text)
+  if (Result.isFailure(document)) return yield* refuse(document.failure)
+  const { problem, value } = document.success
+  const decoded = decode(consistent(toolNames))(value)
+  if (Result.isSuccess(decoded)) return toConfiguration(file, decoded.success, problem)
+  const { issues } = format(decoded.failure.issue)
+  return yield* refuse(issues.map(({ message, path = [] }) => problem(path as YamlDocument.Path, message)))
+})
 
-/** Of a file that is refused without a finding, which there is none of. */
-const nothingElse: ConfigurationError.Problem = { key: "", message: "Expected a configuration" }
+const decode = (schema: ReturnType<typeof consistent>) =>
+  Schema.decodeUnknownResult(schema, { errors: "all", onExcessProperty: "error" })
+
+const format = SchemaIssue.makeFormatterStandardSchemaV1()
 
 /** All that an agent's session is made from, as one text: where it differs, the session is made anew. */
 export const fingerprint = ({ models, sandbox }: Configuration, agent: AgentConfig): string => {
   // How many sessions there may be, and for how long, is of no session.
   const { idleSeconds: _, sessionsMax: __, whenFull: ___, ...own } = sandbox
-  return canonical([agent, models[agent.modelTier] ?? null, own])
+  return JSON.stringify([agent, models[agent.modelTier] ?? null, own])
 }
-
-/** The same text for the same value, whatever the order of its keys. */
-const canonical = (value: unknown): string =>
-  JSON.stringify(value, (_, inner: unknown) =>
-    typeof inner === "object" && inner !== null && !Array.isArray(inner)
-      ? Object.fromEntries(Object.entries(inner).toSorted(([a], [b]) => (a < b ? -1 : 1)))
-      : inner
-  )
-
-const isWithin = (outer: YamlTree.Path, inner: YamlTree.Path): boolean =>
-  outer.length > 0 && outer.every((step, at) => inner[at] === step)
 
 const toConfiguration = (
   file: string,
-  written: ConfigurationFile.ConfigurationFile,
-  tree: YamlTree.Tree
+  written: ConfigurationFile,
+  problem: YamlDocument.YamlDocument["problem"]
 ): Configuration => {
   const { models = {}, routing, sandbox } = written
   return deepFreeze({
@@ -144,9 +129,9 @@ const toConfiguration = (
       enabled: sandbox.enabled,
       image: sandbox.image,
       workspaceDirectory: sandbox.workspace_dir,
-      network: Quantity.networkOf(sandbox.network),
-      memoryBytesMax: Quantity.bytesOf(sandbox.memory_limit),
-      cpusMax: Quantity.cpusOf(sandbox.cpu_limit),
+      network: networkOf(sandbox.network),
+      memoryBytesMax: bytesOf(sandbox.memory_limit),
+      cpusMax: Number(sandbox.cpu_limit),
       timeoutSecondsMax: sandbox.timeout_seconds,
       commandTimeoutSecondsMax: sandbox.command_timeout_seconds ?? Math.min(120, sandbox.timeout_seconds),
       idleSeconds: sandbox.idle_seconds,
@@ -158,9 +143,14 @@ const toConfiguration = (
     agents: AgentConfigRegistry.loadFromConfig(written.agent_configs),
     routing: { defaultAgent: routing.default_agent, channels: routing.channels, senders: routing.senders },
     models,
-    warnings: ConfigurationRules.warnings(written).map((finding) => YamlIssues.toProblem(tree, finding))
+    warnings: warnings(written).map(({ issue, path }) => problem(path, issue))
   })
 }
+
+const networkOf = (network: string): Network =>
+  network.startsWith("internal:")
+    ? { mode: "internal", networkName: network.slice("internal:".length) }
+    : { mode: "none" }
 
 const deepFreeze = <A>(value: A): A => {
   if (typeof value === "object" && value !== null && !Object.isFrozen(value)) {

@@ -4,7 +4,7 @@
  * All that is wrong is said at once, each with its line, its column and its key. A value is never repeated whole: what
  * was written by mistake may be a secret.
  */
-import { Schema } from "effect"
+import { Array, Order, Schema } from "effect"
 
 /** How many problems are told of one file; of more it is said that there are more. */
 export const problemsMax = 100
@@ -36,17 +36,12 @@ export class ConfigurationUnreadable extends Schema.TaggedError<ConfigurationUnr
   }
 }
 
-/** What is in it is not a configuration. */
+/** The text is not a configuration. */
 export class ConfigurationInvalid extends Schema.TaggedError<ConfigurationInvalid>()("ConfigurationInvalid", {
   problems: Schema.NonEmptyArray(Problem),
   /** Of those beyond {@link problemsMax}. */
   problemsOmitted: Schema.Int
-}) {
-  override get message(): string {
-    const more = this.problemsOmitted === 0 ? "" : `; and ${this.problemsOmitted} more`
-    return `${this.problems.map((problem) => describe(problem)).join("; ")}${more}`
-  }
-}
+}) {}
 
 /** A configuration is as a whole taken or not taken. */
 export class ConfigurationError extends Schema.TaggedError<ConfigurationError>()("ConfigurationError", {
@@ -57,52 +52,42 @@ export class ConfigurationError extends Schema.TaggedError<ConfigurationError>()
   /** As `FILE:LINE:COL KEY: message`, one for each problem. */
   get lines(): ReadonlyArray<string> {
     const { file, reason } = this
-    return reason._tag === "ConfigurationUnreadable"
-      ? [`${file}: ${reason.message}`]
-      : [
-          ...reason.problems.map((problem) => `${file}:${describe(problem)}`),
-          ...(reason.problemsOmitted === 0 ? [] : [`${file}: and ${reason.problemsOmitted} more`])
-        ]
+    if (reason._tag === "ConfigurationUnreadable") return [`${file}: ${reason.message}`]
+    const lines = reason.problems.map((problem) => `${file}:${describe(problem)}`)
+    return reason.problemsOmitted === 0 ? lines : [...lines, `${file}: and ${reason.problemsOmitted} more`]
   }
   override get message(): string {
-    const { file, reason } = this
-    return reason._tag === "ConfigurationUnreadable"
-      ? `the configuration ${file} cannot be read: ${reason.message}`
-      : `the configuration ${file} is refused: ${this.lines.join("; ")}`
+    return this.reason._tag === "ConfigurationUnreadable"
+      ? `the configuration ${this.file} cannot be read: ${this.reason.message}`
+      : `the configuration ${this.file} is refused: ${this.lines.join("; ")}`
   }
 }
 
 /** `12:5 sandbox.memory_limit: Expected …`. */
-export const describe = ({ column, key, line, message }: Problem): string =>
-  `${line === undefined ? "" : `${line}:${column ?? 1}`}${key === "" ? "" : ` ${key}`}${line === undefined && key === "" ? "" : ":"} ${message}`
+export const describe = ({ column = 1, key, line, message }: Problem): string => {
+  const place = `${line === undefined ? "" : `${line}:${column}`}${key === "" ? "" : ` ${key}`}`
+  return `${place}${place === "" ? "" : ":"} ${message}`
+}
 
 /** In the order of the file, and no more than are told. */
 export const invalid = (
   file: string,
-  [first, ...rest]: readonly [Problem, ...ReadonlyArray<Problem>]
+  problems: readonly [Problem, ...ReadonlyArray<Problem>]
 ): ConfigurationError => {
-  const all = [first, ...rest].toSorted(byPlace)
+  const sorted = Array.sortWith(problems, ({ column = 0, line = 0 }) => line * 1e7 + column, Order.Number)
   return new ConfigurationError({
     file,
     reason: new ConfigurationInvalid({
-      problems: all.slice(0, problemsMax) as [Problem, ...Array<Problem>],
-      problemsOmitted: Math.max(0, all.length - problemsMax)
+      problems: Array.take(sorted, problemsMax) as unknown as typeof problems,
+      problemsOmitted: Math.max(0, sorted.length - problemsMax)
     })
   })
 }
 
-export const unreadable = (file: string, detail: string, remedy: string): ConfigurationError =>
-  new ConfigurationError({ file, reason: new ConfigurationUnreadable({ detail, remedy, isAbsent: false }) })
-
-export const absent = (file: string): ConfigurationError =>
-  new ConfigurationError({
-    file,
-    reason: new ConfigurationUnreadable({
-      detail: "there is no such file",
-      remedy: "Write one, or name the one that there is",
-      isAbsent: true
-    })
-  })
-
-const byPlace = (a: Problem, b: Problem): number =>
-  (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0)
+export const unreadable = (
+  file: string,
+  detail: string,
+  remedy: string,
+  isAbsent: boolean = false
+): ConfigurationError =>
+  new ConfigurationError({ file, reason: new ConfigurationUnreadable({ detail, remedy, isAbsent }) })

@@ -1,13 +1,12 @@
 /**
  * The configuration as it is now, whole: read at the start, and again when it is asked for or has changed.
  *
- * A text that is no configuration changes nothing: what was read before holds on, and that is said. Whoever takes
- * `current` once and holds it works with one snapshot, whatever is read meanwhile. Where the text comes from is an
- * Effect; a file is opened by the one door for them (`HostFile`).
+ * A text that is no configuration changes nothing: what was read before stays in use, and that is logged. A caller that
+ * takes `current` once and keeps it works with one snapshot, whatever is read meanwhile. Where the text comes from is
+ * an Effect; a file is opened by the one door for them (`HostFile`).
  */
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
-import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
-import { Context, Duration, Effect, Layer, Schedule, Semaphore, Stream, SubscriptionRef } from "effect"
+import { Context, Duration, Effect, Layer, Schedule, Semaphore, type Stream, SubscriptionRef } from "effect"
 import * as Configuration from "./Configuration.ts"
 import * as ConfigurationError from "./ConfigurationError.ts"
 
@@ -40,45 +39,38 @@ export const make = Effect.fnUntraced(function* (
   const first = yield* read
   const configuration = yield* SubscriptionRef.make(yield* Configuration.parse(first, options))
   const lock = yield* Semaphore.make(1)
-  const texts: Texts = { used: first, refused: undefined, seen: undefined, unreadable: undefined }
+  const last: Last = { used: first, seen: undefined, refusal: undefined }
 
   const take = Effect.fnUntraced(function* (text: string) {
-    if (text === texts.used) return yield* SubscriptionRef.get(configuration)
-    const next = yield* Configuration.parse(text, options).pipe(
-      Effect.tapError((error) => {
-        texts.refused = text
-        return keeps(error)
-      })
-    )
-    texts.used = text
-    texts.refused = undefined
-    yield* SubscriptionRef.set(configuration, next)
-    yield* Effect.logInfo(`the configuration ${file} has changed, and is used from now on`)
-    return next
+    if (text !== last.used) {
+      yield* SubscriptionRef.set(configuration, yield* Configuration.parse(text, options))
+      last.used = text
+      yield* Effect.logInfo(`the configuration ${file} has changed, and is used from now on`)
+    }
+    last.refusal = undefined
+    return yield* SubscriptionRef.get(configuration)
   })
 
+  const refuse = (error: ConfigurationError.ConfigurationError) => {
+    last.refusal = error.message
+    return Effect.logError(`${error.message}. The configuration that was read before stays in use`)
+  }
+
   const reload = read.pipe(
-    Effect.tapError(keeps),
     Effect.flatMap(take),
+    Effect.tapError(refuse),
     lock.withPermit,
     Effect.withSpan("ConfigurationStore.reload")
   )
 
-  /** A file that is being written is not what somebody meant: one is taken that has been read twice. */
+  /** Takes a text that has been read twice: before, it may still be written. Says why not once. */
   const look = Effect.gen(function* () {
     const text = yield* read
-    texts.unreadable = undefined
-    const isSettled = texts.seen === text
-    texts.seen = text
-    if (isSettled && text !== texts.refused) yield* take(text)
+    const isSettled = last.seen === text
+    last.seen = text
+    if (isSettled) yield* take(text)
   }).pipe(
-    Effect.catch((error) => {
-      // Said already, once, where it is about a text; and once where there is none.
-      if (error.reason._tag === "ConfigurationInvalid" || texts.unreadable === error.message)
-        return Effect.void
-      texts.unreadable = error.message
-      return keeps(error)
-    }),
+    Effect.catch((error) => (error.message === last.refusal ? Effect.void : refuse(error))),
     lock.withPermit
   )
 
@@ -107,71 +99,43 @@ export const layer = (
 /** Of a file. */
 export const layerFile = (
   path: string,
-  options: Partial<StoreOptions> = {}
-): Layer.Layer<ConfigurationStore, ConfigurationError.ConfigurationError> => {
-  const file = options.file ?? path
-  return layer(readFile(path, file), { ...options, file })
-}
-
-/** One that never changes. */
-export const layerOf = (configuration: Configuration.Configuration): Layer.Layer<ConfigurationStore> =>
-  Layer.succeed(
-    ConfigurationStore,
-    ConfigurationStore.of({
-      current: Effect.succeed(configuration),
-      reload: Effect.succeed(configuration),
-      changes: Stream.succeed(configuration)
-    })
-  )
+  options: Omit<StoreOptions, "file"> = {}
+): Layer.Layer<ConfigurationStore, ConfigurationError.ConfigurationError> =>
+  layer(readFile(path), { ...options, file: path })
 
 const readSecondsMax = 10
 
 /** A plain file of UTF-8, and no more of it than a configuration may have. */
-export const readFile = Effect.fnUntraced(
-  function* (path: string, file: string = path) {
-    const { bytes } = yield* HostFile.read(path, { bytesMax: Configuration.textBytesMax }).pipe(
-      Effect.mapError(toUnreadable(file))
-    )
-    return yield* Effect.try({
-      try: () => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes),
-      catch: () => ConfigurationError.unreadable(file, "it is no UTF-8", "Save it as UTF-8")
-    })
-  },
-  (effect, path, file = path) =>
-    Effect.timeoutOrElse(effect, {
+export const readFile = Effect.fnUntraced(function* (path: string) {
+  const { bytes } = yield* HostFile.read(path, { bytesMax: Configuration.textBytesMax }).pipe(
+    Effect.mapError(({ detail, problem, remedy }) =>
+      problem === "not_found"
+        ? ConfigurationError.unreadable(path, "there is no such file", "Write one, or name another", true)
+        : ConfigurationError.unreadable(path, `it ${detail}`, remedy)
+    ),
+    Effect.timeoutOrElse({
       duration: Duration.seconds(readSecondsMax),
       orElse: () =>
         Effect.fail(
           ConfigurationError.unreadable(
-            file,
+            path,
             `it was not read within ${readSecondsMax} s`,
-            "Look at the disk that it is on"
+            "Look at its disk"
           )
         )
     })
-)
+  )
+  return yield* Effect.try({
+    try: () => new TextDecoder("utf-8", { fatal: true }).decode(bytes),
+    catch: () => ConfigurationError.unreadable(path, "it is not UTF-8", "Save it as UTF-8")
+  })
+})
 
-interface Texts {
-  /** That of `current`. */
+interface Last {
+  /** The text of `current`. */
   used: string
-  /** The last that was no configuration: of this it has been said. */
-  refused: string | undefined
-  /** What was there the last time somebody looked. */
+  /** What was there at the last look. */
   seen: string | undefined
-  /** Why there was none, as it has been said. */
-  unreadable: string | undefined
+  /** Why a text was not taken, as it was logged. */
+  refusal: string | undefined
 }
-
-const keeps = (error: ConfigurationError.ConfigurationError) =>
-  Effect.logError(`${error.message}. The configuration that was read before stays in use`)
-
-const toUnreadable =
-  (file: string) =>
-  ({ detail, problem, remedy }: HostPathRefused) =>
-    problem === "not_found"
-      ? ConfigurationError.absent(file)
-      : problem === "not_a_file"
-        ? ConfigurationError.unreadable(file, `it is no plain file (it ${detail})`, "Name a file of YAML")
-        : problem === "too_large"
-          ? ConfigurationError.unreadable(file, `it ${detail}`, "Name a file of YAML of at most 1 MiB")
-          : ConfigurationError.unreadable(file, `it ${detail}`, remedy)

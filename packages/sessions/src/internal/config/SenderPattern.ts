@@ -8,16 +8,13 @@
  */
 import { Result } from "effect"
 
-/** Of the part after the channel. */
-const charactersMax = 128
-
 /** What a key of `routing.senders` looks like from afar. */
 // eslint-disable-next-line no-control-regex
 export const keyPattern = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}:[^\0-\x1f\x7f]{1,128}$/u
 
 export const keyExpected =
   "Expected CHANNEL:SENDER, such as telegram:12345 or slack:U0*: " +
-  `the name of a channel, a colon, and 1 to ${charactersMax} characters`
+  "the name of a channel, a colon, and 1 to 128 characters"
 
 export interface SenderPattern {
   readonly channel: string
@@ -28,26 +25,24 @@ export interface SenderPattern {
   readonly matches: (senderId: string) => boolean
 }
 
-type Mark =
-  | { readonly _tag: "One"; readonly accepts: (character: string) => boolean; readonly literal?: string }
-  | { readonly _tag: "Many" }
+/** `*`, one character, or a test of one. */
+type Mark = "*" | { readonly literal: string } | RegExp
 
 /** Of a key such as `slack:U0*`; the failure is a sentence. */
 export const parse = (key: string): Result.Result<SenderPattern, string> => {
   if (!keyPattern.test(key)) return Result.fail(keyExpected)
   const channel = key.slice(0, key.indexOf(":"))
   const text = key.slice(channel.length + 1)
-  return Result.map(marksOf([...text]), (marks) => {
+  return Result.map(marksOf(text), (marks) => {
     const literals = marks.flatMap((mark) =>
-      mark._tag === "One" && mark.literal !== undefined ? [mark.literal] : []
+      typeof mark === "object" && "literal" in mark ? [mark.literal] : []
     )
     const exact = literals.length === marks.length ? literals.join("") : undefined
     return {
       channel,
       text,
       exact,
-      matches:
-        exact === undefined ? (senderId) => matches(marks, [...senderId]) : (senderId) => senderId === exact
+      matches: exact === undefined ? (sender) => matches(marks, [...sender]) : (sender) => sender === exact
     }
   })
 }
@@ -56,94 +51,52 @@ export const parse = (key: string): Result.Result<SenderPattern, string> => {
 export const compare = (a: SenderPattern, b: SenderPattern): number => {
   const [charactersOfA, charactersOfB] = [[...a.text], [...b.text]]
   if (charactersOfA.length !== charactersOfB.length) return charactersOfB.length - charactersOfA.length
-  for (const [at, character] of charactersOfA.entries()) {
-    const difference = character.codePointAt(0)! - charactersOfB[at]!.codePointAt(0)!
-    if (difference !== 0) return difference
-  }
-  return 0
+  const at = charactersOfA.findIndex((character, index) => character !== charactersOfB[index])
+  return at === -1 ? 0 : charactersOfA[at]!.codePointAt(0)! - charactersOfB[at]!.codePointAt(0)!
 }
 
-const special = new Set(["*", "?", "[", "]", "{", "}", "(", ")", "|", "!", "\\"])
+const special = String.raw`*?[\]{}()|!\\`
 
-const literal = (character: string): Mark => ({
-  _tag: "One",
-  literal: character,
-  accepts: (other) => other === character
-})
+/** One mark: a `*`, a `?`, a class, a special character behind a backslash, or any other character. */
+const markPattern = new RegExp(
+  String.raw`(?<star>\*+)|(?<any>\?)|\[(?<not>[!^]|(?![!^]))(?<class>(?:\\[${special}-]|[^\\\][])+)\]|\\(?<escaped>[${special}])|(?<plain>(?<!^)!|[^${special}])`,
+  "uy"
+)
 
-const escaped = (characters: ReadonlyArray<string>, at: number): Result.Result<string, string> => {
-  const next = characters[at + 1]
-  return next !== undefined && special.has(next)
-    ? Result.succeed(next)
-    : Result.fail("Expected one of * ? [ ] { } ( ) | ! \\ after a backslash")
-}
-
-const marksOf = (characters: ReadonlyArray<string>): Result.Result<ReadonlyArray<Mark>, string> => {
+const marksOf = (text: string): Result.Result<ReadonlyArray<Mark>, string> => {
   const marks: Array<Mark> = []
-  for (let at = 0; at < characters.length; at += 1) {
-    const character = characters[at]!
-    if (character === "*") {
-      if (marks.at(-1)?._tag !== "Many") marks.push({ _tag: "Many" })
-    } else if (character === "?") {
-      marks.push({ _tag: "One", accepts: () => true })
-    } else if (character === "\\") {
-      const next = escaped(characters, at)
-      if (Result.isFailure(next)) return Result.fail(next.failure)
-      marks.push(literal(next.success))
-      at += 1
-    } else if (character === "[") {
-      const found = classOf(characters, at + 1)
-      if (Result.isFailure(found)) return Result.fail(found.failure)
-      marks.push({ _tag: "One", accepts: found.success.accepts })
-      at = found.success.end
-    } else if (special.has(character) && (character !== "!" || at === 0)) {
-      return Result.fail(
-        `Expected a pattern of * ? and [..] alone, got ${character} (with a backslash before it, it stands for itself)`
-      )
-    } else marks.push(literal(character))
+  markPattern.lastIndex = 0
+  let at = 0
+  while (at < text.length) {
+    markPattern.lastIndex = at
+    const found = markPattern.exec(text)?.groups
+    if (found === undefined) return Result.fail(markExpected(text, at))
+    at = markPattern.lastIndex
+    const literal = found["escaped"] ?? found["plain"]
+    if (literal !== undefined) marks.push({ literal })
+    else if (found["star"] !== undefined) marks.push("*")
+    else if (found["any"] !== undefined) marks.push(/^.$/su)
+    else {
+      try {
+        // All but `!` mean the same behind a backslash in a regular expression.
+        const members = found["class"]!.replaceAll(/\\(.)/gu, (escaped, one) => (one === "!" ? one : escaped))
+        marks.push(new RegExp(`^[${found["not"] === "" ? "" : "^"}${members}]$`, "u"))
+      } catch {
+        return Result.fail("Expected a range in [..] that goes upwards, such as a-z")
+      }
+    }
   }
   return Result.succeed(marks)
 }
 
-/** From behind the opening bracket to the closing one. */
-const classOf = (
-  characters: ReadonlyArray<string>,
-  from: number
-): Result.Result<{ readonly accepts: (character: string) => boolean; readonly end: number }, string> => {
-  const negated = characters[from] === "!" || characters[from] === "^"
-  const members: Array<{ readonly character: string; readonly isDash: boolean }> = []
-  let at = negated ? from + 1 : from
-  for (; at < characters.length && characters[at] !== "]"; at += 1) {
-    const character = characters[at]!
-    if (character === "[")
-      return Result.fail("Expected no [ inside [..] (with a backslash before it, it stands for itself)")
-    if (character === "\\") {
-      const next = characters[at + 1] === "-" ? Result.succeed("-") : escaped(characters, at)
-      if (Result.isFailure(next)) return Result.fail(next.failure)
-      members.push({ character: next.success, isDash: false })
-      at += 1
-    } else members.push({ character, isDash: character === "-" })
-  }
-  if (at >= characters.length) return Result.fail("Expected a ] that closes the [")
-  if (members.length === 0) return Result.fail("Expected at least one character in [..]")
-  const ranges: Array<readonly [from: number, to: number]> = []
-  for (let member = 0; member < members.length; member += 1) {
-    const low = members[member]!.character.codePointAt(0)!
-    const high =
-      members[member + 1]?.isDash === true ? members[member + 2]?.character.codePointAt(0) : undefined
-    if (high !== undefined && high < low)
-      return Result.fail("Expected a range in [..] that goes upwards, such as a-z")
-    ranges.push([low, high ?? low])
-    if (high !== undefined) member += 2
-  }
-  return Result.succeed({
-    end: at,
-    accepts: (character) => {
-      const code = character.codePointAt(0)!
-      return ranges.some(([low, high]) => low <= code && code <= high) !== negated
-    }
-  })
-}
+const markExpected = (text: string, at: number): string =>
+  `Expected a pattern of *, ? and [..] alone, got ${String.fromCodePoint(text.codePointAt(at)!)} at character ${at + 1} ` +
+  "(with a backslash before it, it stands for itself)"
+
+const accepts = (mark: Mark | undefined, character: string): boolean =>
+  mark instanceof RegExp
+    ? mark.test(character)
+    : mark !== undefined && mark !== "*" && mark.literal === character
 
 /** Only the last `*` is ever tried again, which is enough, and keeps the cost at the product of the lengths. */
 const matches = (marks: ReadonlyArray<Mark>, characters: ReadonlyArray<string>): boolean => {
@@ -151,11 +104,10 @@ const matches = (marks: ReadonlyArray<Mark>, characters: ReadonlyArray<string>):
   let character = 0
   let many: { readonly mark: number; character: number } | undefined
   while (character < characters.length) {
-    const current = marks[mark]
-    if (current?._tag === "Many") {
+    if (marks[mark] === "*") {
       many = { mark, character }
       mark += 1
-    } else if (current !== undefined && current.accepts(characters[character]!)) {
+    } else if (accepts(marks[mark], characters[character]!)) {
       mark += 1
       character += 1
     } else if (many !== undefined) {
@@ -164,5 +116,5 @@ const matches = (marks: ReadonlyArray<Mark>, characters: ReadonlyArray<string>):
       character = many.character
     } else return false
   }
-  return marks.slice(mark).every(({ _tag }) => _tag === "Many")
+  return marks.slice(mark).every((rest) => rest === "*")
 }

@@ -1,0 +1,133 @@
+/** YAML as plain values with their places, and what of it is not taken. */
+import { assert, describe, it } from "@effect/vitest"
+import { Result, Schema } from "effect"
+import { stringify } from "yaml"
+import * as ConfigurationError from "@cogni/sandbox-sessions/config/ConfigurationError"
+import * as YamlDocument from "../src/internal/config/YamlDocument.ts"
+
+/** What is wrong, each as `line:column key: message`. */
+const problemsOf = (text: string): ReadonlyArray<string> => {
+  const parsed = YamlDocument.parse(text)
+  return Result.isFailure(parsed) ? parsed.failure.map(ConfigurationError.describe) : []
+}
+
+const read = (text: string): YamlDocument.YamlDocument => Result.getOrThrow(YamlDocument.parse(text))
+
+const valueOf = (text: string): unknown => JSON.parse(JSON.stringify(read(text).value))
+
+const refused: ReadonlyArray<readonly [what: string, text: string, where: string, says: string]> = [
+  ["two documents", "a: 1\n---\nb: 2\n", "2:1", "one document"],
+  ["a tab as indentation", "a:\n\tb: 1\n", "2:1", "Tabs"],
+  ["a tag of its own", "a: !x 1\n", "1:4", "no tag"],
+  ["a tag for bytes", "a: !!binary AAAA\n", "1:4", "no tag"],
+  ["an unknown directive", "%FOO x\n---\na: yes\n", "1:1", "directive"],
+  ["a key twice", "a: 1\nb: 1\na: 2\n", "3:1 a:", "once"],
+  ["a key twice, in brackets", "x: {a: 1, a: 2}\n", "1:11 x.a:", "once"],
+  ["a key twice, spelled otherwise", 'a: 1\n"\\x61": 2\n', "2:1 a:", "once"],
+  ["a list as key", "? [a]\n: b\n", "1:3", "string as key"],
+  ["more than a number is", "a: 1e999\n", "1:4 a:", "decimal number"],
+  ["infinity", "a: .inf\n", "1:4 a:", "decimal number"],
+  ["no number", "a: .NaN\n", "1:4 a:", "decimal number"],
+  ["an octal", "a: {b: 0o17}\n", "1:8 a.b:", "decimal number"],
+  ["an octal of YAML 1.1", "a: 017\n", "1:4 a:", "decimal number"],
+  ["a hexadecimal", "a: 0xff\n", "1:4 a:", "decimal number"],
+  ["an exponent", "a: 1e3\n", "1:4 a:", "decimal number"],
+  ["an alias of nothing", "a: *x\n", "1:4 a:", "alias"],
+  ["an alias before its anchor", "a: *x\nb: &x 1\n", "1:4 a:", "alias"],
+  ["a bracket that is not closed", "a: [b\nc: d\n", "2:1", "end with a ]"],
+  ["a quote that is not closed", "a: 'b\n", "2:1", "Missing closing"],
+  ["two colons", "a: b: c\n", "1:4", "Nested mappings"],
+  ["a reserved character", "a: @b\n", "1:4 a:", "reserved character"],
+  ["an escape that is none", 'a: "\\q"\n', "1:5", "escape"]
+]
+
+describe("what is refused", () => {
+  it.each(refused)("%s", (_, text, where, says) => {
+    const [problem] = problemsOf(text)
+    assert.isDefined(problem)
+    assert.isTrue(problem!.startsWith(where), problem)
+    assert.include(problem, says)
+  })
+
+  it("is told all at once", () => {
+    assert.lengthOf(problemsOf("a: 017\nb: 0x1\nb: 2\nc: *x\n"), 4)
+  })
+
+  it("is not repeated", () => {
+    const secret = "a".repeat(60)
+    for (const text of [`a: *${secret}\n`, `a: !${secret} 1\n`, `a: @${secret}`, `%${secret}\n---\na: 1`]) {
+      const [problem] = problemsOf(text)
+      assert.isDefined(problem)
+      assert.notMatch(problem!, /a{50}/u)
+    }
+  })
+})
+
+describe("aliases", () => {
+  it("are what they stand for, at their own place", () => {
+    const document = read("a: &x {b: [1, 2]}\nc: *x\n")
+    assert.deepStrictEqual(document.value, { a: { b: [1, 2] }, c: { b: [1, 2] } })
+    assert.include(document.problem(["c", "b"], "m"), { line: 2, column: 1, key: "c.b" })
+  })
+
+  it("stand for the last of their name before them", () => {
+    assert.deepStrictEqual(valueOf("a: &x 1\nb: &y [*x]\nc: &x 2\nd: *y\ne: *x\n"), {
+      a: 1,
+      b: [1],
+      c: 2,
+      d: [1],
+      e: 2
+    })
+  })
+
+  it("do not make many of few: a bomb is refused", () => {
+    let bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+    for (let at = 1; at < 40; at += 1) {
+      bomb += `a${at}: &a${at} [${Array.from({ length: 9 }, () => `*a${at - 1}`).join(", ")}]\n`
+    }
+    const problems = problemsOf(bomb)
+    assert.lengthOf(problems, 1)
+    assert.include(problems[0], "at most 100 uses of an anchor")
+  })
+})
+
+it("blocks and brackets that are too deep are refused, not overflowed", () => {
+  for (const text of ["- ".repeat(10_000), "[".repeat(10_000), "{a: ".repeat(10_000)]) {
+    assert.isTrue(problemsOf(text).some((problem) => problem.includes("fewer levels")))
+  }
+})
+
+describe("places", () => {
+  it("are those of keys, and of what would hold a key that is not there", () => {
+    const { problem } = read("# first\na:\n  b: [x,\n    y]\nc: {d: 1}\n")
+    const placeOf = (...path: ReadonlyArray<string | number>) => {
+      const { column, line } = problem(path, "m")
+      return [line, column]
+    }
+    assert.deepStrictEqual(placeOf("a", "b"), [3, 3])
+    assert.deepStrictEqual(placeOf("a", "b", 1), [4, 5])
+    assert.deepStrictEqual(placeOf("c", "missing"), [5, 1])
+    assert.deepStrictEqual(placeOf("missing"), [1, 1])
+  })
+
+  it("count lines of any end", () => {
+    assert.match(problemsOf("a: 1\r\nb: 0x1\r\n")[0]!, /^2:4 b/u)
+  })
+})
+
+const Plain = Schema.Record(
+  Schema.String.check(Schema.isPattern(/^[a-z _:#-]{1,12}$/u)),
+  Schema.Union([
+    Schema.String.check(Schema.isPattern(/^[ -~]{0,20}$/u)),
+    Schema.Int.check(Schema.isBetween({ minimum: -1e9, maximum: 1e9 })),
+    Schema.Boolean,
+    Schema.Array(Schema.String.check(Schema.isPattern(/^[ -~]{0,8}$/u)))
+  ])
+).check(Schema.isMinProperties(1))
+
+it.prop(
+  "what is written is what is read",
+  [Plain],
+  ([value]) => assert.deepStrictEqual(valueOf(stringify(value)), value),
+  { arbitrary: { runs: 300, seed: "yaml-tree" } }
+)
