@@ -11,7 +11,7 @@ import * as PatchRelay from "@cogni/sandbox-git-relay/PatchRelay"
 import * as GitRelay from "@cogni/sandbox-git-relay/GitRelay"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
-import { generateKeyPairSync } from "node:crypto"
+import { generateKeyPairSync, verify } from "node:crypto"
 import * as GitHubDouble from "../harness/GitHubDouble.ts"
 import * as GitLabDouble from "../harness/GitLabDouble.ts"
 import { serve } from "../harness/LocalServer.ts"
@@ -304,7 +304,7 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
   it.effect("an App's token is for one repository and one use, and for no other server", () =>
     Effect.gen(function* () {
       const { api, server } = yield* GitHub
-      const { privateKey } = generateKeyPairSync("rsa", {
+      const { privateKey, publicKey } = generateKeyPairSync("rsa", {
         modulusLength: 2048,
         publicKeyEncoding: { type: "spki", format: "pem" },
         privateKeyEncoding: { type: "pkcs8", format: "pem" }
@@ -323,6 +323,16 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
           "POST /app/installations/77/access_tokens"
         ]).flat()
       )
+      for (const { authorization = "" } of api.requests.slice(from)) {
+        const [header = "", claims = "", signature = ""] = authorization.replace("Bearer ", "").split(".")
+        const signed = Buffer.from(`${header}.${claims}`)
+        assert.isTrue(verify("RSA-SHA256", signed, publicKey, Buffer.from(signature, "base64url")))
+        const { exp, iat, iss } = JSON.parse(Buffer.from(claims, "base64url").toString())
+        assert.strictEqual(iss, "12")
+        // GitHub takes nothing from the future, and nothing that is valid for more than ten minutes.
+        assert.isBelow(iat, Date.now() / 1000)
+        assert.isAtMost(exp - iat, 600)
+      }
       assert.isUndefined(yield* app.get({ url: "https://github.com/acme/app", purpose: "push" }))
       const asked = api.requests.slice(from).filter(({ path }) => path.endsWith("/access_tokens"))
       assert.deepStrictEqual(
@@ -385,7 +395,13 @@ it.layer(Layer.empty, { excludeTestServices: true })("GitLab", (it) => {
       const again = yield* Effect.flip(pulls.create(at, { ...text, draft: false }))
       assert.include(again.message, "already exists")
       assert.isFalse(again.isRetryable)
-      const [first, second, , last] = api.requests.map(({ headers: _, ...request }) => request)
+      const [first, second, , last] = api.requests.map(({ authorization, body, method, path, query }) => ({
+        method,
+        path,
+        query,
+        authorization,
+        body
+      }))
       const asked = {
         path: "/api/v4/projects/group%2Fsub%2Fapp/merge_requests",
         authorization: `Bearer ${token}`

@@ -416,7 +416,7 @@ more: 1
           "2:3 routing.default_agent",
           "4:11 sandbox.enabled",
           "4:27 sandbox.network",
-          "4:42 sandbox.timeout_seconds",
+          "4:44 sandbox.timeout_seconds",
           "5:21 agent_configs.a.api_key",
           "5:33 agent_configs.a.model_tier",
           "6:1 more"

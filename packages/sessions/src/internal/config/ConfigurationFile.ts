@@ -155,7 +155,9 @@ const tools = (description: string) =>
 
 const promptExpected = `Expected text of 1 to ${promptBytesMax} bytes without NUL`
 
-const prompt = Schema.String.check(
+const prompt = Schema.String.annotate({
+  description: "What the model is told first, instead of the prompt of the host."
+}).check(
   Schema.isMinLength(1, { message: promptExpected }),
   Schema.makeFilter(
     (text: string) =>
@@ -166,9 +168,7 @@ const prompt = Schema.String.check(
 
 const Agent = struct(
   {
-    system_prompt: Schema.optionalKey(
-      prompt.annotate({ description: "What the model is told first, instead of the prompt of the host." })
-    ),
+    system_prompt: Schema.optionalKey(prompt),
     model_tier: oneOf(ModelTier, "default", "How able a model the agent gets."),
     tool_profile: oneOf(ToolProfile, "minimal", "Which tools the agent may call."),
     tool_overrides: key(
