@@ -372,6 +372,8 @@ describe("form", () => {
 
 /** Test files about what several modules do together. */
 const behaviours: ReadonlySet<string> = new Set([
+  "packages/core/test/Fault.test.ts",
+  "packages/core/test/ResourceLedger.test.ts",
   "packages/sessions/test/MemoryExecutor.test.ts",
   "packages/proxy/test/Charging.test.ts",
   "packages/proxy/test/GatewayBadInput.test.ts",

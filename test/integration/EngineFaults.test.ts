@@ -17,7 +17,7 @@ import {
 } from "@cogni/sandbox-core/SandboxError"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
-import { ContainerRuntimeFaults, LlmProxyFaults, WorkspaceFaults } from "@cogni/sandbox-core/testing"
+import { ContainerRuntimeFaults, LlmProxyFaults, WorkspaceFaults } from "../harness/faults/Fault.ts"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"

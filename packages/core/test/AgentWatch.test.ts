@@ -7,7 +7,11 @@ import {
   type SandboxSpec,
   Workspace
 } from "@cogni/sandbox-core"
-import { ContainerRuntimeFaults, LlmProxyFaults, WorkspaceFaults } from "@cogni/sandbox-core/testing"
+import {
+  ContainerRuntimeFaults,
+  LlmProxyFaults,
+  WorkspaceFaults
+} from "../../../test/harness/faults/Fault.ts"
 import { Clock, Duration, Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { leftovers, llm, run, runner, settle, spec } from "./Specs.ts"

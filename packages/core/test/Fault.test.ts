@@ -7,14 +7,13 @@ import {
   SandboxError,
   Workspace
 } from "@cogni/sandbox-core"
+import { ContainerRuntimeContract, LlmProxyContract } from "@cogni/sandbox-core/testing"
 import {
-  ContainerRuntimeContract,
   ContainerRuntimeFaults,
-  LlmProxyContract,
   LlmProxyFaults,
   RunStoreFaults,
   WorkspaceFaults
-} from "@cogni/sandbox-core/testing"
+} from "../../../test/harness/faults/Fault.ts"
 import { Clock, Effect, Exit, Fiber, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { containerSpec, leftovers, runId, settle } from "./Specs.ts"

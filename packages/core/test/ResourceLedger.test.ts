@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ContainerRuntime, LlmProxy, MemoryContainerRuntime, Workspace } from "@cogni/sandbox-core"
-import { LlmProxyContract, ResourceLedger } from "@cogni/sandbox-core/testing"
+import { LlmProxyContract } from "@cogni/sandbox-core/testing"
+import * as ResourceLedger from "../../../test/harness/faults/ResourceLedger.ts"
 import { Effect, Exit, Layer, Scope } from "effect"
 import { containerSpec, leftovers, runId } from "./Specs.ts"
 

@@ -15,7 +15,9 @@ import {
   SandboxSpec,
   Workspace
 } from "@cogni/sandbox-core"
-import { Fault as Faults, Interceptor, ResourceLedger } from "@cogni/sandbox-core/testing"
+import * as Faults from "../../../test/harness/faults/Fault.ts"
+import * as Interceptor from "../../../test/harness/faults/Interceptor.ts"
+import * as ResourceLedger from "../../../test/harness/faults/ResourceLedger.ts"
 import { Cause, Clock, Duration, Effect, Exit, Fiber, Layer, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import { leftovers, llm, record, runId } from "./Specs.ts"

@@ -11,15 +11,15 @@ import {
   SandboxRunner,
   Workspace
 } from "@cogni/sandbox-core"
+import type * as Fault from "../../../test/harness/faults/Fault.ts"
 import {
   ContainerRuntimeFaults,
-  type Fault,
-  type Interceptor,
   LlmProxyFaults,
-  ResourceLedger,
   RunStoreFaults,
   WorkspaceFaults
-} from "@cogni/sandbox-core/testing"
+} from "../../../test/harness/faults/Fault.ts"
+import type * as Interceptor from "../../../test/harness/faults/Interceptor.ts"
+import * as ResourceLedger from "../../../test/harness/faults/ResourceLedger.ts"
 import { Clock, Duration, Effect, Exit, Fiber, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { leftovers, llm, record, run, runId, runner, settle, spec } from "./Specs.ts"

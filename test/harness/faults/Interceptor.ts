@@ -5,10 +5,10 @@
  * `Interceptor`. Fault layers and `ResourceLedger` are the two there are, and neither knows the shape of a port.
  */
 import { Context, Effect, Layer, Option, type Scope, Stream } from "effect"
-import { type Container, type ContainerError, ContainerRuntime } from "../ContainerRuntime.ts"
-import { LlmProxy, type LlmProxyError } from "../LlmProxy.ts"
-import type { RunId } from "../RunId.ts"
-import { RunStore, type RunStoreError } from "../RunStore.ts"
+import { type Container, type ContainerError, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
+import { LlmProxy, type LlmProxyError } from "@cogni/sandbox-core/LlmProxy"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import { RunStore, type RunStoreError } from "@cogni/sandbox-core/RunStore"
 import type {
   CommandRefused,
   FileRefused,
@@ -16,8 +16,8 @@ import type {
   ProxyFailed,
   RunIdInUse,
   WorkspaceFailed
-} from "../SandboxError.ts"
-import { Workspace } from "../Workspace.ts"
+} from "@cogni/sandbox-core/SandboxError"
+import { Workspace } from "@cogni/sandbox-core/Workspace"
 
 /** Everything `ContainerRuntime` and what it hands out can be asked, with the error each may answer. */
 export interface ContainerRuntimeOperations {

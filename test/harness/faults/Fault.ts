@@ -104,3 +104,11 @@ export const of = <O extends Interceptor.Operation>() => ({
   ): Layer.Layer<A, E, Exclude<R, Scope.Scope>> =>
     Interceptor.layer(base, interceptor(faults as ReadonlyArray<Fault>))
 })
+
+export const ContainerRuntimeFaults = of<keyof Interceptor.ContainerRuntimeOperations>()
+
+export const LlmProxyFaults = of<keyof Interceptor.LlmProxyOperations>()
+
+export const RunStoreFaults = of<keyof Interceptor.RunStoreOperations>()
+
+export const WorkspaceFaults = of<keyof Interceptor.WorkspaceOperations>()

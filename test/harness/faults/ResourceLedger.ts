@@ -5,7 +5,7 @@
  * something still needed it.
  */
 import { Clock, Context, Effect, Layer, type Scope } from "effect"
-import type { RunId } from "../RunId.ts"
+import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as Interceptor from "./Interceptor.ts"
 
 export interface Entry {
