@@ -75,6 +75,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["effect"],
     world: {
       "Descriptor.ts": ["node:fs", "node:fs/promises"],
+      "HeldDirectory.ts": ["node:fs", "node:fs/promises"],
       "HostFile.ts": ["node:fs", "node:fs/promises"],
       "HostPath.ts": ["node:fs/promises"],
       "HostProgram.ts": ["node:child_process"],
@@ -134,7 +135,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     libraries: ["@secretlint/core", "@secretlint/secretlint-rule-preset-recommend", "effect", "picomatch"],
     world: {
       "internal/git/HostRepository.ts": ["node:fs/promises"],
-      "internal/origin/HeldDirectory.ts": ["node:fs", "node:fs/promises"],
+      "internal/git/RelayFiles.ts": ["node:fs/promises"],
       "internal/origin/MirrorCache.ts": ["node:fs/promises"],
       "internal/origin/OriginRoute.ts": ["node:dns/promises", "node:net", "node:os"],
       "internal/origin/RootDelivery.ts": ["node:fs", "node:fs/promises"],

@@ -12,6 +12,7 @@ import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as Hardening from "../../packages/docker/src/internal/container/Hardening.ts"
 import * as HostOwner from "@cogni/sandbox-docker/HostOwner"
+import { agentUser } from "../../packages/git-relay/src/internal/steps/WorkspaceClone.ts"
 import * as WorkspaceContainer from "../../packages/git-relay/src/internal/steps/WorkspaceContainer.ts"
 import * as GitCredentials from "@cogni/sandbox-git-relay/GitCredentials"
 import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
@@ -171,7 +172,7 @@ const containerStart = (
     Effect.gen(function* () {
       const runId = yield* RunId.generate
       const spec = WorkspaceContainer.bundleSpec(
-        { runId, image, user: HostGitRelay.agentUser, workspacePath, runtimeSecondsMax: 60 },
+        { runId, image, user: agentUser, workspacePath, runtimeSecondsMax: 60 },
         { ref: "HEAD", baseCommit, objectFormat }
       )
       const id = yield* Effect.acquireRelease(

@@ -5,6 +5,7 @@
 import { assert, it } from "@effect/vitest"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import * as ContainerGit from "../../packages/git-relay/src/internal/git/ContainerGit.ts"
 import * as OriginContainer from "../../packages/git-relay/src/internal/origin/OriginContainer.ts"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import { Effect, Fiber, Stream } from "effect"
@@ -270,7 +271,7 @@ it.layer(RelayHarness.layer(), { excludeTestServices: true, timeout: "3 minutes"
             return (yield* container.exit).exitCode
           })
         )
-        assert.strictEqual(exitCode, OriginContainer.exitCodes.moved)
+        assert.strictEqual(exitCode, ContainerGit.exitCodes.moved)
       })
     )
 

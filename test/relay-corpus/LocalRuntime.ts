@@ -6,7 +6,7 @@
  */
 import { type Container, ContainerRuntime, type ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
 import { Deferred, Effect, Layer, Stream } from "effect"
-import * as WorkspaceContainer from "../../packages/git-relay/src/internal/steps/WorkspaceContainer.ts"
+import * as ContainerGit from "../../packages/git-relay/src/internal/git/ContainerGit.ts"
 import { spawn } from "node:child_process"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -18,7 +18,7 @@ const nothing = Effect.die(new Error("no relay asks for it"))
 const argvOf = ({ argv = [], mounts }: ContainerSpec) => {
   const [mount] = mounts ?? []
   const [program = "", ...rest] = argv
-  const own = program === WorkspaceContainer.program ? join(images, basename(program)) : program
+  const own = program === ContainerGit.program ? join(images, basename(program)) : program
   return [own, ...(mount === undefined ? rest : rest.map((word) => word.replace(mount.target, mount.source)))]
 }
 

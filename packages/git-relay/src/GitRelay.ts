@@ -32,25 +32,25 @@ export const CloneRequest = Schema.Struct({
   /** Without a credential: those belong to the relay. */
   url: OriginUrl,
   /** Absent: the one that the origin's HEAD names. */
-  baseBranch: Schema.optionalKey(BaseBranch),
+  baseBranch: Schema.optional(BaseBranch),
   /** Start from this commit of the base branch. Absent: from where it stands. */
-  baseCommit: Schema.optionalKey(CommitId),
+  baseCommit: Schema.optional(CommitId),
   /** Absent: `sandbox/<run id>`. */
-  branch: Schema.optionalKey(BranchName),
+  branch: Schema.optional(BranchName),
   /** Commits of history that the agent sees. Absent: 1. */
-  depth: Schema.optionalKey(
+  depth: Schema.optional(
     Schema.Int.check(
       Schema.isBetween({ minimum: 1, maximum: depthMax }, { expected: `a depth from 1 to ${depthMax}` })
     )
   ),
   /** A pull request is wanted when it is pushed; until then it is not settled. */
-  createPr: Schema.optionalKey(Schema.Boolean),
+  createPr: Schema.optional(Schema.Boolean),
   /** Where its commits are to go; kept with it for who takes it up. Absent: to a branch of the origin. */
-  deliver: Schema.optionalKey(Schema.Literals(["push", "patch"])),
+  deliver: Schema.optional(Schema.Literals(["push", "patch"])),
   /** What a commit says of what is uncommitted when another process takes it up. Absent: it is not committed. */
   commitLeftovers: Schema.optional(Schema.String),
   /** What was planted for the run; kept with it until it is pushed. They open nothing. */
-  canaries: Schema.optionalKey(Schema.Array(KnownSecret))
+  canaries: Schema.optional(Schema.Array(KnownSecret))
 })
 
 export type CloneRequest = typeof CloneRequest.Type

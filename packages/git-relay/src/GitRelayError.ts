@@ -3,8 +3,14 @@
  * credential: what a server or an agent said is stripped of secrets and control characters before it gets here.
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
-import { Schema } from "effect"
+import { Effect, Schema } from "effect"
 import { BranchName, CommitId } from "./Refs.ts"
+
+/** The same may succeed later, without anything that somebody does. */
+const isRetryable = Schema.Boolean.pipe(Schema.withConstructorDefault(Effect.succeed(false)))
+
+/** What happened, as the end of a sentence, and what to do. */
+const failure = { detail: Schema.String, remedy: Schema.String, isRetryable }
 
 /** Why an origin cannot be used. */
 export const OriginFault = Schema.Literals([
@@ -28,9 +34,7 @@ export type OriginFault = typeof OriginFault.Type
 /** The origin cannot be used as asked. */
 export class OriginUnavailable extends Schema.TaggedError<OriginUnavailable>()("OriginUnavailable", {
   fault: OriginFault,
-  detail: Schema.String,
-  remedy: Schema.String,
-  isRetryable: Schema.Boolean
+  ...failure
 }) {
   override get message(): string {
     return `the origin ${this.detail}. ${this.remedy}`
@@ -38,11 +42,7 @@ export class OriginUnavailable extends Schema.TaggedError<OriginUnavailable>()("
 }
 
 /** The relay's own directory, cache or container did not do its part. */
-export class RelayFailed extends Schema.TaggedError<RelayFailed>()("RelayFailed", {
-  detail: Schema.String,
-  remedy: Schema.String,
-  isRetryable: Schema.Boolean
-}) {
+export class RelayFailed extends Schema.TaggedError<RelayFailed>()("RelayFailed", failure) {
   override get message(): string {
     return `${this.detail}. ${this.remedy}`
   }
@@ -51,11 +51,7 @@ export class RelayFailed extends Schema.TaggedError<RelayFailed>()("RelayFailed"
 /** No credential could be had. */
 export class CredentialsUnavailable extends Schema.TaggedError<CredentialsUnavailable>()(
   "CredentialsUnavailable",
-  {
-    detail: Schema.String,
-    remedy: Schema.String,
-    isRetryable: Schema.Boolean
-  }
+  failure
 ) {
   override get message(): string {
     return `no git credential: ${this.detail}. ${this.remedy}`
@@ -143,10 +139,8 @@ export type PushFault = typeof PushFault.Type
 export class PushRefused extends Schema.TaggedError<PushRefused>()("PushRefused", {
   fault: PushFault,
   branch: BranchName,
-  detail: Schema.String,
-  remedy: Schema.String,
   keptAt: Schema.String,
-  isRetryable: Schema.Boolean
+  ...failure
 }) {
   override get message(): string {
     return `${this.branch} was not pushed: ${this.detail}. ${this.remedy}. The commits are kept at ${this.keptAt}`
@@ -154,11 +148,7 @@ export class PushRefused extends Schema.TaggedError<PushRefused>()("PushRefused"
 }
 
 /** The branch is there, the pull request is not. */
-export class PullRequestFailed extends Schema.TaggedError<PullRequestFailed>()("PullRequestFailed", {
-  detail: Schema.String,
-  remedy: Schema.String,
-  isRetryable: Schema.Boolean
-}) {
+export class PullRequestFailed extends Schema.TaggedError<PullRequestFailed>()("PullRequestFailed", failure) {
   override get message(): string {
     return `the branch is pushed, but there is no pull request: ${this.detail}. ${this.remedy}`
   }
@@ -217,7 +207,7 @@ export type Operation = typeof Operation.Type
 /** The only error of `GitRelay`. */
 export class GitRelayError extends Schema.TaggedError<GitRelayError>()("GitRelayError", {
   operation: Operation,
-  runId: Schema.optionalKey(RunId),
+  runId: Schema.optional(RunId),
   reason: GitRelayReason
 }) {
   get isRetryable(): boolean {

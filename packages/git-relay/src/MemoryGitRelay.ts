@@ -8,18 +8,8 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Effect, Layer } from "effect"
 import { createHash } from "node:crypto"
-import * as CommitPolicy from "./CommitPolicy.ts"
-import {
-  type Checked,
-  type Clone,
-  type CloneRequest,
-  type Collected,
-  depthMax,
-  GitRelay,
-  type Kept,
-  type Pushed,
-  type ReopenOptions
-} from "./GitRelay.ts"
+import type * as CommitPolicy from "./CommitPolicy.ts"
+import { type Clone, type CloneRequest, depthMax, GitRelay, type Kept } from "./GitRelay.ts"
 import {
   GitRelayError,
   type GitRelayReason,
@@ -28,15 +18,14 @@ import {
   type OriginFault,
   OriginUnavailable,
   PatchRefused,
-  PolicyRefused,
   PullRequestFailed,
   type PushFault,
   PushRefused,
   RelayFailed
 } from "./GitRelayError.ts"
-import * as CommitWalk from "./internal/policy/CommitWalk.ts"
 import * as OriginAnswers from "./internal/origin/OriginAnswers.ts"
-import { type BranchName, branchOf, type CommitId } from "./Refs.ts"
+import * as PolicyGate from "./internal/policy/PolicyGate.ts"
+import { branchOf, type CommitId } from "./Refs.ts"
 import * as MemoryObjects from "./testing/MemoryObjects.ts"
 
 /** Files by path. */
@@ -129,135 +118,46 @@ const makeGit = () => {
   return { objects, origins, runs, contents, commit, git }
 }
 
-type Git = ReturnType<typeof makeGit>
+const makeRelay = (
+  { commit, contents, objects, origins, runs }: ReturnType<typeof makeGit>,
+  { policies }: MemoryOptions
+): GitRelay["Service"] => {
+  const { reader } = objects
 
-const operation =
-  (name: Operation, runId?: RunId) =>
-  <A, R>(effect: Effect.Effect<A, GitRelayReason, R>) =>
-    Effect.mapError(
-      effect,
-      (reason) => new GitRelayError({ operation: name, reason, ...(runId === undefined ? {} : { runId }) })
+  const clone = Effect.fnUntraced(function* (request: CloneRequest) {
+    const { runId, url } = request
+    if (runs.has(runId)) return yield* notKept(runId, "there is something already")
+    const origin = origins.get(url)
+    if (origin === undefined) return yield* unavailable("not_found", "is not there")
+    const { clone: fault } = origin.trouble
+    if (fault !== undefined) return yield* unavailable(fault, "is in trouble")
+    const refs = new Map([...origin.branches].map(([name, id]) => [`refs/heads/${name}`, id]))
+    const headBranch = origin.branches.has("main") ? "main" : undefined
+    const base = yield* Effect.fromResult(
+      OriginAnswers.baseOf({ headBranch, refs, objectFormat: "sha1" }, request.baseBranch)
     )
-
-const cloned = Effect.fnUntraced(function* (git: Git, { policies }: MemoryOptions, request: CloneRequest) {
-  const { runId, url } = request
-  const there = git.runs.get(runId)
-  if (there !== undefined) return yield* inUse(runId, "there is something already")
-  const origin = git.origins.get(url)
-  if (origin === undefined) return yield* unavailable("not_found", "is not there")
-  const { clone: fault } = origin.trouble
-  if (fault !== undefined) return yield* unavailable(fault, "is in trouble")
-  const refs = new Map([...origin.branches].map(([name, id]) => [`refs/heads/${name}`, id]))
-  const headBranch = origin.branches.has("main") ? "main" : undefined
-  const base = yield* Effect.fromResult(
-    OriginAnswers.baseOf({ headBranch, refs, objectFormat: "sha1" }, request.baseBranch)
-  )
-  const branch = request.branch ?? branchOf(runId)
-  yield* mayPush(policies, url, branch, base.branch)
-  const clone: Clone = {
-    request,
-    baseBranch: base.branch,
-    branch,
-    baseCommit: request.baseCommit ?? base.commit,
-    objectFormat: "sha1",
-    workspacePath: `/memory/${runId}/workspace`,
-    directory: `/memory/${runId}`
-  }
-  const files = git.contents.get(clone.baseCommit)
-  if (files === undefined) return yield* unavailable("other", `has no commit ${clone.baseCommit}`)
-  git.runs.set(runId, { clone, stage: "cloned", held: true, tip: clone.baseCommit, files })
-  return clone
-})
-
-const checked = Effect.fnUntraced(function* (git: Git, { policies }: MemoryOptions, collected: Collected) {
-  const { bundle, clone, tip } = collected
-  if (tip === undefined || bundle === undefined) return yield* nothing
-  yield* runOf(git, clone)
-  const policy = CommitPolicy.policyFor(policies, clone.request.url)
-  const { commits, paths, violations, violationsTotal } = yield* CommitWalk.walk({
-    reader: git.objects.reader,
-    base: clone.baseCommit,
-    tip,
-    policy,
-    objectFormat: "sha1",
-    secrets: clone.request.canaries ?? []
+    const branch = request.branch ?? branchOf(runId)
+    yield* PolicyGate.mayPush(policies, { url, branch, baseBranch: base.branch })
+    const clone: Clone = {
+      request,
+      baseBranch: base.branch,
+      branch,
+      baseCommit: request.baseCommit ?? base.commit,
+      objectFormat: "sha1",
+      workspacePath: `/memory/${runId}/workspace`,
+      directory: `/memory/${runId}`
+    }
+    const files = contents.get(clone.baseCommit)
+    if (files === undefined) return yield* unavailable("other", `has no commit ${clone.baseCommit}`)
+    runs.set(runId, { clone, stage: "cloned", held: true, tip: clone.baseCommit, files })
+    return clone
   })
-  if (violationsTotal > 0)
-    return yield* new PolicyRefused({ violations, violationsTotal, keptAt: clone.directory })
-  stageOf(git, clone, "checked")
-  const policyDigest = CommitPolicy.digest(policy)
-  return { clone, tip, bundle, commits, paths, policyDigest } satisfies Checked
-})
 
-const pushed = Effect.fnUntraced(function* (git: Git, given: Checked) {
-  const { clone, tip } = given
-  const run = yield* runOf(git, clone)
-  const { branches, trouble } = git.origins.get(clone.request.url)!
-  const refuse = (fault: PushFault, detail: string) =>
-    new PushRefused({
-      fault,
-      branch: clone.branch,
-      detail,
-      remedy: "Push under another name, or once it is over",
-      keptAt: clone.directory,
-      isRetryable: fault !== "branch_exists"
-    })
-  if (trouble.push !== undefined) return yield* refuse(trouble.push, "the origin is in trouble")
-  const there = branches.get(clone.branch)
-  const unchanged =
-    there !== undefined && (there === tip || treeOf(git.objects, there) === treeOf(git.objects, tip))
-  if (there !== undefined && !unchanged) {
-    // On top of what is ours alone.
-    const follows = there === run.pushedTip && (yield* git.objects.reader.isAncestor(there, tip))
-    if (!follows) return yield* refuse("branch_exists", "it is there already, with something else")
-  }
-  const at = unchanged ? there : tip
-  branches.set(clone.branch, at)
-  run.pushedTip = at
-  run.stage = clone.request.createPr === true ? "pushed" : "settled"
-  return { checked: given, branch: clone.branch, tip: at, unchanged }
-})
+  const treeOf = (id: CommitId): string =>
+    Buffer.from(objects.get(id)?.content ?? [])
+      .toString("latin1")
+      .slice(0, "tree ".length + 40)
 
-/** What there is to say of each commit, the oldest first: no changes, for there is no git to write them. */
-const patched = Effect.fnUntraced(function* (git: Git, { clone, tip }: Checked) {
-  yield* runOf(git, clone)
-  const commits = yield* git.objects.reader.commits(tip, clone.baseCommit, depthMax)
-  const letters = commits.toReversed().map(({ id }) => {
-    const content = Buffer.from(git.objects.get(id)!.content).toString("utf8")
-    return `From ${id} Mon Sep 17 00:00:00 2001\nSubject: ${content.slice(content.indexOf("\n\n") + 2)}\n`
-  })
-  return Buffer.from(letters.join(""), "utf8")
-})
-
-const requested = Effect.fnUntraced(function* (git: Git, { branch, checked: { clone } }: Pushed) {
-  const { pullRequests, trouble } = git.origins.get(clone.request.url)!
-  if (trouble.pullRequest !== undefined) {
-    const detail = trouble.pullRequest
-    return yield* new PullRequestFailed({ detail, remedy: "Try again", isRetryable: true })
-  }
-  const existing = pullRequests.has(branch)
-  const number = pullRequests.get(branch) ?? pullRequests.size + 1
-  pullRequests.set(branch, number)
-  stageOf(git, clone, "settled")
-  return { url: `${clone.request.url}/pull/${number}`, number, existing }
-})
-
-const collected = Effect.fnUntraced(function* (git: Git, clone: Clone, leftovers: string | undefined) {
-  const run = yield* runOf(git, clone)
-  if (leftovers !== undefined && run.left !== undefined) {
-    git.commit(run, run.left, leftovers)
-    run.left = undefined
-  }
-  const { tip } = run
-  if (tip === clone.baseCommit) return { clone, tip: undefined, bundle: undefined }
-  run.stage = "collected"
-  const digest = createHash("sha256").update(tip).digest("hex")
-  const bundle = { path: `${clone.directory}/bundle`, bytes: tip.length, digest }
-  return { clone, tip, bundle } satisfies Collected
-})
-
-const makeRelay = (git: Git, options: MemoryOptions): GitRelay["Service"] => {
-  const { runs } = git
   const holding = <E, R>(runId: RunId, acquire: Effect.Effect<Clone, E, R>) =>
     Effect.acquireRelease(acquire, () =>
       Effect.sync(() => {
@@ -266,21 +166,118 @@ const makeRelay = (git: Git, options: MemoryOptions): GitRelay["Service"] => {
         if (run?.stage === "settled") runs.delete(runId)
       })
     )
-  const of = (name: Operation, { request: { runId } }: Clone) => operation(name, runId)
+
+  /** What is done with a clone that is still there. */
+  const step = <A, E extends GitRelayReason>(
+    operation: Operation,
+    { request: { runId } }: Clone,
+    run: (relayed: Relayed) => Effect.Effect<A, E>
+  ) =>
+    Effect.suspend((): Effect.Effect<A, E | RelayFailed> => {
+      const relayed = runs.get(runId)
+      return relayed === undefined
+        ? Effect.fail(new RelayFailed({ detail: "what is kept is gone", remedy: "Run it again" }))
+        : run(relayed)
+    }).pipe(failAs(operation, runId))
+
   return GitRelay.of({
-    clone: (request) =>
-      holding(request.runId, cloned(git, options, request)).pipe(operation("clone", request.runId)),
+    clone: (request) => holding(request.runId, clone(request)).pipe(failAs("clone", request.runId)),
     reopen: (runId, changed = {}) =>
-      holding(runId, reopened(git, options, runId, changed)).pipe(operation("reopen", runId)),
-    collect: (clone, how) => collected(git, clone, how?.commitLeftovers).pipe(of("collect", clone)),
+      holding(
+        runId,
+        Effect.gen(function* () {
+          const run = runs.get(runId)
+          if (run === undefined || run.stage === "settled") return yield* notKept(runId, "nothing is kept")
+          if (run.held) return yield* notKept(runId, "somebody is at work")
+          const { branch = run.clone.branch, createPr = run.clone.request.createPr } = changed
+          const { baseBranch, request } = run.clone
+          yield* PolicyGate.mayPush(policies, { url: request.url, branch, baseBranch })
+          const clone: Clone = { ...run.clone, branch, request: { ...request, createPr } }
+          runs.set(runId, { ...run, clone, held: true })
+          return clone
+        })
+      ).pipe(failAs("reopen", runId)),
+    collect: (clone, { commitLeftovers } = {}) =>
+      step("collect", clone, (run) =>
+        Effect.sync(() => {
+          if (commitLeftovers !== undefined && run.left !== undefined) {
+            commit(run, run.left, commitLeftovers)
+            run.left = undefined
+          }
+          const { tip } = run
+          if (tip === clone.baseCommit) return { clone, tip: undefined, bundle: undefined }
+          run.stage = "collected"
+          const digest = createHash("sha256").update(tip).digest("hex")
+          return { clone, tip, bundle: { path: `${clone.directory}/bundle`, bytes: tip.length, digest } }
+        })
+      ),
     apply: (clone) =>
-      Effect.fail(
-        new PatchRefused({ detail: "there is no git in memory to apply them", remedy: "Use HostGitRelay" })
-      ).pipe(of("apply", clone)),
-    check: (given) => checked(git, options, given).pipe(of("check", given.clone)),
-    patch: (given) => patched(git, given).pipe(of("patch", given.clone)),
-    push: (given) => pushed(git, given).pipe(of("push", given.clone)),
-    openPullRequest: (given) => requested(git, given).pipe(of("openPullRequest", given.checked.clone)),
+      step("apply", clone, () =>
+        Effect.fail(
+          new PatchRefused({ detail: "there is no git in memory to apply them", remedy: "Use HostGitRelay" })
+        )
+      ),
+    check: (collected) =>
+      step("check", collected.clone, (run) => {
+        const secrets = collected.clone.request.canaries ?? []
+        return Effect.tap(PolicyGate.check(collected, { policies, reader, secrets }), () => {
+          run.stage = "checked"
+          return Effect.void
+        })
+      }),
+    // What there is to say of each commit, the oldest first: no changes, for there is no git to write them.
+    patch: ({ clone, tip }) =>
+      step("patch", clone, () =>
+        Effect.map(reader.commits(tip, clone.baseCommit, depthMax), (commits) => {
+          const letters = commits.toReversed().map(({ id }) => {
+            const content = Buffer.from(objects.get(id)!.content).toString("utf8")
+            return `From ${id} Mon Sep 17 00:00:00 2001\nSubject: ${content.slice(content.indexOf("\n\n") + 2)}\n`
+          })
+          return Buffer.from(letters.join(""), "utf8")
+        })
+      ),
+    push: (checked) =>
+      step("push", checked.clone, (run) =>
+        Effect.gen(function* () {
+          const { clone, tip } = checked
+          const { branch, directory: keptAt, request } = clone
+          const { branches, trouble } = origins.get(request.url)!
+          const refuse = (fault: PushFault, detail: string) =>
+            new PushRefused({
+              fault,
+              branch,
+              detail,
+              remedy: "Push under another name, or once it is over",
+              keptAt,
+              isRetryable: fault !== "branch_exists"
+            })
+          if (trouble.push !== undefined) return yield* refuse(trouble.push, "the origin is in trouble")
+          const there = branches.get(branch)
+          const unchanged = there !== undefined && (there === tip || treeOf(there) === treeOf(tip))
+          if (there !== undefined && !unchanged) {
+            // On top of what is ours alone.
+            const follows = there === run.pushedTip && (yield* reader.isAncestor(there, tip))
+            if (!follows) return yield* refuse("branch_exists", "it is there already, with something else")
+          }
+          const at = unchanged ? there : tip
+          branches.set(branch, at)
+          run.pushedTip = at
+          run.stage = request.createPr === true ? "pushed" : "settled"
+          return { checked, branch, tip: at, unchanged }
+        })
+      ),
+    openPullRequest: ({ branch, checked: { clone } }) =>
+      step("openPullRequest", clone, (run) => {
+        const { pullRequests, trouble } = origins.get(clone.request.url)!
+        const { pullRequest: detail } = trouble
+        if (detail !== undefined)
+          return Effect.fail(new PullRequestFailed({ detail, remedy: "Try again", isRetryable: true }))
+        const existing = pullRequests.has(branch)
+        const number = pullRequests.get(branch) ?? pullRequests.size + 1
+        pullRequests.set(branch, number)
+        run.stage = "settled"
+        return Effect.succeed({ url: `${clone.request.url}/pull/${number}`, number, existing })
+      }),
     discard: (runId) =>
       Effect.sync(() => {
         const run = runs.get(runId)
@@ -311,56 +308,11 @@ export const layer = (options: MemoryOptions = {}): Layer.Layer<GitRelay | Memor
     })
   )
 
-const reopened = Effect.fnUntraced(function* (
-  git: Git,
-  { policies }: MemoryOptions,
-  runId: RunId,
-  changed: ReopenOptions
-) {
-  const run = git.runs.get(runId)
-  if (run === undefined || run.stage === "settled") return yield* inUse(runId, "nothing is kept")
-  if (run.held) return yield* inUse(runId, "somebody is at work")
-  const request =
-    changed.createPr === undefined ? run.clone.request : { ...run.clone.request, createPr: changed.createPr }
-  const clone: Clone = { ...run.clone, request, branch: changed.branch ?? run.clone.branch }
-  yield* mayPush(policies, request.url, clone.branch, clone.baseBranch)
-  git.runs.set(runId, { ...run, clone, held: true })
-  return clone
-})
+const failAs = (operation: Operation, runId: RunId) =>
+  Effect.mapError((reason: GitRelayReason) => new GitRelayError({ operation, runId, reason }))
 
-const stageOf = ({ runs }: Git, { request: { runId } }: Clone, stage: Relayed["stage"]) => {
-  const run = runs.get(runId)
-  if (run !== undefined) run.stage = stage
-}
-
-const treeOf = (objects: MemoryObjects.MemoryObjects, id: CommitId): string =>
-  Buffer.from(objects.get(id)?.content ?? [])
-    .toString("latin1")
-    .slice(0, "tree ".length + 40)
-
-const inUse = (runId: RunId, detail: string) =>
+const notKept = (runId: RunId, detail: string) =>
   new NotKept({ runId, detail, remedy: "Use another run id, or see what is kept" })
-
-const runOf = ({ runs }: Git, { request: { runId } }: Clone): Effect.Effect<Relayed, RelayFailed> => {
-  const run = runs.get(runId)
-  return run === undefined
-    ? Effect.fail(
-        new RelayFailed({ detail: "what is kept is gone", remedy: "Run it again", isRetryable: false })
-      )
-    : Effect.succeed(run)
-}
-
-const mayPush = (
-  policies: CommitPolicy.Policies | undefined,
-  url: string,
-  branch: BranchName,
-  base: string
-): Effect.Effect<void, OriginUnavailable> => {
-  const refused = CommitPolicy.branchAllowed(CommitPolicy.policyFor(policies, url), branch, base)
-  return refused === undefined
-    ? Effect.void
-    : Effect.fail(unavailable("unsupported", `must not get the branch ${branch}: ${refused.detail}`))
-}
 
 const unavailable = (fault: OriginFault, detail: string) =>
   new OriginUnavailable({
@@ -369,7 +321,3 @@ const unavailable = (fault: OriginFault, detail: string) =>
     remedy: "See MemoryGit: what it has, and what trouble it was given",
     isRetryable: fault === "unreachable" || fault === "timeout"
   })
-
-const nothing = Effect.fail(
-  new RelayFailed({ detail: "there is nothing to check", remedy: "Discard it", isRetryable: false })
-)

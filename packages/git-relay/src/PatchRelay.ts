@@ -46,18 +46,13 @@ export class PatchRelay extends Context.Service<
   }
 >()("@cogni/sandbox-git-relay/PatchRelay") {}
 
-const given = (baseBranch: string | undefined, baseCommit: CommitId | undefined) => ({
-  ...(baseBranch === undefined ? {} : { baseBranch }),
-  ...(baseCommit === undefined ? {} : { baseCommit })
-})
-
 export const make = Effect.gen(function* () {
   const relay = yield* GitRelay
   const pullRequests = yield* PullRequests
   return PatchRelay.of({
     cloneToWorkspace: Effect.fn("PatchRelay.cloneToWorkspace")(function* ({ baseBranch, repoUrl, sha }) {
       const runId = yield* RunId.generate
-      const clone = yield* relay.clone({ runId, url: repoUrl, ...given(baseBranch, sha) })
+      const clone = yield* relay.clone({ runId, url: repoUrl, baseBranch, baseCommit: sha })
       // Nothing of it is ever pushed: it goes with the scope.
       yield* relay.discard(runId)
       return { workspacePath: clone.workspacePath, baseSha: clone.baseCommit }
@@ -69,7 +64,8 @@ export const make = Effect.gen(function* () {
           runId,
           url: repoUrl,
           branch: branchName,
-          ...given(baseBranch, baseSha)
+          baseBranch,
+          baseCommit: baseSha
         })
         const pushed = yield* Effect.gen(function* () {
           yield* relay.apply(clone, patches)

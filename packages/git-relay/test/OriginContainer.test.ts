@@ -1,7 +1,7 @@
 /** The containers that open a repository of this host, written out: a change of them is a change here. */
 import { assert, describe, it } from "@effect/vitest"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import * as WorkspaceContainer from "../src/internal/steps/WorkspaceContainer.ts"
+import * as ContainerGit from "../src/internal/git/ContainerGit.ts"
 import * as OriginContainer from "../src/internal/origin/OriginContainer.ts"
 import { BranchName, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { Schema } from "effect"
@@ -33,7 +33,7 @@ const common = {
   user: { userId: 1234, groupId: 1234 },
   network: { mode: "none" }
 }
-const limits = { ...WorkspaceContainer.limits, workspaceBytesMax: 268_435_456, runtimeSecondsMax: 900 }
+const limits = { ...ContainerGit.limits, workspaceBytesMax: 268_435_456, runtimeSecondsMax: 900 }
 const repository = (readOnly: boolean) => ({
   type: "directory",
   source: "/srv/git/app/.git",
@@ -52,7 +52,7 @@ describe("OriginContainer", () => {
     assert.deepStrictEqual(OriginContainer.readSpec(request, { depth: 1 }) as object, {
       ...common,
       limits,
-      env: { ...WorkspaceContainer.environment, GIT_OPTIONAL_LOCKS: "0" },
+      env: { ...ContainerGit.environment, GIT_OPTIONAL_LOCKS: "0" },
       mounts: [repository(true)],
       argv: ["/usr/local/bin/cogni-git", "read", "2049:131", "", "", "", "1"]
     })
@@ -63,7 +63,7 @@ describe("OriginContainer", () => {
     assert.deepStrictEqual(written as object, {
       ...common,
       limits: { ...limits, workspaceBytesMax: 805_306_368 },
-      env: WorkspaceContainer.environment,
+      env: ContainerGit.environment,
       mounts: [repository(false), bundle],
       argv: [
         "/usr/local/bin/cogni-git",
@@ -95,7 +95,7 @@ describe("OriginContainer", () => {
         assert.strictEqual(role, "relay")
         assert.deepStrictEqual(user, request.user)
         assert.deepStrictEqual({ ...env, GIT_OPTIONAL_LOCKS: "0" }, {
-          ...WorkspaceContainer.environment,
+          ...ContainerGit.environment,
           GIT_OPTIONAL_LOCKS: "0"
         } as object)
         assert.deepStrictEqual(

@@ -1,5 +1,5 @@
 /** What is said of a repository of this host that cannot be opened: which path, what about it, and what to type. */
-import * as HostPath from "@cogni/sandbox-host-files/HostPath"
+import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
@@ -7,7 +7,7 @@ import { homedir } from "node:os"
 import { join } from "node:path"
 import * as PathOrigin from "../src/internal/origin/PathOrigin.ts"
 import * as PathClone from "../src/internal/origin/PathClone.ts"
-import * as OriginContainer from "../src/internal/origin/OriginContainer.ts"
+import * as ContainerGit from "../src/internal/git/ContainerGit.ts"
 
 /** Below the home of this user, where no other user may write. */
 const place = Effect.acquireRelease(
@@ -56,37 +56,29 @@ describe("a path that is no repository", () => {
 })
 
 describe("a repository that its container may not read", () => {
-  const told = (directory: HostPath.Place, said: string) =>
-    PathClone.faultOf(OriginContainer.exitCodes.denied, said, {
-      directory,
-      user: { userId: PathOrigin.nobodyId, groupId: 0 }
-    }).message
+  const told = (directory: HeldDirectory.HeldDirectory, stderr: string) =>
+    PathClone.faultOf(
+      { exitCode: ContainerGit.exitCodes.denied, stderr },
+      { directory, user: { userId: PathOrigin.nobodyId, groupId: 0 } }
+    ).message
 
   const held = Effect.gen(function* () {
-    const root = yield* place
-    const path = join(root, "it's mine")
+    const path = join(yield* place, "it's mine")
     mkdirSync(path)
-    return yield* Effect.acquireRelease(
-      Effect.promise(() => HostPath.find(path, { last: "refuse" })),
-      (found) => Effect.promise(() => HostPath.close(found))
-    )
+    return yield* HeldDirectory.hold(path)
   })
 
   it.effect("is named itself where nothing in it can be reached, else what is closed in it", () =>
     Effect.gen(function* () {
-      const { entry, path } = yield* held
-      const stats = entry!.stats
+      const directory = yield* held
+      const { path } = directory
       for (const [mode, says] of [
-        [0o700n, `${path}, which has mode 700`],
-        [0o705n, `${path}, which has mode 705`],
-        [0o750n, `${path} (objects may not be read by this user)`]
+        [0o700, `${path}, which has mode 700`],
+        [0o705, `${path}, which has mode 705`],
+        [0o750, `${path} (objects may not be read by this user)`]
       ] as const) {
-        const withMode = Object.assign(Object.create(Object.getPrototypeOf(stats)), stats, {
-          mode: (stats.mode & ~0o777n) | mode,
-          uid: 0n,
-          gid: 0n
-        })
-        const message = told({ ...entry!, stats: withMode }, "objects may not be read by this user")
+        const asRoots = { ...directory, mode, userId: 0, groupId: 0 }
+        const message = told(asRoots, "objects may not be read by this user")
         assert.include(message, `may not be opened by the user 65534: ${says}`)
         const word = `'${path.replace("'", `'\\''`)}'`
         assert.include(message, `chmod -R go+rX ${word}`)

@@ -1,5 +1,5 @@
 /** A branch put as files into a repository of root's, beside other gits, under any umask. Only root can do that. */
-import * as HostPath from "@cogni/sandbox-host-files/HostPath"
+import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import {
@@ -55,13 +55,11 @@ const world = Effect.map(
 )
 
 const write = (repository: string, packed: RootDelivery.RootDelivery["packed"], expected?: string) =>
-  Effect.gen(function* () {
-    const found = yield* Effect.acquireRelease(
-      Effect.promise(() => HostPath.find(repository, { last: "refuse" })),
-      (place) => Effect.promise(() => HostPath.close(place))
+  Effect.scoped(
+    Effect.flatMap(HeldDirectory.hold(repository), (held) =>
+      RootDelivery.write(held, { packed, branch, tip, expected })
     )
-    return yield* RootDelivery.write(found.entry!, { packed, branch, tip, expected })
-  })
+  )
 
 /** For as long as the scope. Node has one umask for the whole process. */
 const umask = (mask: number) =>
@@ -75,7 +73,7 @@ describe.skipIf(process.getuid?.() !== 0)("a branch for a repository of root's",
     Effect.gen(function* () {
       const { packed, ref, repository } = yield* world
       renamed.after = () => writeFileSync(`${ref}.lock`, "of another git", { flag: "wx" })
-      assert.deepStrictEqual(yield* write(repository, packed), { _tag: "Taken" })
+      yield* write(repository, packed)
       assert.strictEqual(readFileSync(ref, "utf8"), `${tip}\n`)
       assert.strictEqual(readFileSync(`${ref}.lock`, "utf8"), "of another git")
     })
@@ -84,11 +82,11 @@ describe.skipIf(process.getuid?.() !== 0)("a branch for a repository of root's",
   it.effect("leaves no lock behind, written or not", () =>
     Effect.gen(function* () {
       const { packed, ref, repository } = yield* world
-      const refused = yield* write(repository, packed, "b".repeat(40))
-      assert.strictEqual(refused._tag, "Refused")
+      const refused = yield* Effect.flip(write(repository, packed, "b".repeat(40)))
+      assert.strictEqual(refused._tag, "PushRefusal")
       assert.isFalse(existsSync(ref))
       assert.deepStrictEqual(readdirSync(join(ref, "..")), [])
-      assert.strictEqual((yield* write(repository, packed))._tag, "Taken")
+      yield* write(repository, packed)
       assert.deepStrictEqual(readdirSync(join(ref, "..")), ["work"])
     })
   )
@@ -108,7 +106,7 @@ describe.skipIf(process.getuid?.() !== 0)("a branch for a repository of root's",
       Effect.gen(function* () {
         const { packed, ref, repository } = yield* world
         yield* umask(mask)
-        assert.strictEqual((yield* write(repository, packed))._tag, "Taken")
+        yield* write(repository, packed)
         assert.strictEqual(statSync(join(ref, "..")).mode & 0o777, 0o755)
         assert.strictEqual(statSync(ref).mode & 0o777, 0o644)
       })

@@ -11,7 +11,7 @@ const latin1 = (text: string) => Buffer.from(text, "utf8").toString("latin1")
 /** Any bytes, as the characters that stand for them. */
 const Bytes = Schema.Array(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 })))
 
-describe("Text", () => {
+describe("ShownText", () => {
   it.each([
     ["fatal:\tno\n\u001b[31msuch thing.\n", "fatal: no [31msuch thing"],
     ["a \r\n  b", "a b"],

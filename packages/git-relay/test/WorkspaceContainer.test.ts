@@ -6,7 +6,7 @@ import { branchOf, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { Schema } from "effect"
 
 const baseCommit = CommitId.make("a".repeat(40))
-const request: WorkspaceContainer.ExportRequest = {
+const request: WorkspaceContainer.WorkspaceRequest = {
   runId: RunId.make("run-000000000001"),
   image: "cogni/runtime:1",
   user: { userId: 1000, groupId: 1000 },

@@ -6,7 +6,10 @@
  * in the same one.
  */
 import { Effect, type Scope } from "effect"
-import { fromErrno, type HostPathRefused } from "./HostPathError.ts"
+import { constants } from "node:fs"
+import { type FileHandle, lstat, open as openFile } from "node:fs/promises"
+import * as Descriptor from "./Descriptor.ts"
+import { fromErrno, HostPathRefused } from "./HostPathError.ts"
 import * as HostPath from "./HostPath.ts"
 
 export interface HeldDirectory {
@@ -28,44 +31,115 @@ export interface HeldDirectory {
 export interface HoldOptions {
   /** Directories that agents may write: no link is followed in or below one. */
   readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
+  /** A link at the end of the path; refused unless it is to be followed as one above it is. */
+  readonly last?: "refuse" | "follow" | undefined
 }
 
 /**
- * Opens a directory and holds it until the scope closes. A link at the end of the path is refused; one above it is
- * followed only where no other user could have made it ({@link HostPath}).
+ * Opens a directory and holds it until the scope closes. A link at the end of the path is refused, unless `last` says
+ * otherwise; one above it is followed only where no other user could have made it ({@link HostPath}).
  */
 export const hold = (
   path: string,
   options?: HoldOptions
 ): Effect.Effect<HeldDirectory, HostPathRefused, Scope.Scope> =>
-  Effect.acquireRelease(
-    Effect.tryPromise({ try: () => open(path, options), catch: (thrown) => fromErrno(path, thrown) }),
-    ({ entry }) => Effect.promise(() => entry.close())
-  ).pipe(Effect.map(({ directory }) => directory))
+  held(path, async () => {
+    const found = await HostPath.find(path, { ...options, last: options?.last ?? "refuse" })
+    await found.parent?.close()
+    return found
+  })
 
-const open = async (path: string, options: HoldOptions | undefined) => {
-  const found = await HostPath.find(path, { ...options, last: "refuse" })
-  const { above, entry, parent } = found
-  try {
-    if (entry === undefined) throw fromErrno(path, { code: "ENOENT" })
-    if (!entry.stats.isDirectory()) throw fromErrno(path, { code: "ENOTDIR" })
-  } catch (thrown) {
-    await HostPath.close(found)
-    throw thrown
-  }
-  await parent?.close()
-  const directory: HeldDirectory = {
-    path: entry.path,
-    access: entry.access,
-    accessFromOutside: entry.access.replace(/^\/proc\/self\//u, `/proc/${process.pid}/`),
-    identity: HostPath.identityOf(entry.stats),
-    above,
-    userId: Number(entry.stats.uid),
-    groupId: Number(entry.stats.gid),
-    mode: Number(entry.stats.mode & 0o7777n)
-  }
-  return { directory, entry }
+/** Holds a directory by its name in one that is held. A link is not followed. */
+export const child = (
+  parent: HeldDirectory,
+  name: string
+): Effect.Effect<HeldDirectory, HostPathRefused, Scope.Scope> => {
+  const path = pathOf(parent, name)
+  return held(path, async () => ({
+    above: [...parent.above, parent.identity],
+    entry: await HostPath.heldPlace(path, at(parent, name))
+  }))
 }
+
+/** By which the kernel reaches a name in a directory that is held, wherever that is moved. */
+export const at = ({ access }: HeldDirectory, name: string): string => `${access}/${name}`
+
+/** What has that name in it; a link is itself. `undefined` where there is nothing. */
+export const kindOf = (
+  directory: HeldDirectory,
+  name: string
+): Effect.Effect<"directory" | "link" | "other" | undefined, HostPathRefused> =>
+  attempt(pathOf(directory, name), async () => {
+    try {
+      const stats = await lstat(at(directory, name))
+      return stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "link" : "other"
+    } catch (thrown) {
+      if (Descriptor.isErrno(thrown, "ENOENT")) return undefined
+      throw thrown
+    }
+  })
+
+/** The text of a regular file in it, so large at most; `undefined` where there is none, or something else. */
+export const readText = (
+  directory: HeldDirectory,
+  name: string,
+  bytesMax: number
+): Effect.Effect<string | undefined, HostPathRefused> =>
+  attempt(pathOf(directory, name), async () => {
+    const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants
+    let file: FileHandle
+    try {
+      file = await openFile(at(directory, name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+    } catch (thrown) {
+      if (Descriptor.isErrno(thrown, "ENOENT", "ELOOP", "ENXIO", "ENOTDIR")) return undefined
+      throw thrown
+    }
+    try {
+      const stats = await file.stat()
+      if (!stats.isFile() || stats.size > bytesMax) return undefined
+      const bytes = Buffer.alloc(stats.size)
+      const { bytesRead } = await file.read(bytes, 0, bytes.byteLength, 0)
+      return bytes.toString("utf8", 0, bytesRead)
+    } finally {
+      await file.close()
+    }
+  })
+
+const pathOf = ({ path }: HeldDirectory, name: string) => `${path === "/" ? "" : path}/${name}`
+
+const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, HostPathRefused> =>
+  Effect.tryPromise({ try: run, catch: (thrown) => fromErrno(path, thrown) })
+
+const held = (path: string, find: () => Promise<Pick<HostPath.Found, "above" | "entry">>) =>
+  Effect.acquireRelease(
+    attempt(path, async () => {
+      const { above, entry } = await find()
+      if (entry === undefined) throw fromErrno(path, { code: "ENOENT" })
+      if (entry.stats.isDirectory()) return { above, entry }
+      await entry.close()
+      throw notDirectory(path)
+    }),
+    ({ entry }) => Effect.promise(() => entry.close())
+  ).pipe(
+    Effect.map(({ above, entry }): HeldDirectory => ({
+      path: entry.path,
+      access: entry.access,
+      accessFromOutside: entry.access.replace(/^\/proc\/self\//u, `/proc/${process.pid}/`),
+      identity: HostPath.identityOf(entry.stats),
+      above,
+      userId: Number(entry.stats.uid),
+      groupId: Number(entry.stats.gid),
+      mode: Number(entry.stats.mode & 0o7777n)
+    }))
+  )
+
+const notDirectory = (path: string) =>
+  new HostPathRefused({
+    path,
+    problem: "not_a_directory",
+    detail: "is not a directory",
+    remedy: "Check its spelling"
+  })
 
 /** Whether one directory is the other or lies below it. */
 export const isWithin = (

@@ -91,7 +91,8 @@ const opening = async (place: Place): Promise<string | undefined> => {
   return isReadOnly ? undefined : `can be written by other users (mode ${(mode & 0o7777n).toString(8)})`
 }
 
-const heldPlace = async (path: string, access: string): Promise<Place> => {
+/** Holds what is reached by `access`, without opening it and without following a link at its end. */
+export const heldPlace = async (path: string, access: string): Promise<Place> => {
   const { handle } = await peek(access)
   try {
     const stats = await handle.stat({ bigint: true })

@@ -49,8 +49,7 @@ export const check = Effect.fnUntraced(function* (
   if (exitCode !== 0)
     return yield* new RelayFailed({
       detail: `git ls-tree ended with ${exitCode}: ${stderr.trim()}`,
-      remedy: "Look whether the origin is whole (git fsck)",
-      isRetryable: false
+      remedy: "Look whether the origin is whole (git fsck)"
     })
 }, Effect.scoped)
 
@@ -96,6 +95,5 @@ const refusal = (limit: string, name?: string) =>
   new OriginUnavailable({
     fault: "unsupported",
     detail: `has a base with more than ${limit} when it is checked out`,
-    remedy: `Start from a smaller commit${name === undefined ? "" : `, or allow more (${name})`}`,
-    isRetryable: false
+    remedy: `Start from a smaller commit${name === undefined ? "" : `, or allow more (${name})`}`
   })

@@ -4,7 +4,7 @@ import { RelayFailed } from "../../GitRelayError.ts"
 import { CommitId } from "../../Refs.ts"
 import * as HostGit from "./HostGit.ts"
 import type { ObjectInfo, ObjectReader, ObjectType } from "./ObjectReader.ts"
-import { localSecondsMax } from "./HostRepository.ts"
+import { isAncestor } from "./HostRepository.ts"
 
 interface Waiting {
   readonly wants: "info" | "content"
@@ -21,10 +21,7 @@ export const make = (
   Effect.gen(function* () {
     const waiting: Array<Waiting> = []
     const parser = makeParser(waiting)
-    const git = yield* HostGit.start(
-      { gitDirectory, argv: ["cat-file", "--batch-command"], runtimeSecondsMax: localSecondsMax },
-      parser
-    )
+    const git = yield* HostGit.start({ gitDirectory, argv: ["cat-file", "--batch-command"] }, parser)
     const ended = Effect.flatMap(git.answer, ({ exitCode, stderr }) =>
       Effect.fail(
         new RelayFailed({
@@ -55,34 +52,21 @@ export const make = (
       info: (ids) => Effect.map(ask("info", ids), (answers) => answers.map((answer) => answer?.info)),
       content: (id) => Effect.map(ask("content", [id]), ([answer]) => answer?.content),
       commits: (tip, base, max) => commits(gitDirectory, tip, base, max),
-      isAncestor: (ancestor, descendant) =>
-        Effect.map(
-          HostGit.run({
-            gitDirectory,
-            argv: ["merge-base", "--is-ancestor", ancestor, descendant],
-            runtimeSecondsMax: localSecondsMax
-          }),
-          ({ exitCode }) => exitCode === 0
-        )
+      isAncestor: (ancestor, descendant) => isAncestor(gitDirectory, ancestor, descendant)
     } satisfies ObjectReader<RelayFailed>
   })
 
 const commits = (gitDirectory: string, tip: CommitId, base: CommitId, max: number) =>
   Effect.map(
-    HostGit.runOk({
+    HostGit.lines({
       gitDirectory,
-      argv: ["rev-list", "--parents", "--topo-order", `--max-count=${max}`, tip, `^${base}`],
-      runtimeSecondsMax: localSecondsMax
+      argv: ["rev-list", "--parents", "--topo-order", `--max-count=${max}`, tip, `^${base}`]
     }),
-    (stdout) =>
-      stdout
-        .toString("latin1")
-        .split("\n")
-        .filter((line) => line !== "")
-        .map((line) => {
-          const [id = "", ...parents] = line.split(" ")
-          return { id: CommitId.make(id), parents: parents.map((parent) => CommitId.make(parent)) }
-        })
+    (lines) =>
+      lines.map((line) => {
+        const [id = "", ...parents] = line.split(" ")
+        return { id: CommitId.make(id), parents: parents.map((parent) => CommitId.make(parent)) }
+      })
   )
 
 /** Answers come in the order of the questions: a line, and after it what was asked for, if it was. */

@@ -8,7 +8,8 @@ import { RelayFailed } from "../../GitRelayError.ts"
 
 export interface HostGitCommand extends GitEnvironment.GitCommand {
   readonly credential?: GitCredential | undefined
-  readonly runtimeSecondsMax: number
+  /** For what more than this machine takes part in, or what is long; 300. */
+  readonly runtimeSecondsMax?: number | undefined
   /** What is said on stdout; more is a failure. */
   readonly stdoutBytesMax?: number | undefined
   /** Of what it does, as it does it. */
@@ -50,14 +51,22 @@ export const runOk = (
       : Effect.fail(
           new RelayFailed({
             detail: `git ${command.argv[0]} ended with ${exitCode}: ${HostProgram.lastLine(stderr)}`,
-            remedy: "Look at the disk of the relay's directory, then try again",
-            isRetryable: false
+            remedy: "Look at the disk of the relay's directory, then try again"
           })
         )
   )
 
+/** `runOk`, as its lines. */
+export const lines = (command: HostGitCommand, input?: string) =>
+  Effect.map(runOk(command, input), (stdout) =>
+    stdout
+      .toString("latin1")
+      .split("\n")
+      .filter((line) => line !== "")
+  )
+
 const programOf = (command: HostGitCommand): HostProgram.HostProgram => {
-  const { credential, onProgress, runtimeSecondsMax, stdoutBytesMax } = command
+  const { credential, onProgress, runtimeSecondsMax = 300, stdoutBytesMax } = command
   return {
     name: "git",
     argv: GitEnvironment.argumentsOf(command),

@@ -11,18 +11,14 @@ import { join } from "node:path"
 import { RelayFailed } from "../../GitRelayError.ts"
 import { CommitId, type ObjectFormat } from "../../Refs.ts"
 import * as HostGit from "./HostGit.ts"
-import { attempt, giveTo } from "../steps/KeptRuns.ts"
-
-/** For what only this machine takes part in. */
-export const localSecondsMax = 300
+import { attempt, giveTo } from "./RelayFiles.ts"
 
 /** Where a relay's repository knows the tip of the base, and what an agent left. */
 export const refs = { base: "refs/relay/base", tip: "refs/relay/tip", there: "refs/relay/there" } as const
 
 export const initBare = (gitDirectory: string, objectFormat: ObjectFormat) =>
   HostGit.runOk({
-    argv: ["init", "-q", "--bare", "--template=", `--object-format=${objectFormat}`, "--", gitDirectory],
-    runtimeSecondsMax: localSecondsMax
+    argv: ["init", "-q", "--bare", "--template=", `--object-format=${objectFormat}`, "--", gitDirectory]
   })
 
 /** The packs of one repository into another, and where their history is cut off. */
@@ -58,8 +54,7 @@ export const objectAt = (gitDirectory: string, name: string) =>
   Effect.map(
     HostGit.run({
       argv: ["rev-parse", "--verify", "--quiet", "--end-of-options", name],
-      gitDirectory,
-      runtimeSecondsMax: localSecondsMax
+      gitDirectory
     }),
     ({ exitCode, stdout }) => (exitCode === 0 ? stdout.toString("latin1").trim() : undefined)
   )
@@ -77,11 +72,17 @@ export const commitAt = Effect.fnUntraced(function* (gitDirectory: string, ref: 
   return CommitId.make(id)
 })
 
+/** Whether one commit is an ancestor of another, or the same. */
+export const isAncestor = (gitDirectory: string, ancestor: string, descendant: string) =>
+  Effect.map(
+    HostGit.run({ gitDirectory, argv: ["merge-base", "--is-ancestor", ancestor, descendant] }),
+    ({ exitCode }) => exitCode === 0
+  )
+
 export const setRef = (gitDirectory: string, ref: string, commit: string) =>
   HostGit.runOk({
     argv: ["update-ref", "--no-deref", ref, commit],
-    gitDirectory,
-    runtimeSecondsMax: localSecondsMax
+    gitDirectory
   })
 
 /** Commits whose parents are not there, in a repository that has no such yet. */
@@ -89,6 +90,9 @@ export const setShallow = (gitDirectory: string, commits: ReadonlyArray<CommitId
   attempt(gitDirectory, () =>
     OwnFiles.create(join(gitDirectory, "shallow"), commits.map((id) => `${id}\n`).join(""), 0o644)
   )
+
+/** In whose name an agent commits unless it says otherwise. */
+const author = { name: "Cogni Sandbox", email: "agent@sandbox.invalid" } as const
 
 /** What an agent gets: a repository at the base, on a branch of its own, with nobody's credential in it. */
 export const workspace = Effect.fnUntraced(function* (options: {
@@ -99,7 +103,6 @@ export const workspace = Effect.fnUntraced(function* (options: {
   readonly baseCommit: CommitId
   readonly branch: string
   readonly remoteUrl: string | undefined
-  readonly author: { readonly name: string; readonly email: string }
   readonly user: { readonly userId: number; readonly groupId: number } | undefined
 }) {
   const { baseBranch, baseCommit, branch, from, path } = options
@@ -115,31 +118,27 @@ export const workspace = Effect.fnUntraced(function* (options: {
       `--initial-branch=${branch}`,
       "--",
       repository
-    ],
-    runtimeSecondsMax: localSecondsMax
+    ]
   })
   yield* transplant(from, gitDirectory, "copy")
   yield* attempt(gitDirectory, () => OwnFiles.append(join(gitDirectory, "config"), configurationOf(options)))
   yield* HostGit.runOk(
-    { argv: ["update-ref", "--stdin"], gitDirectory, runtimeSecondsMax: localSecondsMax },
+    { argv: ["update-ref", "--stdin"], gitDirectory },
     `create refs/heads/${branch} ${baseCommit}\ncreate refs/remotes/origin/${baseBranch} ${baseCommit}\n`
   )
   yield* HostGit.runOk({
     argv: ["read-tree", "-u", "--reset", baseCommit],
     gitDirectory,
-    workTree: repository,
-    runtimeSecondsMax: localSecondsMax
+    workTree: repository
   })
   if (options.user !== undefined) yield* giveTo(path, options.user)
 })
 
 const configurationOf = ({
-  author,
   baseBranch,
   branch,
   remoteUrl
 }: {
-  readonly author: { readonly name: string; readonly email: string }
   readonly baseBranch: string
   readonly branch: string
   readonly remoteUrl: string | undefined

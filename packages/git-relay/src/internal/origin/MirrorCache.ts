@@ -15,7 +15,8 @@ import type { GitCredentials } from "../../GitCredentials.ts"
 import type { CredentialsUnavailable, OriginUnavailable, RelayFailed } from "../../GitRelayError.ts"
 import type { ObjectFormat } from "../../Refs.ts"
 import * as RemoteOrigin from "./RemoteOrigin.ts"
-import { attempt, type Owners } from "../steps/KeptRuns.ts"
+import { attempt } from "../git/RelayFiles.ts"
+import type { Owners } from "../steps/KeptRuns.ts"
 import * as HostRepository from "../git/HostRepository.ts"
 
 export interface MirrorCacheOptions {

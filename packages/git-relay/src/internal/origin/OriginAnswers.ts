@@ -135,8 +135,7 @@ export const faultOf = (said: string): OriginUnavailable => {
     ? new OriginUnavailable({
         fault: "other",
         detail: `cannot be used: ${said === "" ? "git said nothing" : said}`,
-        remedy: "Look at what it says",
-        isRetryable: false
+        remedy: "Look at what it says"
       })
     : new OriginUnavailable({
         fault: known.fault,
@@ -200,6 +199,14 @@ export const pushFaultOf = (
   }
 }
 
+/** What comes is counted: an origin may send no more. */
+export const tooLarge = (bytesMax: number) =>
+  new OriginUnavailable({
+    fault: "unsupported",
+    detail: `sends more than ${bytesMax} bytes`,
+    remedy: "Ask for less history (--depth), or allow more (limits.cloneBytesMax)"
+  })
+
 export const transportOf = (url: string): "https" | "http" => (url.startsWith("https:") ? "https" : "http")
 
 /** A repository called `openssl`, or a branch `GH006`, says nothing of what is wrong. */
@@ -207,4 +214,4 @@ const withoutNames = (said: string): string =>
   said.replace(/(?<![^\s(;])'[^']*'/gu, "'…'").replace(/https?:\/\/\S+|(?<!\S)[\w.-]*\/\S*/gu, "…")
 
 const fault = (kind: OriginFault, detail: string, remedy: string) =>
-  Result.fail(new OriginUnavailable({ fault: kind, detail, remedy, isRetryable: false }))
+  Result.fail(new OriginUnavailable({ fault: kind, detail, remedy }))

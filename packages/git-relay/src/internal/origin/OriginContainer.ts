@@ -6,25 +6,17 @@
  * network and no credential; `cogni-git` in them reads neither its configuration nor its hooks.
  */
 import type { ContainerSpec } from "@cogni/sandbox-core/ContainerRuntime"
-import type { User } from "@cogni/sandbox-core/Posture"
-import type { RunId } from "@cogni/sandbox-core/RunId"
-import * as WorkspaceContainer from "../steps/WorkspaceContainer.ts"
+import * as ContainerGit from "../git/ContainerGit.ts"
 import type { BranchName, CommitId } from "../../Refs.ts"
 
 /** A repository of this host, as a container is given it. */
-export interface OriginRequest {
-  readonly runId: RunId
-  /** An image of ours, with git and `cogni-git` in it. */
-  readonly image: string
-  /** Never root. */
-  readonly user: User
+export interface OriginRequest extends ContainerGit.ContainerRequest {
   /** The git directory that is mounted, and no other. */
   readonly source: string
   /** Device and inode of the directory that the host holds, such as `2049:131`. The container stops at any other. */
   readonly identity: string
   /** Name of the linked worktree that was asked for; empty for the repository itself. */
   readonly worktree: string
-  readonly runtimeSecondsMax: number
 }
 
 export interface ReadRequest {
@@ -47,9 +39,6 @@ export interface DeliverRequest {
   readonly how: "write" | "check"
 }
 
-/** Program in the runtime image that opens repositories. */
-export const program = WorkspaceContainer.program
-
 /** Where the repository lies in these containers. */
 export const originTarget = "/origin"
 
@@ -59,26 +48,31 @@ export const deliveryTarget = "/delivery"
 /** The reference that a bundle from a repository of this host brings. */
 export const baseRef = "refs/relay/base"
 
-/** Exit codes of `cogni-git`. */
-export const exitCodes = { unfit: 65, absent: 66, moved: 75, denied: 77 } as const
-
 /** A container that writes what stands where, and then a bundle of the base. */
 export const readSpec = (
   request: OriginRequest,
   { baseBranch = "", baseCommit, depth }: ReadRequest
 ): ContainerSpec => ({
-  ...common(request),
-  env: { ...WorkspaceContainer.environment, GIT_OPTIONAL_LOCKS: "0" },
+  ...ContainerGit.common(request),
+  env: { ...ContainerGit.environment, GIT_OPTIONAL_LOCKS: "0" },
   mounts: [mount(request, true)],
-  argv: [program, "read", request.identity, request.worktree, baseBranch, baseCommit ?? "", String(depth)]
+  argv: [
+    ContainerGit.program,
+    "read",
+    request.identity,
+    request.worktree,
+    baseBranch,
+    baseCommit ?? "",
+    String(depth)
+  ]
 })
 
 /** A container that adds one branch, or finds out whether it may be added. */
 export const deliverSpec = (request: OriginRequest, what: DeliverRequest): ContainerSpec => {
-  const base = common(request)
+  const base = ContainerGit.common(request)
   return {
     ...base,
-    env: WorkspaceContainer.environment,
+    env: ContainerGit.environment,
     mounts: [
       mount(request, what.how === "check"),
       { type: "directory", source: what.bundleDirectory, target: deliveryTarget, readOnly: true }
@@ -86,7 +80,7 @@ export const deliverSpec = (request: OriginRequest, what: DeliverRequest): Conta
     // The largest file it may write: the bundle's objects, and what they are deltas of.
     limits: { ...base.limits, workspaceBytesMax: 2 * what.bundleBytesMax + base.limits.workspaceBytesMax },
     argv: [
-      program,
+      ContainerGit.program,
       "deliver",
       request.identity,
       request.worktree,
@@ -101,6 +95,3 @@ export const deliverSpec = (request: OriginRequest, what: DeliverRequest): Conta
 
 const mount = ({ source }: OriginRequest, readOnly: boolean) =>
   ({ type: "directory", source, target: originTarget, readOnly }) as const
-
-const common = ({ image, runId, runtimeSecondsMax, user }: OriginRequest) =>
-  WorkspaceContainer.common({ image, runId, runtimeSecondsMax, user })

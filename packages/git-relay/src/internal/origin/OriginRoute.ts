@@ -69,6 +69,5 @@ const unresolved = new OriginUnavailable({
 const notAllowed = new OriginUnavailable({
   fault: "unreachable",
   detail: "has an address that is private, or this host's own",
-  remedy: "If it is meant to, let the operator name it with private addresses (COGNI_FORGES=HOST=private)",
-  isRetryable: false
+  remedy: "If it is meant to, let the operator name it with private addresses (COGNI_FORGES=HOST=private)"
 })

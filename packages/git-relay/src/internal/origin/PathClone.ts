@@ -5,21 +5,22 @@
  */
 import type { User } from "@cogni/sandbox-core/Posture"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { Effect, Result, type Scope, Stream } from "effect"
+import { Effect, Stream } from "effect"
 import { OriginUnavailable, type RelayFailed } from "../../GitRelayError.ts"
-import type { Advertised } from "./OriginAnswers.ts"
-import * as OriginContainer from "./OriginContainer.ts"
 import type { CommitId } from "../../Refs.ts"
-import type { Held } from "../steps/WorkspaceClone.ts"
-import * as BundleImport from "../steps/BundleImport.ts"
-import * as OriginPreface from "./OriginPreface.ts"
-import * as PathOrigin from "./PathOrigin.ts"
+import * as ContainerGit from "../git/ContainerGit.ts"
 import * as HostRepository from "../git/HostRepository.ts"
 import { command, oneLine } from "../git/ShownText.ts"
+import * as BundleImport from "../steps/BundleImport.ts"
+import { RelayContext } from "../steps/RelayContext.ts"
+import * as OriginAnswers from "./OriginAnswers.ts"
+import * as OriginContainer from "./OriginContainer.ts"
+import * as OriginPreface from "./OriginPreface.ts"
+import * as PathOrigin from "./PathOrigin.ts"
 
-export interface PathRequest {
+export interface CloneTarget {
   readonly runId: RunId
-  readonly path: string
+  readonly url: string
   /** A bare repository of the relay's own, once it has begun. */
   readonly gitDirectory: string
   readonly baseBranch?: string | undefined
@@ -34,175 +35,146 @@ export interface Base {
 }
 
 /** Decides, from what stands where, and makes the relay's repository. */
-export type Begin = (advertised: Advertised) => Effect.Effect<Base, OriginUnavailable | RelayFailed>
+export type Begin = (
+  advertised: OriginAnswers.Advertised
+) => Effect.Effect<Base, OriginUnavailable | RelayFailed>
 
 /** What is asked of every container that opens a repository of this host. */
-export const containerFor = (
-  { image, limits }: Pick<Held, "image" | "limits">,
-  runId: RunId,
-  origin: PathOrigin.PathOrigin
-): OriginContainer.OriginRequest => ({
-  runId,
-  image,
-  user: origin.user,
-  source: origin.directory.path,
-  identity: origin.identity,
-  worktree: origin.worktree,
-  runtimeSecondsMax: limits.transferSecondsMax
-})
+export const containerFor = (runId: RunId, origin: PathOrigin.PathOrigin) =>
+  Effect.map(RelayContext, ({ image, limits }): OriginContainer.OriginRequest => ({
+    runId,
+    image,
+    user: origin.user,
+    source: origin.directory.path,
+    identity: origin.identity,
+    worktree: origin.worktree,
+    runtimeSecondsMax: limits.transferSecondsMax
+  }))
 
-/** Reads it, in one container. */
-export const read = (held: Held, request: PathRequest, begin: Begin) =>
-  Effect.gen(function* () {
-    const origin = yield* PathOrigin.open(request.path)
-    const spec = OriginContainer.readSpec(containerFor(held, request.runId, origin), request)
-    const { ended, stdout } = yield* BundleImport.exported(spec)
-    const reading = reader(held, request, begin)
-    yield* Stream.runForEach(stdout, reading.take)
-    const { exitCode, stderr } = yield* ended
-    if (exitCode !== 0) return yield* faultOf(exitCode, stderr, origin)
-    return yield* reading.finish
-  }).pipe(
-    Effect.catchTag("Unfit", ({ detail }) => Effect.fail(refused(detail))),
-    Effect.timeoutOrElse({
-      duration: `${held.limits.transferSecondsMax} seconds`,
-      orElse: () =>
-        Effect.fail(
-          new OriginUnavailable({
-            fault: "timeout",
-            detail: `took more than ${held.limits.transferSecondsMax} s to read`,
-            remedy: "Try again, or ask for less history (--depth)",
-            isRetryable: true
-          })
-        )
-    }),
-    Effect.scoped
-  )
+/** Reads it, in one container: the preface first, and then everything into the relay's repository. */
+export const read = Effect.fnUntraced(
+  function* (target: CloneTarget, begin: Begin) {
+    const { limits } = yield* RelayContext
+    const { baseCommit, gitDirectory, runId, url } = target
+    const origin = yield* PathOrigin.open(url)
+    const spec = OriginContainer.readSpec(yield* containerFor(runId, origin), target)
+    const git = yield* ContainerGit.start(spec)
+    const ended = Effect.flatMap(git.ended, (end) =>
+      end.exitCode === 0 ? Effect.void : Effect.fail(faultOf(end, origin))
+    )
+    const stdout = git.stdout.pipe(
+      Stream.limitBytes<OriginUnavailable | RelayFailed, never>(limits.cloneBytesMax, () =>
+        Stream.fail(OriginAnswers.tooLarge(limits.cloneBytesMax))
+      )
+    )
+    const read = yield* BundleImport.readHead(stdout, OriginPreface.makeReader())
+    if (read === undefined) {
+      yield* ended
+      return yield* BundleImport.unfit("its container said nothing of it")
+    }
+    const { preface, rest } = read.head
+    const { advertised, shallow } = preface
+    const base = yield* begin(advertised)
+    // Before the objects: a commit whose parents are not sent is sound only where that is known.
+    if (shallow.length > 0) yield* HostRepository.setShallow(gitDirectory, shallow)
+    const tip = yield* BundleImport.take(Stream.concat(Stream.succeed(rest), read.rest), ended, {
+      gitDirectory,
+      expected: {
+        objectFormat: advertised.objectFormat,
+        ref: OriginContainer.baseRef,
+        prerequisites: new Set(),
+        objectsMax: limits.cloneObjectsMax
+      },
+      bytesMax: limits.cloneBytesMax,
+      runtimeSecondsMax: limits.transferSecondsMax
+    })
+    if (tip !== (baseCommit ?? base.commit))
+      return yield* BundleImport.unfit("it sent another commit than it named")
+    yield* HostRepository.setRef(gitDirectory, HostRepository.refs.base, tip)
+    return { base, objectFormat: advertised.objectFormat }
+  },
+  (reading) =>
+    reading.pipe(
+      Effect.catchTag("UnfitBundle", ({ detail }) => Effect.fail(refused(detail))),
+      within("read", "Try again, or ask for less history (--depth)"),
+      Effect.scoped
+    )
+)
+
+/** A time limit on what a container does with a repository of this host. */
+export const within =
+  (what: string, remedy: string) =>
+  <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+    Effect.flatMap(RelayContext, ({ limits: { transferSecondsMax } }) =>
+      Effect.timeoutOrElse(effect, {
+        duration: `${transferSecondsMax} seconds`,
+        orElse: () =>
+          Effect.fail(
+            new OriginUnavailable({
+              fault: "timeout",
+              detail: `took more than ${transferSecondsMax} s to ${what}`,
+              remedy,
+              isRetryable: true
+            })
+          )
+      })
+    )
 
 /** Why its container ended with that code. */
 export const faultOf = (
-  exitCode: number,
-  said: string,
+  { exitCode, stderr }: ContainerGit.Ended,
   { directory, user }: Pick<PathOrigin.PathOrigin, "directory" | "user">
 ): OriginUnavailable => {
-  const { exitCodes } = OriginContainer
-  if (exitCode === exitCodes.denied || /permission denied/iu.test(said)) {
+  const { exitCodes } = ContainerGit
+  if (exitCode === exitCodes.denied || /permission denied/iu.test(stderr)) {
     // Where the directory itself is closed, its container can say no more than which name it tried first in it.
-    const why = isOpenTo(user, directory.stats)
-      ? ` (${said})`
-      : `, which has mode ${(directory.stats.mode & 0o777n).toString(8)}`
+    const why = isOpenTo(user, directory)
+      ? ` (${stderr})`
+      : `, which has mode ${(directory.mode & 0o777).toString(8)}`
     return new OriginUnavailable({
       fault: "forbidden",
       detail: `may not be opened by the user ${user.userId}: ${oneLine(directory.path)}${why}`,
       remedy:
-        directory.stats.uid === 0n && user.userId === PathOrigin.nobodyId
+        directory.userId === 0 && user.userId === PathOrigin.nobodyId
           ? `No container runs as root: let others read it (${command("chmod -R go+rX", directory.path)}), or ` +
             "give the repository to an ordinary user (chown -R)"
-          : "Run as the user that owns the repository",
-      isRetryable: false
+          : "Run as the user that owns the repository"
     })
   }
   switch (exitCode) {
     case exitCodes.unfit:
-      return refused(said)
+      return refused(stderr)
     case exitCodes.absent:
       return new OriginUnavailable({
         fault: "not_found",
-        detail: `is not a git repository (${said})`,
-        remedy: "Check the path: it is the directory that has .git in it, or a bare repository",
-        isRetryable: false
+        detail: `is not a git repository (${stderr})`,
+        remedy: "Check the path: it is the directory that has .git in it, or a bare repository"
       })
     case exitCodes.moved:
       return new OriginUnavailable({
         fault: "other",
-        detail: `was replaced while it was opened (${said})`,
+        detail: `was replaced while it was opened (${stderr})`,
         remedy: "Look who changes the directory, and whether the engine runs on this machine; then try again",
         isRetryable: true
       })
     default:
       return new OriginUnavailable({
         fault: "other",
-        detail: `cannot be used: its container ended with ${exitCode}${said === "" ? "" : ` (${said})`}`,
-        remedy: "Check it with git fsck, in a copy that you trust",
-        isRetryable: false
+        detail: `cannot be used: its container ended with ${exitCode}${stderr === "" ? "" : ` (${stderr})`}`,
+        remedy: "Check it with git fsck, in a copy that you trust"
       })
   }
 }
 
 /** Whether a directory lets a user look for names in it, and list them. */
-const isOpenTo = (
-  { groupId, userId }: User,
-  { gid, mode, uid }: PathOrigin.PathOrigin["directory"]["stats"]
-) => {
-  const shift = uid === BigInt(userId) ? 6n : gid === BigInt(groupId) ? 3n : 0n
-  return ((mode >> shift) & 0o5n) === 0o5n
+const isOpenTo = (user: User, { groupId, mode, userId }: PathOrigin.PathOrigin["directory"]) => {
+  const shift = userId === user.userId ? 6 : groupId === user.groupId ? 3 : 0
+  return ((mode >> shift) & 0o5) === 0o5
 }
 
 const refused = (detail: string) =>
   new OriginUnavailable({
     fault: "unsupported",
     detail: `is not opened: ${detail}`,
-    remedy: "Repair that if you trust the repository, or name one that is whole",
-    isRetryable: false
+    remedy: "Repair that if you trust the repository, or name one that is whole"
   })
-
-const tooLarge = (bytesMax: number) =>
-  new OriginUnavailable({
-    fault: "unsupported",
-    detail: `sends more than ${bytesMax} bytes`,
-    remedy: "Ask for less history (--depth), or allow more (limits.cloneBytesMax)",
-    isRetryable: false
-  })
-
-/** The preface first, and then everything into the relay's repository. */
-const reader = ({ limits }: Held, { baseCommit, gitDirectory }: PathRequest, begin: Begin) => {
-  const preface = OriginPreface.makeReader()
-  let began: { readonly base: Base; readonly advertised: Advertised } | undefined
-  let importing: BundleImport.Importing | undefined
-  let bytes = 0
-
-  const take = (
-    piece: Uint8Array
-  ): Effect.Effect<void, OriginUnavailable | RelayFailed | BundleImport.Unfit, Scope.Scope> =>
-    Effect.gen(function* () {
-      bytes += piece.byteLength
-      if (bytes > limits.cloneBytesMax) return yield* tooLarge(limits.cloneBytesMax)
-      if (importing !== undefined) return yield* importing.take(piece)
-      const read = preface.push(piece)
-      if (read === undefined) return
-      if (Result.isFailure(read))
-        return yield* new BundleImport.Unfit({ kind: "content", detail: read.failure })
-      const { advertised, shallow } = read.success.preface
-      began = { base: yield* begin(advertised), advertised }
-      // Before the objects: a commit whose parents are not sent is sound only where that is known.
-      if (shallow.length > 0) yield* HostRepository.setShallow(gitDirectory, shallow)
-      importing = yield* BundleImport.importing({
-        gitDirectory,
-        expected: {
-          objectFormat: advertised.objectFormat,
-          ref: OriginContainer.baseRef,
-          prerequisites: new Set()
-        },
-        limits: {
-          bundleBytesMax: limits.cloneBytesMax,
-          objectsMax: limits.cloneObjectsMax,
-          runtimeSecondsMax: limits.transferSecondsMax
-        }
-      })
-      if (read.success.rest.byteLength > 0) yield* importing.take(read.success.rest)
-    })
-
-  const finish = Effect.gen(function* () {
-    if (began === undefined || importing === undefined)
-      return yield* new BundleImport.Unfit({ kind: "content", detail: "its container said nothing of it" })
-    const { tip } = yield* importing.finish
-    if (tip !== (baseCommit ?? began.base.commit))
-      return yield* new BundleImport.Unfit({
-        kind: "content",
-        detail: "it sent another commit than it named"
-      })
-    yield* HostRepository.setRef(gitDirectory, HostRepository.refs.base, tip)
-    return { base: began.base, objectFormat: began.advertised.objectFormat }
-  })
-  return { take, finish }
-}

@@ -6,91 +6,90 @@
  * (`RootDelivery`).
  */
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
-import { Effect, Stream } from "effect"
+import { Effect } from "effect"
 import { join } from "node:path"
 import type { Clone } from "../../GitRelay.ts"
-import { OriginUnavailable, type PushFault } from "../../GitRelayError.ts"
-import * as OriginContainer from "./OriginContainer.ts"
+import type { OriginFault, PushFault } from "../../GitRelayError.ts"
 import { CommitId } from "../../Refs.ts"
-import type { Held } from "../steps/WorkspaceClone.ts"
-import * as BundleImport from "../steps/BundleImport.ts"
+import * as ContainerGit from "../git/ContainerGit.ts"
 import * as HostGit from "../git/HostGit.ts"
-import * as PathOrigin from "./PathOrigin.ts"
-import { containerFor, faultOf } from "./PathClone.ts"
-import * as KeptRuns from "../steps/KeptRuns.ts"
 import * as HostRepository from "../git/HostRepository.ts"
-import * as RootDelivery from "./RootDelivery.ts"
+import { letRead, makeOpen, removeOwn } from "../git/RelayFiles.ts"
 import { oneLine } from "../git/ShownText.ts"
+import { RelayContext } from "../steps/RelayContext.ts"
+import * as OriginContainer from "./OriginContainer.ts"
+import { containerFor, faultOf, within } from "./PathClone.ts"
+import * as PathOrigin from "./PathOrigin.ts"
+import { type Delivered, exists, PushRefusal } from "./PushRefusal.ts"
+import * as RootDelivery from "./RootDelivery.ts"
 
-/** What became of it. */
-export type Delivered =
-  | { readonly _tag: "Taken" }
-  /** The branch is there already, at the commit or with the same files. */
-  | { readonly _tag: "There"; readonly at: CommitId }
-  | {
-      readonly _tag: "Refused"
-      readonly fault: PushFault
-      readonly detail: string
-      readonly remedy: string
-      readonly isRetryable: boolean
-    }
-
-export interface Delivery {
+export interface PathDelivery {
   readonly clone: Clone
   readonly tip: CommitId
-  /** Where the branch may stand and be moved from; absent: it may only be added. */
-  readonly expected: CommitId | undefined
+  /** Where the branch stood when it was pushed last: it may be moved on from there. */
+  readonly pushedTip: CommitId | undefined
 }
 
 const answerBytesMax = 4096
 
 /** Does it, or finds it done. Doing it again changes nothing. */
-export const deliver = (held: Held, delivery: Delivery) =>
-  Effect.gen(function* () {
-    const { clone, expected, tip } = delivery
+export const deliver = Effect.fnUntraced(
+  function* (delivery: PathDelivery) {
+    const { limits } = yield* RelayContext
+    const { clone, pushedTip, tip } = delivery
+    const { branch, request } = clone
     const gitDirectory = relayPaths(clone.directory).repository
-    const origin = yield* PathOrigin.open(clone.request.url)
-    const bundleDirectory = yield* bundled(held, delivery)
-    const tree = yield* HostRepository.objectAt(gitDirectory, `${tip}^{tree}`)
-    const spec = OriginContainer.deliverSpec(containerFor(held, clone.request.runId, origin), {
-      branch: clone.branch,
+    const isOurs = pushedTip !== undefined && (yield* HostRepository.isAncestor(gitDirectory, pushedTip, tip))
+    const origin = yield* PathOrigin.open(request.url)
+    const bundleDirectory = yield* bundled(delivery)
+    const spec = OriginContainer.deliverSpec(yield* containerFor(request.runId, origin), {
+      branch,
       tip,
-      tree: tree ?? "",
-      expected,
+      tree: (yield* HostRepository.objectAt(gitDirectory, `${tip}^{tree}`)) ?? "",
+      expected: isOurs ? pushedTip : undefined,
       bundleDirectory,
-      bundleBytesMax: held.limits.bundleBytesMax,
+      bundleBytesMax: limits.bundleBytesMax,
       how: origin.writer === "host" ? "check" : "write"
     })
-    const answer = yield* asked(spec, origin)
-    if (answer.word !== "may") return meaning(answer, tip)
-    const packed = yield* packedTo(bundleDirectory, gitDirectory, delivery)
-    return yield* RootDelivery.write(origin.directory, {
-      packed,
-      branch: clone.branch,
+    // From a container that may have been made to say anything of its own repository.
+    const end = yield* ContainerGit.run(spec, answerBytesMax)
+    if (end.exitCode !== 0) return yield* faultOf(end, origin)
+    const [word = "", ...words] = end.said.trimEnd().split(" ")
+    const rest = words.join(" ")
+    if (word === "taken" && rest === tip) return { at: tip, unchanged: false } satisfies Delivered
+    if (word === "there" && /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/u.test(rest))
+      return { at: CommitId.make(rest), unchanged: true } satisfies Delivered
+    if (word !== "may") return yield* refusalOf(oneLine(word), oneLine(rest))
+    yield* RootDelivery.write(origin.directory, {
+      packed: yield* packedTo(bundleDirectory, gitDirectory, delivery),
+      branch,
       tip,
-      expected: answer.rest === "" ? undefined : answer.rest
+      expected: rest === "" ? undefined : rest
     })
-  }).pipe(
-    Effect.timeoutOrElse({
-      duration: `${held.limits.transferSecondsMax} seconds`,
-      orElse: () =>
+    return { at: tip, unchanged: false } satisfies Delivered
+  },
+  (delivering) =>
+    delivering.pipe(
+      within("take the branch", "Try again, or allow it more time"),
+      Effect.catchTag("OriginUnavailable", ({ detail, fault, isRetryable, remedy }) =>
         Effect.fail(
-          new OriginUnavailable({
-            fault: "timeout",
-            detail: `took more than ${held.limits.transferSecondsMax} s to take the branch`,
-            remedy: "Try again, or allow it more time",
-            isRetryable: true
-          })
+          new PushRefusal({ fault: pushFaultOf(fault), detail: `the origin ${detail}`, remedy, isRetryable })
         )
-    }),
-    Effect.scoped
-  )
+      ),
+      Effect.scoped
+    )
+)
+
+/** Why a repository of this host took nothing, where it could not even be opened. */
+const pushFaultOf = (fault: OriginFault): PushFault =>
+  fault === "timeout" || fault === "forbidden" || fault === "not_found" ? fault : "rejected"
 
 /** A directory with the bundle in it, for the container's user to read; gone with the scope. */
-const bundled = Effect.fnUntraced(function* (held: Held, { clone, tip }: Delivery) {
+const bundled = Effect.fnUntraced(function* ({ clone, tip }: PathDelivery) {
+  const { limits } = yield* RelayContext
   const { delivery, repository } = relayPaths(clone.directory)
   const path = join(delivery, "bundle")
-  yield* Effect.acquireRelease(KeptRuns.makeOpen(delivery), () => Effect.ignore(KeptRuns.removeOwn(delivery)))
+  yield* Effect.acquireRelease(makeOpen(delivery), () => Effect.ignore(removeOwn(delivery)))
   yield* HostRepository.setRef(repository, HostRepository.refs.tip, tip)
   yield* HostGit.runOk({
     gitDirectory: repository,
@@ -103,76 +102,31 @@ const bundled = Effect.fnUntraced(function* (held: Held, { clone, tip }: Deliver
       HostRepository.refs.tip,
       `^${clone.baseCommit}`
     ],
-    runtimeSecondsMax: held.limits.transferSecondsMax
+    runtimeSecondsMax: limits.transferSecondsMax
   })
-  yield* KeptRuns.letRead(path)
+  yield* letRead(path)
   return delivery
 })
 
 /** The same objects as a pack that needs no other: for where they are put as a file. */
-const packedTo = Effect.fnUntraced(function* (
-  directory: string,
-  gitDirectory: string,
-  { clone, tip }: Delivery
-) {
-  const stdout = yield* HostGit.runOk(
-    {
-      gitDirectory,
-      argv: ["pack-objects", "-q", "--revs", "--delta-base-offset", join(directory, "pack")],
-      runtimeSecondsMax: HostRepository.localSecondsMax
-    },
-    `${tip}\n^${clone.baseCommit}\n`
+const packedTo = (directory: string, gitDirectory: string, { clone, tip }: PathDelivery) =>
+  Effect.map(
+    HostGit.lines(
+      {
+        gitDirectory,
+        argv: ["pack-objects", "-q", "--revs", "--delta-base-offset", join(directory, "pack")]
+      },
+      `${tip}\n^${clone.baseCommit}\n`
+    ),
+    ([id]) => ({ directory, name: `pack-${id}` })
   )
-  const name = `pack-${stdout.toString("latin1").trim()}`
-  return { directory, name }
-})
 
-interface Answer {
-  readonly word: string
-  readonly rest: string
-}
-
-/** One line, from a container that may have been made to say anything of its own repository. */
-const asked = Effect.fnUntraced(function* (
-  spec: Parameters<typeof BundleImport.exported>[0],
-  origin: PathOrigin.PathOrigin
-) {
-  const { ended, stdout } = yield* BundleImport.exported(spec)
-  let said = ""
-  yield* Stream.runForEach(stdout, (piece) =>
-    Effect.sync(() => {
-      if (said.length < answerBytesMax) said += Buffer.from(piece).toString("latin1")
-    })
-  )
-  const { exitCode, stderr } = yield* ended
-  if (exitCode !== 0) return yield* faultOf(exitCode, stderr, origin)
-  const [word = "", ...rest] = said.trimEnd().split(" ")
-  return { word, rest: rest.join(" ") } satisfies Answer
-})
-
-const isCommit = (text: string) => /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/u.test(text)
-
-const meaning = ({ rest, word }: Answer, tip: CommitId): Delivered => {
-  const refused = (fault: PushFault, detail: string, remedy: string, isRetryable = false): Delivered => ({
-    _tag: "Refused",
-    fault,
-    detail,
-    remedy,
-    isRetryable
-  })
+const refusalOf = (word: string, rest: string): PushRefusal => {
+  const refused = (fault: PushFault, detail: string, remedy: string) =>
+    new PushRefusal({ fault, detail, remedy, isRetryable: fault === "raced" })
   switch (word) {
-    case "taken":
-      if (rest === tip) return { _tag: "Taken" }
-      break
-    case "there":
-      if (isCommit(rest)) return { _tag: "There", at: CommitId.make(rest) }
-      break
     case "exists":
-      return refused(
-        "branch_exists",
-        `it is there already, at ${oneLine(rest).slice(0, 12)}, with something else`,
-        "Push under another name (relay retry --branch), or remove that branch"
-      )
+      return exists(rest)
     case "checkedout":
       return refused(
         "rejected",
@@ -182,7 +136,7 @@ const meaning = ({ rest, word }: Answer, tip: CommitId): Delivered => {
     case "conflict":
       return refused(
         "rejected",
-        `the reference ${oneLine(rest)} is in the way of its name`,
+        `the reference ${rest} is in the way of its name`,
         rest === "refs/heads/sandbox"
           ? // Every name that could be given lies below it.
             "Rename that branch, then try again, or take the work as a patch (relay retry --patch FILE)"
@@ -197,12 +151,10 @@ const meaning = ({ rest, word }: Answer, tip: CommitId): Delivered => {
     case "raced":
       return refused(
         "raced",
-        rest === ""
-          ? "the branch could not be added"
-          : `the branch has just moved to ${oneLine(rest).slice(0, 12)}`,
-        "Look whether another git is at work there, or has left a .lock file below refs/heads; then try again",
-        true
+        rest === "" ? "the branch could not be added" : `the branch has just moved to ${rest.slice(0, 12)}`,
+        "Look whether another git is at work there, or has left a .lock file below refs/heads; then try again"
       )
+    default:
+      return refused("rejected", `its container answered ${word} ${rest}`, "Look at the repository")
   }
-  return refused("rejected", `its container answered ${oneLine(`${word} ${rest}`)}`, "Look at the repository")
 }

@@ -4,20 +4,17 @@
  * Read here are names, owners, and the two small files by which a linked worktree and its repository name each other.
  * They have to agree: a `.git` file alone, which anybody who worked there can write, would lead to any repository.
  */
-import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { User } from "@cogni/sandbox-core/Posture"
-import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
-import * as HostPath from "@cogni/sandbox-host-files/HostPath"
-import { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
-import { Effect, type Scope } from "effect"
-import { dirname, join, resolve } from "node:path"
+import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
+import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
+import { Effect } from "effect"
+import { join, resolve } from "node:path"
 import { OriginUnavailable } from "../../GitRelayError.ts"
-import * as HeldDirectory from "./HeldDirectory.ts"
 import { oneLine } from "../git/ShownText.ts"
 
 export interface PathOrigin {
   /** Held: the git directory, or the one that the worktrees share. */
-  readonly directory: HostPath.Place
+  readonly directory: HeldDirectory.HeldDirectory
   /** Device and inode of it. */
   readonly identity: string
   /** Name of the linked worktree; empty for the repository itself. */
@@ -44,17 +41,18 @@ export const nobodyId = 65_534
 const gitfileBytesMax = 4096
 
 /** Found and held until the scope closes. */
-export const open = (path: string): Effect.Effect<PathOrigin, OriginUnavailable, Scope.Scope> =>
-  Effect.map(
-    Effect.acquireRelease(
-      Effect.tryPromise({ try: () => find(path), catch: (thrown) => faultOf(path, thrown) }),
-      ({ directory }) => Effect.promise(directory.close)
-    ),
-    ({ directory, worktree }) => {
-      const { dev, gid, ino, uid } = directory.stats
-      const owner = { uid: Number(uid), gid: Number(gid) }
-      return { directory, worktree, identity: `${dev}:${ino}`, ...rolesOf(owner, self()) }
-    }
+export const open = (path: string) =>
+  find(path).pipe(
+    Effect.catchTag("HostPathRefused", (refused) => Effect.fail(unavailable(path, refused))),
+    Effect.map(({ directory, worktree }): PathOrigin => {
+      const { groupId: gid, identity, userId: uid } = directory
+      return {
+        directory,
+        worktree,
+        identity: `${identity.device}:${identity.inode}`,
+        ...rolesOf({ uid, gid }, self())
+      }
+    })
   )
 
 /** As whom a repository with that owner is opened. Pure. */
@@ -71,11 +69,6 @@ export const rolesOf = (
     : { user: { userId: owner.uid, groupId: owner.gid }, writer: "container" }
 }
 
-interface Found {
-  readonly directory: HostPath.Place
-  readonly worktree: string
-}
-
 const self = (): Self => ({
   userId: process.getuid?.() ?? 0,
   groupId: process.getgid?.() ?? 0,
@@ -83,122 +76,58 @@ const self = (): Self => ({
 })
 
 /** A directory by its path, over no link that somebody else could have made. */
-const directoryAt = async (path: string): Promise<HostPath.Place> => {
-  const { entry, parent } = await HostPath.find(path, { last: "follow" })
-  await parent?.close()
-  if (entry?.stats.isDirectory() === true) return entry
-  await entry?.close()
-  throw new Unfit(absent(path, entry === undefined ? "does not exist" : "is not a directory"))
-}
+const directoryAt = (path: string) => HeldDirectory.hold(path, { last: "follow" })
+
+const isMissing = ({ problem }: HostPathRefused) => problem === "not_found" || problem === "not_a_directory"
 
 /** As git does: the directory with `.git` in it, a bare one, or the name with `.git` after it. */
-const find = async (path: string): Promise<Found> => {
-  const named = await directoryAt(path).catch((thrown: unknown) => {
-    if (!(thrown instanceof Unfit) || path.endsWith("/")) throw thrown
-    return directoryAt(`${path}.git`).catch((other: unknown) => {
-      throw other instanceof Unfit ? thrown : other
-    })
-  })
-  let keep = named
-  try {
-    const inside = await HeldDirectory.peek(named, ".git")
-    if (inside !== undefined && !inside.stats.isDirectory()) {
-      await inside.close()
-      if (inside.stats.isSymbolicLink()) throw new Unfit(linkedGit)
-      const found = await worktreeOf(named)
-      await named.close()
-      return found
-    }
-    if (inside !== undefined) {
-      keep = inside
-      await named.close()
-    }
-    const missing = await missingIn(keep)
-    if (missing !== undefined)
-      throw new Unfit(
-        absent(
-          path,
-          `is not a git repository: ${
-            inside === undefined
-              ? "there is no .git in it, and it is not a bare one"
-              : `there is no ${missing} in its .git`
-          }`
-        )
-      )
-    return { directory: keep, worktree: "" }
-  } catch (thrown) {
-    await keep.close()
-    throw thrown
-  }
-}
-
-/** What a git directory has, and this one has not. */
-const missingIn = async (directory: HostPath.Place): Promise<string | undefined> => {
+const find = Effect.fnUntraced(function* (path: string) {
+  const named = yield* directoryAt(path).pipe(
+    Effect.catchIf(
+      (refused) => isMissing(refused) && !path.endsWith("/"),
+      (first) => Effect.mapError(directoryAt(`${path}.git`), (second) => (isMissing(second) ? first : second))
+    )
+  )
+  const kind = yield* HeldDirectory.kindOf(named, ".git")
+  if (kind === "link") return yield* linkedGit
+  if (kind === "other") return yield* worktreeOf(named)
+  const directory = kind === undefined ? named : yield* HeldDirectory.child(named, ".git")
   for (const name of ["HEAD", "objects", "refs"]) {
-    const there = await HeldDirectory.peek(directory, name)
-    await there?.close()
-    if (there === undefined) return name
+    if ((yield* HeldDirectory.kindOf(directory, name)) !== undefined) continue
+    const lacks =
+      kind === undefined
+        ? "there is no .git in it, and it is not a bare one"
+        : `there is no ${name} in its .git`
+    return yield* absent(path, `is not a git repository: ${lacks}`)
   }
-  return undefined
-}
+  return { directory, worktree: "" }
+})
 
 /** The repository that a linked worktree belongs to, which has to say so too. */
-const worktreeOf = async (named: HostPath.Place): Promise<Found> => {
-  const text = await HeldDirectory.readPlain(named, ".git", gitfileBytesMax)
+const worktreeOf = Effect.fnUntraced(function* (named: HeldDirectory.HeldDirectory) {
+  const text = yield* HeldDirectory.readText(named, ".git", gitfileBytesMax)
   const [, written] = /^gitdir: ([^\0\n]+)\n?$/u.exec(text ?? "") ?? []
-  if (written === undefined) throw new Unfit(specialGit)
+  if (written === undefined) return yield* specialGit
   const target = resolve(named.path, written)
   const [, shared, worktree] = /^(.+)\/worktrees\/([^/]+)$/u.exec(target) ?? []
-  if (shared === undefined || worktree === undefined) throw new Unfit(elsewhere(target))
-  const directory = await directoryAt(shared)
-  try {
-    if ((await namedBy(directory, worktree)) !== join(named.path, ".git")) throw new Unfit(elsewhere(target))
-    return { directory, worktree }
-  } catch (thrown) {
-    await directory.close()
-    throw thrown
-  }
-}
-
-/** The `.git` file that a repository says its worktree of that name has. */
-const namedBy = async (directory: HostPath.Place, worktree: string): Promise<string | undefined> => {
-  const all = await HeldDirectory.child(directory, "worktrees")
-  try {
-    const own = await HeldDirectory.child(all, worktree)
-    try {
-      const text = await HeldDirectory.readPlain(own, "gitdir", gitfileBytesMax)
-      return text === undefined ? undefined : resolve(own.path, text.trimEnd())
-    } finally {
-      await own.close()
-    }
-  } finally {
-    await all.close()
-  }
-}
-
-type Fault = ConstructorParameters<typeof OriginUnavailable>[0]
-
-class Unfit extends Error {
-  readonly fault: Fault
-  constructor(fault: Fault) {
-    super(fault.detail)
-    this.fault = fault
-  }
-}
-
-const absent = (path: string, why: string): Fault => ({
-  fault: "not_found",
-  detail: `at ${oneLine(path)} ${why}`,
-  remedy: "Check the path: it is the directory that has .git in it, or a bare repository",
-  isRetryable: false
+  if (shared === undefined || worktree === undefined) return yield* elsewhere(target)
+  const directory = yield* directoryAt(shared)
+  const own = yield* HeldDirectory.child(yield* HeldDirectory.child(directory, "worktrees"), worktree)
+  const gitdir = yield* HeldDirectory.readText(own, "gitdir", gitfileBytesMax)
+  const gitfile = join(named.path, ".git")
+  if (gitdir === undefined || resolve(own.path, gitdir.trimEnd()) !== gitfile) return yield* elsewhere(target)
+  return { directory, worktree }
 })
 
-const unsupported = (detail: string, remedy: string): Fault => ({
-  fault: "unsupported",
-  detail,
-  remedy,
-  isRetryable: false
-})
+const absent = (path: string, why: string) =>
+  new OriginUnavailable({
+    fault: "not_found",
+    detail: `at ${oneLine(path)} ${why}`,
+    remedy: "Check the path: it is the directory that has .git in it, or a bare repository"
+  })
+
+const unsupported = (detail: string, remedy: string) =>
+  new OriginUnavailable({ fault: "unsupported", detail, remedy })
 
 const linkedGit = unsupported(
   "has a symbolic link in place of its .git directory",
@@ -210,41 +139,19 @@ const specialGit = unsupported(
   "Repair that if you trust the repository, or name one that is whole"
 )
 
-const elsewhere = (target: string): Fault =>
+const elsewhere = (target: string) =>
   unsupported(
     `keeps its git directory elsewhere (${oneLine(target)}), and that directory does not name it as its worktree`,
     "Look whether that is the repository you mean, then name that directory"
   )
 
-const faultOf = (path: string, thrown: unknown): OriginUnavailable => {
-  if (thrown instanceof Unfit) return new OriginUnavailable(thrown.fault)
-  if (thrown instanceof HostPathRefused) {
-    const { detail, problem, remedy } = thrown
-    if (problem === "not_found" || problem === "not_a_directory")
-      return new OriginUnavailable(absent(path, oneLine(detail)))
-    const fault = problem === "permission_denied" ? "forbidden" : "unsupported"
-    return new OriginUnavailable({
-      fault,
-      detail: oneLine(`at ${path} ${detail}`),
-      remedy,
-      isRetryable: false
-    })
-  }
-  if (Descriptor.isErrno(thrown, "ENOENT", "ENOTDIR"))
-    return new OriginUnavailable(
-      absent(path, `is not a whole git repository: ${oneLine((thrown as Error).message)}`)
-    )
-  if (Descriptor.isErrno(thrown, "EACCES"))
-    return new OriginUnavailable({
-      fault: "forbidden",
-      detail: `may not be opened by this user (${oneLine(dirname(path))})`,
-      remedy: "Run as the user that owns the repository",
-      isRetryable: false
-    })
+const unavailable = (path: string, refused: HostPathRefused): OriginUnavailable => {
+  const { detail, path: at, problem, remedy } = refused
+  if (isMissing(refused))
+    return absent(path, oneLine(at === path ? detail : `is not a whole git repository: ${at} ${detail}`))
   return new OriginUnavailable({
-    fault: "other",
-    detail: `cannot be opened: ${oneLine(messageOf(thrown))}`,
-    remedy: "Look at the directory and its permissions",
-    isRetryable: false
+    fault: problem === "permission_denied" ? "forbidden" : "unsupported",
+    detail: oneLine(`at ${at} ${detail}`),
+    remedy
   })
 }

@@ -2,10 +2,10 @@
  * Speaking to an origin over a network: what it has, what it gives, what it takes. One credential per conversation,
  * minted for it. A repository of this host is never spoken to: see `PathClone` and `PathDelivery`.
  */
-import { Effect } from "effect"
+import { Effect, FiberSet } from "effect"
 import { type GitCredential, GitCredentials } from "../../GitCredentials.ts"
 import type { GitNetwork } from "../git/GitEnvironment.ts"
-import { type Operation, OriginUnavailable } from "../../GitRelayError.ts"
+import type { Operation } from "../../GitRelayError.ts"
 import { RelayObserver } from "../../GitRelay.ts"
 import * as OriginAnswers from "./OriginAnswers.ts"
 import type { PrivateServers } from "../../OriginAddress.ts"
@@ -13,7 +13,7 @@ import { type CommitId, serverOf } from "../../Refs.ts"
 import * as HostGit from "../git/HostGit.ts"
 import * as OriginRoute from "./OriginRoute.ts"
 import * as Redaction from "../git/Redaction.ts"
-import { attempt } from "../steps/KeptRuns.ts"
+import { attempt } from "../git/RelayFiles.ts"
 import { packedBytes } from "../git/HostRepository.ts"
 
 /** How often what has come is measured. */
@@ -37,18 +37,18 @@ const towards = Effect.fnUntraced(function* (
   const { privateServers, transferSecondsMax, url } = options
   const credentials = yield* GitCredentials
   const observe = yield* RelayObserver
-  const context = yield* Effect.context()
   const way = yield* OriginRoute.wayTo(url, options.network, privateServers)
   const credential: GitCredential | undefined = yield* credentials.get({ url, purpose })
   const redact = Redaction.make(credential === undefined ? [] : [credential])
-  const run = Effect.runForkWith(context)
+  const run = yield* FiberSet.makeRuntime<never>()
   return {
     redact,
     command: {
       transport: OriginAnswers.transportOf(url),
       ...way,
       runtimeSecondsMax: transferSecondsMax,
-      ...(credential === undefined ? {} : { credential, credentialServer: serverOf(url) }),
+      credential,
+      credentialServer: credential === undefined ? undefined : serverOf(url),
       onProgress: (text: string) => void run(observe({ operation, text: redact(text) }))
     } satisfies Partial<HostGit.HostGitCommand>
   }
@@ -67,7 +67,7 @@ export const advertised = Effect.fnUntraced(function* (
   })
   if (answer.exitCode !== 0) return yield* OriginAnswers.faultOf(redact(meant(answer.stderr)))
   return OriginAnswers.parseAdvertised(answer.stdout.toString("utf8"))
-})
+}, Effect.scoped)
 
 /** One reference or commit, so deep, into a reference of a repository of the host. */
 export const fetch = Effect.fnUntraced(function* (
@@ -97,14 +97,14 @@ export const fetch = Effect.fnUntraced(function* (
       `+${what.source}:${what.into}`
     ]
   })
-  const withinBounds = held(what.gitDirectory, options.cloneBytesMax)
+  const withinBounds = bounded(what.gitDirectory, options.cloneBytesMax)
   const answer = yield* Effect.raceFirst(
     fetched,
     withinBounds.pipe(Effect.andThen(Effect.sleep(`${measureMillis} millis`)), Effect.forever)
   )
   if (answer.exitCode !== 0) return yield* OriginAnswers.faultOf(redact(meant(answer.stderr)))
   yield* withinBounds
-})
+}, Effect.scoped)
 
 /** One commit to one branch, if that still stands where it is expected (`""`: nowhere). */
 export const push = Effect.fnUntraced(function* (
@@ -137,23 +137,13 @@ export const push = Effect.fnUntraced(function* (
   const status = OriginAnswers.parsePush(answer.stdout.toString("utf8"), what.branch)
   const taken = answer.exitCode === 0 && status !== undefined && /^[ *=]$/u.test(status.flag)
   return { taken, said: redact([status?.summary ?? "", meant(answer.stderr)].join(" ")) }
-})
+}, Effect.scoped)
 
 /** git itself takes whatever comes. Fails when more has come than may. */
-const held = (gitDirectory: string, bytesMax: number) =>
+const bounded = (gitDirectory: string, bytesMax: number) =>
   Effect.flatMap(
     attempt(gitDirectory, () => packedBytes(gitDirectory)),
-    (bytes) =>
-      bytes <= bytesMax
-        ? Effect.void
-        : Effect.fail(
-            new OriginUnavailable({
-              fault: "unsupported",
-              detail: `sends more than ${bytesMax} bytes`,
-              remedy: "Ask for less history (--depth), or allow more (limits.cloneBytesMax)",
-              isRetryable: false
-            })
-          )
+    (bytes) => (bytes <= bytesMax ? Effect.void : Effect.fail(OriginAnswers.tooLarge(bytesMax)))
   )
 
 /** Without progress: what is wrong is in lines that say so. */

@@ -4,89 +4,84 @@
  * The run's branch counts. An agent that renamed it, or works beside it, has what is checked out in the end taken over
  * in its place.
  */
-import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
-import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
-import { Effect, Result, Stream } from "effect"
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
+import { Effect, Result } from "effect"
 import { mkdir, realpath, rm } from "node:fs/promises"
 import { join } from "node:path"
-import * as WorkspaceContainer from "./WorkspaceContainer.ts"
 import type { Clone, Collected } from "../../GitRelay.ts"
-import { BundleRefused, PatchRefused, RelayFailed } from "../../GitRelayError.ts"
+import { BundleRefused, PatchRefused, type RelayFailed } from "../../GitRelayError.ts"
 import type { CommitId } from "../../Refs.ts"
-import type { Held } from "./WorkspaceClone.ts"
-import * as BundleImport from "./BundleImport.ts"
+import * as ContainerGit from "../git/ContainerGit.ts"
 import * as HostGit from "../git/HostGit.ts"
-import * as KeptRuns from "./KeptRuns.ts"
 import * as HostRepository from "../git/HostRepository.ts"
-import { localSecondsMax } from "../git/HostRepository.ts"
+import { attempt } from "../git/RelayFiles.ts"
+import * as BundleImport from "./BundleImport.ts"
+import { RelayContext } from "./RelayContext.ts"
+import * as WorkspaceContainer from "./WorkspaceContainer.ts"
 
-export const collect = Effect.fnUntraced(function* (
-  held: Held,
-  clone: Clone,
-  leftovers: string | undefined
-): Effect.fn.Return<Collected, BundleRefused | RelayFailed, ContainerRuntime> {
-  const paths = relayPaths(clone.directory)
-  const state = yield* stateOf(held, clone)
-  const request = yield* requestOf(held, clone, state)
+export const collect = Effect.fnUntraced(function* (clone: Clone, leftovers: string | undefined) {
+  const { limits, runs } = yield* RelayContext
+  const { baseCommit, directory, objectFormat } = clone
+  const paths = relayPaths(directory)
+  const state = yield* runs.read(clone.request.runId)
+  const request = yield* workspaceOf(clone)
   const problem = leftovers === undefined ? undefined : yield* commitLeftovers(request, leftovers)
-  const prerequisites = yield* known(paths.repository, clone.baseCommit)
+  const prerequisites = yield* known(paths.repository, baseCommit)
   const take = (ref: string) =>
     Effect.scoped(
       Effect.flatMap(
-        BundleImport.exported(WorkspaceContainer.bundleSpec(request, { ref, ...clone })),
-        (exported) =>
-          BundleImport.imported(exported, {
+        ContainerGit.start(WorkspaceContainer.bundleSpec(request, { ref, baseCommit, objectFormat })),
+        (git) =>
+          BundleImport.keep(git, paths.bundle, {
             gitDirectory: paths.repository,
-            bundlePath: paths.bundle,
-            expected: { objectFormat: clone.objectFormat, ref, prerequisites },
-            limits: {
-              bundleBytesMax: held.limits.bundleBytesMax,
-              objectsMax: held.limits.objectsMax,
-              runtimeSecondsMax: held.limits.collectSecondsMax
-            }
+            expected: { objectFormat, ref, prerequisites, objectsMax: limits.objectsMax },
+            bytesMax: limits.bundleBytesMax,
+            runtimeSecondsMax: limits.collectSecondsMax
           })
       )
     )
+  const refused = (detail: string) => new BundleRefused({ detail, keptAt: directory })
   const found = yield* branchOrHead(take, state.workspaceBranch).pipe(
-    Effect.catchTag("Unfit", ({ detail }) =>
-      Effect.fail(new BundleRefused({ detail, keptAt: clone.directory }))
-    )
+    Effect.catchTag("UnfitBundle", ({ detail }) => Effect.fail(refused(detail)))
   )
-  if (found === undefined || found.tip === clone.baseCommit) {
+  if (found === undefined || found.tip === baseCommit) {
     if (problem !== undefined)
-      return yield* new BundleRefused({
-        detail: `nothing is committed, and what is not could not be: ${problem}`,
-        keptAt: clone.directory
-      })
-    return { clone, tip: undefined, bundle: undefined }
+      return yield* refused(`nothing is committed, and what is not could not be: ${problem}`)
+    return { clone, tip: undefined, bundle: undefined } satisfies Collected
   }
-  yield* mustBeCommit(clone, found.tip)
+  if ((yield* HostRepository.objectAt(paths.repository, `${found.tip}^{commit}`)) !== found.tip)
+    return yield* refused("what it brings is no commit, or is not in it")
   yield* HostRepository.setRef(paths.repository, HostRepository.refs.tip, found.tip)
-  yield* held.directory.save({ ...state, stage: "collected" })
-  return { clone, tip: found.tip, bundle: found.bundle }
+  yield* runs.save({ ...state, stage: "collected" })
+  return { clone, tip: found.tip, bundle: found.bundle } satisfies Collected
 })
 
 /** Onto what is checked out in the workspace. */
-export const apply = Effect.fnUntraced(function* (
-  held: Held,
-  clone: Clone,
-  patches: ReadonlyArray<string | Uint8Array>
-) {
+export const apply = Effect.fnUntraced(function* (clone: Clone, patches: ReadonlyArray<string | Uint8Array>) {
+  const { limits } = yield* RelayContext
   const path = join(clone.directory, "patches")
   const names = patches.map((_, index) => `${String(index + 1).padStart(4, "0")}.patch`)
-  yield* KeptRuns.attempt(path, async () => {
+  yield* attempt(path, async () => {
     await rm(path, { recursive: true, force: true })
     await mkdir(path, { mode: 0o755 })
     for (const [index, patch] of patches.entries())
       await OwnFiles.create(join(path, names[index]!), patch, 0o644)
   })
-  const request = yield* requestOf(held, clone, yield* stateOf(held, clone))
-  const { ended, stdout } = yield* BundleImport.exported(
-    WorkspaceContainer.applySpec(request, { path, names })
+  const spec = WorkspaceContainer.applySpec(yield* workspaceOf(clone), { path, names })
+  const { exitCode, stderr } = yield* ContainerGit.run(spec).pipe(
+    Effect.timeoutOrElse({
+      duration: `${limits.collectSecondsMax} seconds`,
+      orElse: () =>
+        Effect.fail(
+          new PatchRefused({
+            detail: `it took more than ${limits.collectSecondsMax} s`,
+            remedy: "Split them"
+          })
+        )
+    })
   )
-  yield* Stream.runDrain(stdout)
-  const { exitCode, stderr } = yield* ended
   if (exitCode === 0) return
   return yield* new PatchRefused({
     detail: stderr === "" ? `git am ended with ${exitCode}` : stderr,
@@ -94,87 +89,51 @@ export const apply = Effect.fnUntraced(function* (
   })
 })
 
-export const stateOf = Effect.fnUntraced(function* ({ directory }: Held, { request: { runId } }: Clone) {
-  const state = yield* directory.read(runId)
-  if (state?.user !== undefined) return state
-  return yield* new RelayFailed({
-    detail: `what is kept of ${runId} is gone`,
-    remedy: "Its scope is closed, or somebody has removed it; run it again",
-    isRetryable: false
-  })
+const workspaceOf = Effect.fnUntraced(function* ({ request: { runId }, workspacePath }: Clone) {
+  const { image, limits, runs } = yield* RelayContext
+  const { user } = yield* runs.read(runId)
+  return {
+    runId,
+    image,
+    user,
+    // The engine is given what the host made, where it really is.
+    workspacePath: yield* attempt(workspacePath, () => realpath(workspacePath)),
+    runtimeSecondsMax: limits.collectSecondsMax
+  } satisfies WorkspaceContainer.WorkspaceRequest
 })
 
-const requestOf = (held: Held, { request: { runId }, workspacePath }: Clone, state: KeptRuns.State) =>
-  Effect.map(
-    // The engine is given what the host made, where it really is.
-    KeptRuns.attempt(workspacePath, () => realpath(workspacePath)),
-    (path): WorkspaceContainer.ExportRequest => ({
-      runId,
-      image: held.image,
-      user: state.user!,
-      workspacePath: path,
-      runtimeSecondsMax: held.limits.collectSecondsMax
-    })
-  )
-
-type Take = (
-  ref: string
-) => Effect.Effect<BundleImport.Imported, BundleImport.Unfit | RelayFailed, ContainerRuntime>
+type Taking = Effect.Effect<BundleImport.Imported, BundleImport.UnfitBundle | RelayFailed, ContainerRuntime>
 
 /** `undefined`: there is nothing on either. */
-const branchOrHead = Effect.fnUntraced(function* (take: Take, branch: string) {
-  const own = yield* Effect.result(take(`refs/heads/${branch}`))
+const branchOrHead = Effect.fnUntraced(function* (take: (ref: string) => Taking, branch: string) {
+  const own = yield* unlessMissing(take(`refs/heads/${branch}`))
   if (Result.isSuccess(own)) return own.success
-  const { failure } = own
-  if (failure._tag !== "Unfit" || failure.kind === "content") return yield* Effect.fail(failure)
-  const head = yield* Effect.result(take("HEAD"))
+  const head = yield* unlessMissing(take("HEAD"))
   if (Result.isSuccess(head)) return head.success
-  if (head.failure._tag !== "Unfit" || head.failure.kind === "content")
-    return yield* Effect.fail(head.failure)
-  if (failure.kind === "nothing" || head.failure.kind === "nothing") return undefined
-  return yield* Effect.fail(failure)
+  if (own.failure.kind === "nothing" || head.failure.kind === "nothing") return undefined
+  return yield* own.failure
 })
+
+/** Where git wrote no bundle, another reference may have one. One that will not do is refused. */
+const unlessMissing = (taking: Taking) =>
+  taking.pipe(
+    Effect.map((taken) => Result.succeed(taken)),
+    Effect.catchTag("UnfitBundle", (unfit) =>
+      unfit.kind === "content" ? Effect.fail(unfit) : Effect.succeed(Result.fail(unfit))
+    )
+  )
 
 /** What is known to be there: the base and what of its history was fetched. */
-const known = Effect.fnUntraced(function* (gitDirectory: string, base: CommitId) {
-  const stdout = yield* HostGit.runOk({
-    gitDirectory,
-    argv: ["rev-list", "--max-count=10000", base],
-    runtimeSecondsMax: localSecondsMax
-  })
-  return new Set(
-    stdout
-      .toString("latin1")
-      .split("\n")
-      .filter((line) => line !== "")
+const known = (gitDirectory: string, base: CommitId) =>
+  Effect.map(
+    HostGit.lines({ gitDirectory, argv: ["rev-list", "--max-count=10000", base] }),
+    (ids) => new Set(ids)
   )
-})
-
-const mustBeCommit = Effect.fnUntraced(function* (clone: Clone, tip: CommitId) {
-  const { exitCode, stdout } = yield* HostGit.run({
-    gitDirectory: relayPaths(clone.directory).repository,
-    argv: ["cat-file", "-t", tip],
-    runtimeSecondsMax: localSecondsMax
-  })
-  if (exitCode === 0 && stdout.toString("latin1").trim() === "commit") return
-  return yield* new BundleRefused({
-    detail: "what it brings is no commit, or is not in it",
-    keptAt: clone.directory
-  })
-})
 
 /** Why it could not be, where it could not: in a repository that an agent has broken, what is committed is all there is. */
-const commitLeftovers = (request: WorkspaceContainer.ExportRequest, message: string) =>
-  Effect.scoped(
-    Effect.gen(function* () {
-      const { ended, stdout } = yield* BundleImport.exported(
-        WorkspaceContainer.leftoversSpec(request, message)
-      )
-      yield* Stream.runDrain(stdout)
-      const { exitCode, stderr } = yield* ended
-      return exitCode === 0 ? undefined : stderr
-    })
-  ).pipe(
+const commitLeftovers = (request: WorkspaceContainer.WorkspaceRequest, message: string) =>
+  ContainerGit.run(WorkspaceContainer.leftoversSpec(request, message)).pipe(
+    Effect.map(({ exitCode, stderr }) => (exitCode === 0 ? undefined : stderr)),
     Effect.timeoutOrElse({
       duration: `${request.runtimeSecondsMax} seconds`,
       orElse: () => Effect.succeed("it took too long")

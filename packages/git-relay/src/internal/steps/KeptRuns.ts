@@ -5,18 +5,19 @@
  *
  * Making the directory claims the run. The state is replaced whole, and says how far it came.
  */
-import { attempt as attempted, messageOf } from "@cogni/sandbox-host-files/Attempt"
-import * as HostTree from "@cogni/sandbox-host-files/HostTree"
-import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
-import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { formatOwner, type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
+import { attempt as attempted } from "@cogni/sandbox-host-files/Attempt"
+import { isErrno } from "@cogni/sandbox-host-files/Descriptor"
+import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect, Option, Schema } from "effect"
-import { chmod, mkdir, readdir, readFile, rm, stat } from "node:fs/promises"
+import { mkdir, readdir, readFile, stat } from "node:fs/promises"
 import { join } from "node:path"
-import { KnownSecret } from "../../GitRelay.ts"
+import { type Kept, KnownSecret } from "../../GitRelay.ts"
 import { NotKept, RelayFailed } from "../../GitRelayError.ts"
 import { BranchName, CommitId, ObjectFormat } from "../../Refs.ts"
+import { attempt, removeOwn, removeTree, unusable } from "../git/RelayFiles.ts"
 
 /** `settled`: pushed or discarded; it only waits to be removed. */
 export const Stage = Schema.Literals(["cloning", "cloned", "collected", "checked", "pushed", "settled"])
@@ -37,16 +38,16 @@ export const State = Schema.Struct({
   since: Schema.String,
   canaries: Schema.Array(KnownSecret),
   createPr: Schema.Boolean,
-  deliver: Schema.optionalKey(Schema.Literals(["push", "patch"])),
-  commitLeftovers: Schema.optionalKey(Schema.String),
+  deliver: Schema.optional(Schema.Literals(["push", "patch"])),
+  commitLeftovers: Schema.optional(Schema.String),
   depth: Schema.Int,
   /** What follows is known from `cloned` on. */
-  baseBranch: Schema.optionalKey(Schema.String),
-  baseCommit: Schema.optionalKey(CommitId),
-  objectFormat: Schema.optionalKey(ObjectFormat),
-  user: Schema.optionalKey(Schema.Struct({ userId: Schema.Int, groupId: Schema.Int })),
+  baseBranch: Schema.optional(Schema.String),
+  baseCommit: Schema.optional(CommitId),
+  objectFormat: Schema.optional(ObjectFormat),
+  user: Schema.optional(Schema.Struct({ userId: Schema.Int, groupId: Schema.Int })),
   /** Where the branch stood when we pushed it last. */
-  pushedTip: Schema.optionalKey(CommitId)
+  pushedTip: Schema.optional(CommitId)
 })
 
 export type State = typeof State.Type
@@ -69,7 +70,10 @@ export type KeptRuns = ReturnType<typeof make>
 export const make = (options: { readonly directory: string; readonly owners: Owners }) => {
   const { directory: root, owners } = options
   const own = formatOwner(owners.self())
+  /** Runs that this process works on. */
+  const busy = new Set<RunId>()
   const directoryOf = (runId: RunId) => join(root, runId)
+  const notKept = (runId: RunId, detail: string, remedy: string) => new NotKept({ runId, detail, remedy })
 
   const save = (state: State) => {
     const { state: path } = relayPaths(directoryOf(state.runId))
@@ -77,10 +81,20 @@ export const make = (options: { readonly directory: string; readonly owners: Own
     return attempt(path, () => OwnFiles.replace(path, `${encode(state)}\n`))
   }
 
-  const read = (runId: RunId) =>
+  const find = (runId: RunId) =>
     attempt(root, () => readFile(relayPaths(directoryOf(runId)).state, "utf8").catch(() => undefined)).pipe(
       Effect.map((text) => Option.getOrUndefined(decode(text)))
     )
+
+  /** The state of a run that has been cloned. */
+  const read = Effect.fnUntraced(function* (runId: RunId) {
+    const state = yield* find(runId)
+    if (state?.user !== undefined) return { ...state, user: state.user }
+    return yield* new RelayFailed({
+      detail: `what is kept of ${runId} is gone`,
+      remedy: "Its scope is closed, or somebody has removed it; run it again"
+    })
+  })
 
   /** Ours, or that of a process that is no more. */
   const inUse = (state: State): boolean => {
@@ -89,93 +103,117 @@ export const make = (options: { readonly directory: string; readonly owners: Own
     return owner !== undefined && owners.liveness(owner) === "alive"
   }
 
-  const claim = (state: State) =>
-    Effect.andThen(
-      attempted(
-        async () => {
-          await mkdir(root, { recursive: true, mode: 0o700 })
-          await mkdir(directoryOf(state.runId), { mode: 0o700 })
-        },
-        (_, thrown) =>
-          (thrown as NodeJS.ErrnoException).code === "EEXIST"
-            ? new NotKept({
-                runId: state.runId,
-                detail: "there is something already",
-                remedy: `Take it up (relay retry), drop it (relay drop), or use another run id`
-              })
-            : unusable(root, thrown)
-      ),
-      save(state)
-    )
-
-  const take = Effect.fnUntraced(function* (runId: RunId) {
-    const state = yield* read(runId)
-    if (state === undefined || state.stage === "cloning" || state.stage === "settled") {
-      return yield* new NotKept({
-        runId,
-        detail: "nothing is kept",
-        remedy: "It was pushed or dropped, or never had a repository. See: relay list"
-      })
-    }
-    if (inUse(state)) {
-      return yield* new NotKept({
-        runId,
-        detail: "somebody is at work",
-        remedy: "Wait for its process to end"
-      })
-    }
-    const taken = { ...state, owner: own }
-    yield* save(taken)
-    return taken
-  })
-
   /** Nobody can want it: half made by a process that is no more, or done with. */
   const isOver = Effect.fnUntraced(function* (runId: RunId) {
-    const state = yield* read(runId)
+    const state = yield* find(runId)
     if (state !== undefined) return (state.stage === "cloning" || state.stage === "settled") && !inUse(state)
     // Somebody may have made it just now.
     const made = yield* attempt(root, () => stat(directoryOf(runId)).catch(() => undefined))
     return made !== undefined && Date.now() - made.mtimeMs > newMillisMax
   })
 
-  const ids = attempt(root, () => readdir(root).catch(() => [] as Array<string>)).pipe(
-    Effect.map((names) => names.filter(Schema.is(RunId)))
-  )
+  const remove = Effect.fnUntraced(function* (runId: RunId) {
+    yield* removeTree(relayPaths(directoryOf(runId)).workspace)
+    yield* removeOwn(directoryOf(runId))
+  })
 
-  return { own, directoryOf, save, read, inUse, isOver, claim, take, ids }
+  const claim = Effect.fnUntraced(function* (state: Omit<State, "version" | "owner" | "since" | "stage">) {
+    const { runId } = state
+    if (yield* isOver(runId)) yield* remove(runId)
+    yield* attempted(
+      async () => {
+        await mkdir(root, { recursive: true, mode: 0o700 })
+        await mkdir(directoryOf(runId), { mode: 0o700 })
+      },
+      (message, thrown) =>
+        isErrno(thrown, "EEXIST")
+          ? notKept(
+              runId,
+              "there is something already",
+              "Take it up (relay retry), drop it (relay drop), or use another run id"
+            )
+          : unusable(root, message)
+    )
+    const claimed: State = {
+      ...state,
+      version: 1,
+      stage: "cloning",
+      owner: own,
+      since: new Date().toISOString()
+    }
+    yield* save(claimed)
+    return claimed
+  })
+
+  const take = Effect.fnUntraced(function* (runId: RunId) {
+    const state = yield* find(runId)
+    if (state === undefined || state.stage === "cloning" || state.stage === "settled")
+      return yield* notKept(
+        runId,
+        "nothing is kept",
+        "It was pushed or dropped, or never had a repository. See: relay list"
+      )
+    if (inUse(state)) return yield* notKept(runId, "somebody is at work", "Wait for its process to end")
+    const taken = { ...state, owner: own }
+    yield* save(taken)
+    return taken
+  })
+
+  const letGo = Effect.fnUntraced(function* (runId: RunId) {
+    const state = yield* find(runId)
+    if (state === undefined || state.owner !== own) return
+    if (state.stage === "settled" || state.stage === "cloning") return yield* remove(runId)
+    yield* save({ ...state, owner: "" })
+  })
+
+  /** Occupied until the scope closes; then gone, unless something of it is not pushed yet. */
+  const occupy = (runId: RunId) =>
+    Effect.acquireRelease(
+      // A run that this process holds already has its own way to end.
+      Effect.suspend(() =>
+        busy.has(runId)
+          ? Effect.fail(notKept(runId, "somebody is at work", "Wait until this process is done with it"))
+          : Effect.sync(() => busy.add(runId))
+      ),
+      () =>
+        Effect.andThen(
+          Effect.ignore(letGo(runId)),
+          Effect.sync(() => busy.delete(runId))
+        )
+    )
+
+  /** Nothing more is to be done for it: it goes with its scope. */
+  const settle = Effect.fnUntraced(function* (runId: RunId) {
+    const state = yield* find(runId)
+    if (state !== undefined) yield* save({ ...state, stage: "settled" })
+  })
+
+  const discard = Effect.fnUntraced(function* (runId: RunId) {
+    if ((yield* find(runId)) === undefined) return
+    if (busy.has(runId)) return yield* settle(runId)
+    // Said before it is done: half of it must not be taken up by anybody.
+    if (!(yield* isOver(runId))) yield* save({ ...(yield* take(runId)), stage: "settled" })
+    yield* remove(runId)
+  })
+
+  /** What is not pushed yet, oldest first; what is over is removed. */
+  const list = Effect.gen(function* () {
+    const names = yield* attempt(root, () => readdir(root).catch(() => [] as Array<string>))
+    const found: Array<Kept> = []
+    for (const runId of names.filter(Schema.is(RunId))) {
+      if (yield* isOver(runId)) {
+        if (!busy.has(runId)) yield* Effect.ignore(remove(runId))
+        continue
+      }
+      const state = yield* find(runId)
+      if (state === undefined) continue
+      const { branch, since, stage, url } = state
+      const directory = directoryOf(runId)
+      const isUsed = busy.has(runId) || inUse(state)
+      found.push({ runId, url, branch, stage, directory, since: new Date(since), inUse: isUsed })
+    }
+    return found.toSorted((a, b) => a.since.getTime() - b.since.getTime())
+  })
+
+  return { own, directoryOf, save, read, claim, take, occupy, settle, discard, list }
 }
-
-const unusable = (path: string, thrown: unknown) =>
-  new RelayFailed({
-    detail: `${path} cannot be used: ${messageOf(thrown)}`,
-    remedy: "Look at the directory, its disk and its permissions",
-    isRetryable: false
-  })
-
-export const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
-  attempted(run, (_, thrown) => unusable(path, thrown))
-
-/** An empty directory of the host's own, whose files the user of a container may read. */
-export const makeOpen = (path: string) =>
-  attempt(path, async () => {
-    await rm(path, { recursive: true, force: true })
-    await mkdir(path, { mode: 0o755 })
-    await chmod(path, 0o755)
-  })
-
-/** Lets the user of a container read a file of the host's own making. */
-export const letRead = (path: string) => attempt(path, () => chmod(path, 0o644))
-
-/** Makes a user the owner of a tree that the host made, before any agent saw it; links are not followed. */
-export const giveTo = (
-  path: string,
-  user: { readonly userId: number; readonly groupId: number }
-): Effect.Effect<void, RelayFailed> =>
-  Effect.mapError(HostTree.giveTo(path, user), (error) => unusable(path, error))
-
-/** Removes a tree that an agent could write. */
-export const removeTree = (path: string): Effect.Effect<void, RelayFailed> =>
-  Effect.mapError(HostTree.remove(path), (error) => unusable(path, error))
-
-/** Of the host's own making, where no agent has been. */
-export const removeOwn = (path: string) => attempt(path, () => rm(path, { recursive: true, force: true }))

@@ -1,0 +1,131 @@
+/**
+ * The git of a container: what runs it, with what, and what it writes as it comes.
+ *
+ * It has no network, no credential and no socket. `cogni-git` reads neither a repository's configuration nor its hooks;
+ * if something of an agent's ran in there all the same, it would run as the agent's own user and find nothing that the
+ * agent did not have. The container is the boundary.
+ */
+import {
+  type ContainerError,
+  ContainerRuntime,
+  type ContainerSpec
+} from "@cogni/sandbox-core/ContainerRuntime"
+import type { User } from "@cogni/sandbox-core/Posture"
+import type { RunId } from "@cogni/sandbox-core/RunId"
+import type { PostureMismatch } from "@cogni/sandbox-core/SandboxError"
+import { Effect, Stream } from "effect"
+import { RelayFailed } from "../../GitRelayError.ts"
+import { oneLine } from "./ShownText.ts"
+
+const MiB = 1024 * 1024
+
+/** What git gets. */
+export const limits = {
+  memoryBytesMax: 1024 * MiB,
+  processesMax: 64,
+  cpusMax: 2,
+  temporaryBytesMax: 64 * MiB,
+  filesOpenMax: 1024
+} as const
+
+export const environment: Readonly<Record<string, string>> = {
+  GIT_ATTR_NOSYSTEM: "1",
+  GIT_CONFIG_COUNT: "1",
+  GIT_CONFIG_GLOBAL: "/dev/null",
+  GIT_CONFIG_KEY_0: "safe.directory",
+  GIT_CONFIG_NOSYSTEM: "1",
+  GIT_CONFIG_VALUE_0: "*",
+  GIT_NO_LAZY_FETCH: "1",
+  GIT_NO_REPLACE_OBJECTS: "1",
+  GIT_TERMINAL_PROMPT: "0",
+  HOME: "/nonexistent",
+  LC_ALL: "C",
+  PATH: "/usr/local/bin:/usr/bin:/bin"
+}
+
+/** Program in the runtime image that opens repositories that may be hostile. */
+export const program = "/usr/local/bin/cogni-git"
+
+/** Exit codes of `cogni-git`. */
+export const exitCodes = { unfit: 65, absent: 66, moved: 75, denied: 77 } as const
+
+export interface ContainerRequest {
+  readonly runId: RunId
+  /** An image of ours, with git and `cogni-git` in it. Never one that an agent could change. */
+  readonly image: string
+  /** Never root. */
+  readonly user: User
+  readonly runtimeSecondsMax: number
+}
+
+/** What all containers of a relay have in common: no network, and these limits. */
+export const common = ({ image, runId, runtimeSecondsMax, user }: ContainerRequest) =>
+  ({
+    runId,
+    role: "relay",
+    image,
+    user,
+    network: { mode: "none" },
+    limits: { ...limits, workspaceBytesMax: 256 * MiB, runtimeSecondsMax }
+  }) as const satisfies Partial<ContainerSpec>
+
+/** How it ended, with the beginning of its stderr as one line. */
+export interface Ended {
+  readonly exitCode: number
+  readonly stderr: string
+}
+
+/** What a container writes, as it comes; fails after its output when it did not end well. */
+export interface RunningGit {
+  readonly stdout: Stream.Stream<Uint8Array, RelayFailed>
+  /** Settles after `stdout` has ended. */
+  readonly ended: Effect.Effect<Ended, RelayFailed>
+}
+
+const stderrBytesMax = 4096
+
+/** Removed with the scope, whatever it is doing. */
+export const start = Effect.fnUntraced(function* (spec: ContainerSpec) {
+  const runtime = yield* ContainerRuntime
+  const container = yield* Effect.mapError(runtime.acquire(spec), broken)
+  yield* Effect.mapError(container.start, broken)
+  let said = ""
+  return {
+    stdout: container.output.pipe(
+      Stream.mapError(broken),
+      Stream.tap((chunk) =>
+        Effect.sync(() => {
+          if (chunk.channel === "stderr" && said.length < stderrBytesMax)
+            said += Buffer.from(chunk.bytes).toString("utf8")
+        })
+      ),
+      Stream.filter(({ channel }) => channel === "stdout"),
+      Stream.map(({ bytes }) => bytes)
+    ),
+    ended: Effect.map(Effect.mapError(container.exit, broken), ({ exitCode }) => ({
+      exitCode,
+      stderr: oneLine(said)
+    }))
+  } satisfies RunningGit
+})
+
+/** To its end, with no more than the beginning of what it wrote. */
+export const run = (spec: ContainerSpec, stdoutBytesMax = 0) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const { ended, stdout } = yield* start(spec)
+      const said = yield* Stream.runFold(
+        stdout,
+        () => "",
+        (text, piece) => (text.length < stdoutBytesMax ? text + Buffer.from(piece).toString("latin1") : text)
+      )
+      return { ...(yield* ended), said: said.slice(0, stdoutBytesMax) }
+    })
+  )
+
+const broken = (error: ContainerError | PostureMismatch): RelayFailed =>
+  new RelayFailed({
+    detail: `the container that opens the repository failed: ${error.message}`,
+    remedy: "Try again (relay retry)",
+    isRetryable: true
+  })

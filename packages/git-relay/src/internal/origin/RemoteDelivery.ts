@@ -1,0 +1,57 @@
+/** One commit to one branch of an origin that is spoken to; never by force. Doing it again changes nothing. */
+import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
+import { Effect, Option } from "effect"
+import * as HostRepository from "../git/HostRepository.ts"
+import { originAt } from "../steps/RelayContext.ts"
+import * as OriginAnswers from "./OriginAnswers.ts"
+import type { PathDelivery } from "./PathDelivery.ts"
+import { type Delivered, exists, PushRefusal } from "./PushRefusal.ts"
+import * as RemoteOrigin from "./RemoteOrigin.ts"
+
+export const deliver = Effect.fnUntraced(function* ({ clone, pushedTip, tip }: PathDelivery) {
+  const { branch } = clone
+  const gitDirectory = relayPaths(clone.directory).repository
+  const origin = yield* originAt(clone.request.url)
+  const ref = `refs/heads/${branch}`
+  const standing = Effect.map(RemoteOrigin.advertised(origin, [ref], "push"), ({ refs }) => refs.get(ref))
+  const there = yield* standing.pipe(
+    Effect.catchTag("OriginUnavailable", ({ detail, fault }) => {
+      const meant = OriginAnswers.pushFaultOf(detail)
+      return Effect.fail(
+        new PushRefusal({
+          ...meant,
+          fault: fault === "timeout" ? "timeout" : meant.fault,
+          detail: `the origin ${detail}`
+        })
+      )
+    })
+  )
+  if (there !== undefined) {
+    if (there === tip || (yield* hasSameFiles(origin, { gitDirectory, ref, tip })))
+      return { at: there, unchanged: true } satisfies Delivered
+    const isOurs = there === pushedTip && (yield* HostRepository.isAncestor(gitDirectory, there, tip))
+    if (!isOurs) return yield* exists(there)
+  }
+  const answer = yield* RemoteOrigin.push(origin, { gitDirectory, branch, tip, expected: there ?? "" }).pipe(
+    Effect.catchTag("RelayFailed", ({ detail }) => Effect.succeed({ taken: false, said: detail }))
+  )
+  // What broke off may have got there: the origin knows.
+  const isThere = answer.taken || Option.getOrUndefined(yield* Effect.option(standing)) === tip
+  if (isThere) return { at: tip, unchanged: false } satisfies Delivered
+  const meant = OriginAnswers.pushFaultOf(answer.said)
+  return yield* new PushRefusal({ ...meant, detail: answer.said === "" ? "git said nothing" : answer.said })
+})
+
+/** The branch is at another commit with the very same files: what was asked twice is done once. */
+const hasSameFiles = Effect.fnUntraced(function* (
+  origin: RemoteOrigin.OriginOptions,
+  { gitDirectory, ref, tip }: { readonly gitDirectory: string; readonly ref: string; readonly tip: string }
+) {
+  const { there } = HostRepository.refs
+  const fetched = yield* Effect.option(
+    RemoteOrigin.fetch(origin, { gitDirectory, source: ref, depth: 1, into: there })
+  )
+  if (Option.isNone(fetched)) return false
+  const theirs = yield* HostRepository.objectAt(gitDirectory, `${there}^{tree}`)
+  return theirs !== undefined && theirs === (yield* HostRepository.objectAt(gitDirectory, `${tip}^{tree}`))
+})

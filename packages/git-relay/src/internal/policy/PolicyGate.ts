@@ -1,0 +1,65 @@
+/** The policy, as every relay asks it: whether a run may have a branch, and whether what it committed may leave. */
+import type { Canary } from "@cogni/sandbox-core/Canary"
+import { Effect } from "effect"
+import * as CommitPolicy from "../../CommitPolicy.ts"
+import type { Checked, Collected } from "../../GitRelay.ts"
+import { OriginUnavailable, PolicyRefused, RelayFailed } from "../../GitRelayError.ts"
+import type { ObjectReader } from "../git/ObjectReader.ts"
+import * as CommitWalk from "./CommitWalk.ts"
+
+/** Fails where a run that starts from `baseBranch` may not push to `branch`. */
+export const mayPush = (
+  policies: CommitPolicy.Policies | undefined,
+  { baseBranch, branch, url }: { readonly url: string; readonly branch: string; readonly baseBranch: string }
+): Effect.Effect<void, OriginUnavailable> => {
+  const refused = CommitPolicy.branchAllowed(CommitPolicy.policyFor(policies, url), branch, baseBranch)
+  return refused === undefined
+    ? Effect.void
+    : Effect.fail(
+        new OriginUnavailable({
+          fault: "unsupported",
+          detail: `must not get the branch ${branch}: ${refused.detail}`,
+          remedy: refused.remedy
+        })
+      )
+}
+
+/** Holds every commit to the policy of its origin. */
+export const check = Effect.fnUntraced(function* <E>(
+  { bundle, clone, tip }: Collected,
+  {
+    policies,
+    reader,
+    secrets
+  }: {
+    readonly policies: CommitPolicy.Policies | undefined
+    readonly reader: ObjectReader<E>
+    readonly secrets: ReadonlyArray<Canary>
+  }
+) {
+  if (tip === undefined || bundle === undefined)
+    return yield* new RelayFailed({
+      detail: "there is nothing to check: the agent committed nothing",
+      remedy: "Discard it"
+    })
+  const policy = CommitPolicy.policyFor(policies, clone.request.url)
+  const { baseCommit: base, objectFormat } = clone
+  const { commits, paths, violations, violationsTotal } = yield* CommitWalk.walk({
+    reader,
+    base,
+    tip,
+    policy,
+    objectFormat,
+    secrets
+  })
+  if (violationsTotal > 0)
+    return yield* new PolicyRefused({ violations, violationsTotal, keptAt: clone.directory })
+  return {
+    clone,
+    tip,
+    bundle,
+    commits,
+    paths,
+    policyDigest: CommitPolicy.digest(policy)
+  } satisfies Checked
+})
