@@ -72,8 +72,6 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
     : hostExecutor(input.hostDirectory)
   const runner = Composition.runner(settings, {
     wayOut,
-    proxy: "gateway",
-    auditBodies: false,
     allowedWorkspace: (path) => path.startsWith(`${directory}/`)
   })
   const identity = { billingAccountId: settings.billingAccountId, attempt: 0 }

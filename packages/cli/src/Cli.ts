@@ -6,7 +6,7 @@
  * object on standard output.
  */
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
-import { Cause, Effect, FileSystem, Layer, Logger, Option, References } from "effect"
+import { Cause, Effect, FileSystem, Layer, Logger, References } from "effect"
 import { Argument, CliConfig, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
 import { fileURLToPath } from "node:url"
 import * as ExitCode from "./ExitCode.ts"
@@ -15,36 +15,13 @@ import * as Flags from "./Flags.ts"
 import * as Invocation from "./Invocation.ts"
 import * as Output from "./Output.ts"
 import * as Settings from "./Settings.ts"
-import * as TaskFlags from "./TaskFlags.ts"
 import { oneLine } from "./TerminalText.ts"
 
 const runCommand = (operands: Invocation.Invocation["operands"]) =>
-  Command.make(
-    "run",
-    { prompt: Argument.String("prompt").pipe(Argument.optional), ...Flags.run },
-    Effect.fnUntraced(function* ({ prompt, promptFile, ...flags }) {
-      if (Option.isSome(prompt) && promptFile !== undefined) {
-        return yield* new Failure.Refusal({
-          exit: "usage",
-          detail: "there are two prompts",
-          remedy: "Leave one of them out"
-        })
-      }
-      const [{ run }, { sourceOf }] = yield* Effect.promise(() =>
-        Promise.all([import("./RunCommand.ts"), import("./Prompt.ts")])
-      )
-      yield* run({
-        ...flags,
-        prompt: Option.isSome(prompt)
-          ? sourceOf(prompt.value)
-          : promptFile === undefined
-            ? undefined
-            : promptFile === "-"
-              ? { _tag: "Stdin" }
-              : { _tag: "File", path: promptFile },
-        command: operands
-      })
-    })
+  Command.make("run", { prompt: Flags.prompt, ...Flags.run }, (flags) =>
+    Effect.promise(() => import("./RunCommand.ts")).pipe(
+      Effect.flatMap(({ run }) => run({ ...flags, command: operands }))
+    )
   ).pipe(
     Command.withDescription(
       `Run an agent on a prompt, or seal any command: run -- CMD ARG…\n\nThe prompt - is standard input. The answer alone goes to standard output.\n\n${ExitCode.describe()}`
@@ -63,13 +40,8 @@ const runCommand = (operands: Invocation.Invocation["operands"]) =>
     ])
   )
 
-const taskCommand = Command.make(
-  "task",
-  { prompt: Argument.String("prompt").pipe(Argument.optional), ...TaskFlags.task },
-  ({ prompt, ...flags }) =>
-    Effect.promise(() => import("./TaskCommand.ts")).pipe(
-      Effect.flatMap(({ task }) => task({ ...flags, prompt: Option.getOrUndefined(prompt) }))
-    )
+const taskCommand = Command.make("task", { prompt: Flags.prompt, ...Flags.task }, (flags) =>
+  Effect.promise(() => import("./TaskCommand.ts")).pipe(Effect.flatMap(({ task }) => task(flags)))
 ).pipe(
   Command.withDescription(
     `Do a task in a directory: this process asks the model, and the sandbox only runs commands, reads and writes\n\nThe prompt - is standard input. Standard output is the answer, and the patch after it, unless --patch names a file.\n\n${ExitCode.describe()}`

@@ -27,7 +27,7 @@ import { Context, Effect, FileSystem, Layer, Redacted, Result } from "effect"
 import { basename, dirname, join, resolve } from "node:path"
 import type { Refusal } from "./Failure.ts"
 import * as Records from "./Records.ts"
-import type { RunPlan } from "./RunPlan.ts"
+import type { WayOut } from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 
 /** What the demo upstream received; `undefined` where another upstream was asked. */
@@ -36,8 +36,13 @@ export class DemoWitness extends Context.Service<
   { readonly received: Effect.Effect<ReadonlyArray<ScriptedModelApi.Received> | undefined> }
 >()("@cogni/sandbox-cli/DemoWitness") {}
 
-/** Of a plan, what decides about the way out. */
-export type Plan = Pick<RunPlan, "wayOut" | "proxy" | "auditBodies"> & {
+/** What decides about the way out. */
+export interface Plan {
+  readonly wayOut: WayOut
+  /** What stands in it. Absent: a gateway, which finds out whether it needs a container. */
+  readonly proxy?: "gateway" | "gateway-directory" | "gateway-container" | "nginx" | undefined
+  /** Absent: a digest of each body. */
+  readonly auditBodies?: boolean | undefined
   /** The workspaces that lie where none may: the relay's clones. */
   readonly allowedWorkspace?: string | ((path: string) => boolean) | undefined
 }
@@ -223,7 +228,7 @@ const carriers = {
 
 const between = (
   settings: Settings["Service"],
-  { auditBodies, proxy }: Plan,
+  { auditBodies, proxy = "gateway" }: Plan,
   url: string,
   key: Redacted.Redacted<string>
 ): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
@@ -241,7 +246,7 @@ const between = (
         carrier: carriers[proxy],
         image: settings.gatewayImage,
         prices: settings.prices,
-        auditBodies: auditBodies ? "full" : "digest",
+        auditBodies: auditBodies === true ? "full" : "digest",
         tools: [CurrentTime.tool, MetricsQuery.make({ url: settings.prometheusUrl })]
       })
 

@@ -30,31 +30,26 @@ export interface DemoInput {
 
 export const demo = Effect.fnUntraced(function* (input: DemoInput) {
   const settings = yield* Settings
-  const flags = {
-    ...RunPlan.noFlags,
-    demo: settings.upstream._tag === "Absent",
-    model: input.model,
-    timeoutSeconds: 120
-  }
+  const flags = { demo: settings.upstream._tag === "Absent", model: input.model, timeoutSeconds: 120 }
   const runId = yield* RunId.generate
-  const plan = yield* Effect.fromResult(
-    RunPlan.make({ _tag: "Prompt", agent: minimal, prompt, runId, hasRepository: false }, flags, settings)
-  )
-  const { received, result } = yield* Effect.gen(function* () {
-    const progress = yield* Progress.make({ quiet: input.quiet })
+  const subject = { _tag: "Prompt", agent: minimal, prompt } as const
+  const plan = yield* Effect.fromResult(RunPlan.make(subject, runId, flags, settings))
+  const { ended, received } = yield* Effect.gen(function* () {
+    const progress = yield* Progress.make(input)
     if (plan.note !== undefined) yield* progress.note(plan.note)
-    const result = yield* follow(plan, progress, false)
+    const ended = yield* follow(plan.spec, subject, { live: false }, progress)
     const witness = yield* Composition.DemoWitness
-    return { result, received: yield* witness.received }
+    return { ended, received: yield* witness.received }
   }).pipe(Effect.provide(Composition.runner(settings, plan)), Effect.scoped)
 
-  const verdict = RunReport.judge(minimal, result)
+  const { result } = ended
+  const verdict = RunReport.verdictOf(ended)
   if (verdict.answer === undefined) {
     return yield* new Refusal({
       exit: "fault",
       detail: verdict.problem?.message ?? "the agent gave no answer",
       remedy: "See what is wrong with: cogni-sandbox doctor",
-      runId: result.runId
+      runId
     })
   }
   const injected = new Set<string>(KeyInjection.injectedHeaderNames)

@@ -6,7 +6,7 @@
  */
 import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
-import { Cause, Data, Predicate, Schema } from "effect"
+import { Cause, Data, Predicate, Result, Schema } from "effect"
 import { CliError } from "effect/cli"
 import { type ExitName, exitCode, ofReason } from "./ExitCode.ts"
 import type { Invocation } from "./Invocation.ts"
@@ -27,6 +27,10 @@ export class Refusal extends Data.TaggedError("Refusal")<{
     return `${this.detail}. ${this.remedy}`
   }
 }
+
+/** The same, where what is asked is only looked at. */
+export const refuse = (exit: ExitName, detail: string, remedy: string): Result.Result<never, Refusal> =>
+  Result.fail(new Refusal({ exit, detail, remedy }))
 
 /** Somebody ended it. What a run on a repository has committed stays until it is delivered. */
 export const ofSignal = (signal: NodeJS.Signals = "SIGINT", asked?: Invocation): Refusal =>

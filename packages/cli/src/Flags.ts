@@ -6,6 +6,13 @@ import { Argument, CliError, Flag } from "effect/cli"
 import { resolve } from "node:path"
 import * as Quantity from "./Quantity.ts"
 
+/** What was typed for some flags; those that may be left out are absent then. */
+export type Typed<F> = {
+  readonly [K in keyof F as undefined extends Value<F[K]> ? never : K]: Value<F[K]>
+} & { readonly [K in keyof F as undefined extends Value<F[K]> ? K : never]?: Value<F[K]> }
+
+type Value<F> = F extends Flag.Flag<infer A> ? A : F extends Argument.Argument<infer A> ? A : never
+
 const parsed =
   <A>(parse: (text: string) => Result.Result<A, string>) =>
   (flag: Flag.Flag<string>): Flag.Flag<A> =>
@@ -47,6 +54,12 @@ const directory = (name: string, description: string) =>
 const file = (name: string, description: string) =>
   text(name, "FILE", description).pipe(Flag.mapEffect(filled(`--${name}`, fileRemedy)))
 
+/** The words for an agent; - is standard input. */
+export const prompt = Argument.String("prompt").pipe(
+  Argument.optional,
+  Argument.map((typed) => Option.getOrUndefined(typed))
+)
+
 /** The file of a configuration. */
 export const configuration = Argument.String("file").pipe(
   Argument.withDescription("Its YAML"),
@@ -60,8 +73,25 @@ const quantity = <A>(
   parse: (text: string) => Result.Result<A, string>
 ) => orUndefined(parsed(parse)(text(name, metavar, description)))
 
+const size = (name: string, description: string) => quantity(name, "SIZE", description, Quantity.parseBytes)
+
+const count = (name: string, description: string) =>
+  orUndefined(Flag.Int(name).pipe(Flag.withDescription(description)))
+
+const cost = (name: string, description: string) =>
+  orUndefined(Flag.Finite(name).pipe(Flag.withMetavar("USD"), Flag.withDescription(description)))
+
+const optional = (name: string, metavar: string, description: string) =>
+  orUndefined(text(name, metavar, description))
+
+const several = (name: string, metavar: string, description: string) =>
+  text(name, metavar, description).pipe(Flag.atLeast(0))
+
+const modelNamed = (description: string) =>
+  orUndefined(text("model", "NAME", description).pipe(Flag.withAlias("m")))
+
 /** A whole number within bounds. */
-export const whole = (name: string, minimum: number, maximum: number, description: string) =>
+const whole = (name: string, minimum: number, maximum: number, description: string) =>
   Flag.Int(name).pipe(
     Flag.withDescription(description),
     Flag.mapTryCatch(
@@ -73,7 +103,7 @@ export const whole = (name: string, minimum: number, maximum: number, descriptio
     )
   )
 
-export const duration = (name: string, description: string) =>
+const duration = (name: string, description: string) =>
   quantity(name, "DURATION", description, Quantity.parseSeconds)
 
 /** Off unless it is there. */
@@ -91,12 +121,10 @@ export const sender = {
   sender: text("sender", "ID", "Who sent it, as the channel has it (--sender=-100 where it begins with -)")
 }
 export const quiet = toggle("quiet", "No progress on standard error").pipe(Flag.withAlias("q"))
-export const model = orUndefined(
-  text("model", "NAME", "Which model the agent asks (COGNI_LLM_MODEL)").pipe(Flag.withAlias("m"))
-)
+export const model = modelNamed("Which model the agent asks (COGNI_LLM_MODEL)")
 
 /** An output file, absolute. Elsewhere - is a stream, so here it is no file. */
-export const patch = (description: string) =>
+const patch = (description: string) =>
   orUndefined(
     parsed((path) =>
       path === "-"
@@ -107,9 +135,7 @@ export const patch = (description: string) =>
 
 const patchFile = patch("Write the commits into a file instead of pushing them")
 const pullRequest = toggle("pr", "Open a pull request for the branch, as a draft")
-const branch = orUndefined(
-  text("branch", "NAME", "Branch that gets the commits, below sandbox/ (the run's id)")
-)
+const branch = optional("branch", "NAME", "Branch that gets the commits, below sandbox/ (the run's id)")
 
 /** About a repository. */
 const repo = {
@@ -120,16 +146,14 @@ const repo = {
       "Work in a clone of this repository, and push what is committed to a branch"
     ).pipe(Flag.mapEffect(filled("--repo", "Name a repository (. for the one here), or leave it out")))
   ),
-  base: orUndefined(text("base", "BRANCH", "Branch to start from (the repository's HEAD)")),
+  base: optional("base", "BRANCH", "Branch to start from (the repository's HEAD)"),
   branch,
   depth: orUndefined(whole("depth", 1, depthMax, "Commits of history the agent sees (1)")),
   push: toggle("push", "Push the branch; so it is done unless --patch is there"),
   pr: pullRequest,
   patch: patchFile,
   noCommit: toggle("no-commit", "Leave alone what the agent has not committed"),
-  commitMessage: orUndefined(
-    text("commit-message", "TEXT", "What the commit of that says, where it is committed")
-  )
+  commitMessage: optional("commit-message", "TEXT", "What the commit of that says, where it is committed")
 }
 
 /** Of `relay retry`. */
@@ -138,7 +162,7 @@ export const retry = { branch, pr: pullRequest, patch: patchFile, output, quiet 
 /** Of `run` alone. */
 export const run = {
   agent: text("agent", "ID", "Who works on the prompt").pipe(Flag.withDefault("agent")),
-  personality: orUndefined(text("personality", "NAME", "One of the agent's characters, where it has some")),
+  personality: optional("personality", "NAME", "One of the agent's characters, where it has some"),
   workspace: orUndefined(
     directory("workspace", "Directory it may change, at /workspace; a fresh one when left out").pipe(
       Flag.withAlias("w")
@@ -148,51 +172,36 @@ export const run = {
   model,
   promptFile: orUndefined(file("prompt-file", "Read the prompt from a file")),
   timeoutSeconds: duration("timeout", "Wall clock, such as 90s or 2m (10m)"),
-  memoryBytes: quantity("memory", "SIZE", "Memory, such as 512m or 1g (1g)", Quantity.parseBytes),
+  memoryBytes: size("memory", "Memory, such as 512m or 1g (1g)"),
   cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("Processors (2)"))),
-  processes: orUndefined(
-    Flag.Int("processes").pipe(Flag.withDescription("Processes and threads at one time (256)"))
-  ),
-  diskBytes: quantity("disk", "SIZE", "What it may add to its workspace (2g)", Quantity.parseBytes),
-  outputBytes: quantity(
-    "output-limit",
-    "SIZE",
-    "What it may write to stdout and stderr (64m)",
-    Quantity.parseBytes
-  ),
+  processes: count("processes", "Processes and threads at one time (256)"),
+  diskBytes: size("disk", "What it may add to its workspace (2g)"),
+  outputBytes: size("output-limit", "What it may write to stdout and stderr (64m)"),
   graceSeconds: quantity("grace", "DURATION", "From SIGTERM to SIGKILL (5s)", Quantity.parseGrace),
   env: parsed(Quantity.parseAssignment)(
     text("env", "NAME=VALUE", "Variable of the sandbox; may be repeated")
   ).pipe(Flag.withAlias("e"), Flag.atLeast(0)),
-  image: orUndefined(
-    text("image", "IMAGE", "Image to run, built on the runtime image (COGNI_RUNTIME_IMAGE)")
-  ),
-  runId: orUndefined(text("run-id", "ID", "Name of the run, never used before; made up when left out")),
+  image: optional("image", "IMAGE", "Image to run, built on the runtime image (COGNI_RUNTIME_IMAGE)"),
+  runId: optional("run-id", "ID", "Name of the run, never used before; made up when left out"),
   proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx"]).pipe(
     Flag.withDescription(
       "What stands between it and the model; the gateway finds out whether it needs a container"
     ),
     Flag.withDefault("gateway")
   ),
-  callsMax: orUndefined(Flag.Int("max-calls").pipe(Flag.withDescription("Calls of its model"))),
-  inputTokensMax: orUndefined(
-    Flag.Int("max-input-tokens").pipe(Flag.withDescription("Input tokens of all its calls"))
-  ),
-  outputTokensMax: orUndefined(
-    Flag.Int("max-output-tokens").pipe(Flag.withDescription("Output tokens of all its calls"))
-  ),
-  costUsdMax: orUndefined(
-    Flag.Finite("max-cost").pipe(
-      Flag.withMetavar("USD"),
-      Flag.withDescription("What its calls may cost; needs an upstream that says so, or COGNI_LLM_PRICES")
-    )
+  callsMax: count("max-calls", "Calls of its model"),
+  inputTokensMax: count("max-input-tokens", "Input tokens of all its calls"),
+  outputTokensMax: count("max-output-tokens", "Output tokens of all its calls"),
+  costUsdMax: cost(
+    "max-cost",
+    "What its calls may cost; needs an upstream that says so, or COGNI_LLM_PRICES"
   ),
   stopWhenSpent: toggle("stop-when-spent", "End the run when one of these is spent, not only its calls"),
-  tools: text(
+  tools: several(
     "tool",
     "NAME",
     "Tool of the host it may call, such as core__get_current_time; may be repeated"
-  ).pipe(Flag.atLeast(0)),
+  ),
   canaries: Flag.Literals("canaries", ["off", "warn", "stop"]).pipe(
     Flag.withDescription("Plant secrets that open nothing, and look for them on every way out"),
     Flag.withDefault("off")
@@ -208,13 +217,33 @@ export const run = {
   quiet
 }
 
+/** Of `task`: those of `run` that mean the same, and its own. */
+export const task = {
+  workspace: run.workspace,
+  model,
+  promptFile: run.promptFile,
+  stepsMax: orUndefined(whole("steps-max", 1, 10_000, "Answers of the model (50)")),
+  patch: patch("Write what changed into a file outside of the workspace, instead of to standard output"),
+  timeoutSeconds: duration("timeout", "Wall clock, such as 90s or 2h (30m)"),
+  memoryBytes: run.memoryBytes,
+  cpus: run.cpus,
+  processes: run.processes,
+  diskBytes: run.diskBytes,
+  image: run.image,
+  runId: run.runId,
+  callsMax: run.callsMax,
+  inputTokensMax: run.inputTokensMax,
+  outputTokensMax: run.outputTokensMax,
+  costUsdMax: run.costUsdMax,
+  canaries: run.canaries,
+  demo: run.demo,
+  output,
+  quiet
+}
+
 /** Of `chat` alone. */
 export const chat = {
-  model: orUndefined(
-    text("model", "NAME", "Model of agents whose tier has none in the file (COGNI_LLM_MODEL)").pipe(
-      Flag.withAlias("m")
-    )
-  ),
+  model: modelNamed("Model of agents whose tier has none in the file (COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
     directory("host-directory", "Where agents without a sandbox work, on this host; none do without it")
   )
@@ -235,12 +264,8 @@ export const mcp = {
     Flag.withDescription("Which tools there are"),
     Flag.withDefault("coding")
   ),
-  allow: text("allow", "TOOL", "Tool that it has besides, such as shell.exec; may be repeated").pipe(
-    Flag.atLeast(0)
-  ),
-  deny: text("deny", "TOOL", "Tool that it has not, or a group such as process.*; may be repeated").pipe(
-    Flag.atLeast(0)
-  ),
+  allow: several("allow", "TOOL", "Tool that it has besides, such as shell.exec; may be repeated"),
+  deny: several("deny", "TOOL", "Tool that it has not, or a group such as process.*; may be repeated"),
   idleSeconds: duration("idle", "Until a sandbox that nothing uses is closed, with --workspace (15m)"),
   timeoutSeconds: duration("timeout", "The life of one sandbox, such as 2h (24h)"),
   memoryBytes: run.memoryBytes,
@@ -255,11 +280,11 @@ export const serve = {
   host: text("host", "ADDRESS", "Address to listen on").pipe(Flag.withDefault("127.0.0.1")),
   port: whole("port", 0, portMax, "Port to listen on; 0 for any that is free").pipe(Flag.withDefault(8787)),
   allowRemote: toggle("allow-remote", "Listen where other machines can connect; put TLS before it"),
-  hostNames: text(
+  hostNames: several(
     "host-name",
     "NAME",
     "Name in the Host header to answer to, besides localhost and the address of --host; may be repeated"
-  ).pipe(Flag.atLeast(0)),
+  ),
   operatorPort: orUndefined(
     whole(
       "operator-port",
@@ -272,49 +297,29 @@ export const serve = {
     Flag.withDefault("127.0.0.1")
   ),
   demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
-  model: orUndefined(
-    text("model", "NAME", "Model of requests that name none (COGNI_LLM_MODEL)").pipe(Flag.withAlias("m"))
-  ),
-  offeredModels: text(
+  model: modelNamed("Model of requests that name none (COGNI_LLM_MODEL)"),
+  offeredModels: several(
     "offer-model",
     "PATTERN",
     "Further model for grants that name none themselves; may be repeated (the server's model only)"
-  ).pipe(Flag.atLeast(0)),
-  callsMax: orUndefined(
-    Flag.Int("max-calls").pipe(Flag.withDescription("Model calls allowed per run (no limit)"))
   ),
-  outputTokensMax: orUndefined(
-    Flag.Int("max-output-tokens").pipe(Flag.withDescription("Output tokens allowed per run (no limit)"))
-  ),
-  costUsdMax: orUndefined(
-    Flag.Finite("max-cost").pipe(
-      Flag.withMetavar("USD"),
-      Flag.withDescription("Cost of model calls allowed per run, in US dollars (no limit)")
-    )
-  ),
+  callsMax: count("max-calls", "Model calls allowed per run (no limit)"),
+  outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (no limit)"),
+  costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (no limit)"),
   hostRepositories: toggle(
     "host-repositories",
     "Also let runs work in repositories of this host, by their path or on its loopback"
   ),
-  bodyBytesMax: quantity("body-limit", "SIZE", "Body of a request (12m)", Quantity.parseBytes),
-  runsMax: orUndefined(Flag.Int("max-runs").pipe(Flag.withDescription("Runs under way at one time (32)"))),
-  runsPerGrantMax: orUndefined(
-    Flag.Int("max-runs-per-grant").pipe(Flag.withDescription("Of them, of one grant (8)"))
+  bodyBytesMax: size("body-limit", "Body of a request (12m)"),
+  runsMax: count("max-runs", "Runs under way at one time (32)"),
+  runsPerGrantMax: count("max-runs-per-grant", "Of them, of one grant (8)"),
+  runsPerMinutePerGrantMax: count("runs-per-minute", "Runs that one grant may begin (60)"),
+  unknownRequestsPerMinuteMax: count(
+    "unknown-requests-per-minute",
+    "Requests per minute with tokens not seen before, from one address (600)"
   ),
-  runsPerMinutePerGrantMax: orUndefined(
-    Flag.Int("runs-per-minute").pipe(Flag.withDescription("Runs that one grant may begin (60)"))
-  ),
-  unknownRequestsPerMinuteMax: orUndefined(
-    Flag.Int("unknown-requests-per-minute").pipe(
-      Flag.withDescription("Requests per minute with tokens not seen before, from one address (600)")
-    )
-  ),
-  requestsPerMinutePerGrantMax: orUndefined(
-    Flag.Int("requests-per-minute").pipe(Flag.withDescription("Requests of one grant (6000)"))
-  ),
-  connectionsMax: orUndefined(
-    Flag.Int("max-connections").pipe(Flag.withDescription("Connections at one time (512)"))
-  ),
+  requestsPerMinutePerGrantMax: count("requests-per-minute", "Requests of one grant (6000)"),
+  connectionsMax: count("max-connections", "Connections at one time (512)"),
   drainSecondsMax: quantity(
     "drain",
     "DURATION",
@@ -327,50 +332,29 @@ export const serve = {
 export const grant = {
   user: text("user", "ID", "In whose name runs are"),
   account: text("account", "ID", "Who pays for them"),
-  graphs: text("graph", "ID", "Graph it opens, such as sandbox:agent; may be repeated (all)").pipe(
-    Flag.atLeast(0)
-  ),
+  graphs: several("graph", "ID", "Graph it opens, such as sandbox:agent; may be repeated (all)"),
   allowSandbox: toggle("allow-sandbox", "It opens sandboxes; without this no graph of sandbox: is"),
   expiresSeconds: duration("expires-in", "How long it stands, such as 12h (until it is revoked)"),
-  tools: text(
+  tools: several(
     "tool",
     "PATTERN",
     "Host tool that runs may call, such as core__get_current_time or core__*; may be repeated (none)"
-  ).pipe(Flag.atLeast(0)),
-  models: text(
+  ),
+  models: several(
     "model",
     "PATTERN",
     "Model that requests may name, such as gpt-5 or openai/*; may be repeated (those the server offers)"
-  ).pipe(Flag.withAlias("m"), Flag.atLeast(0)),
-  repositories: text(
+  ).pipe(Flag.withAlias("m")),
+  repositories: several(
     "repository",
     "PATTERN",
     "Repository that runs may work in, such as https://github.com/acme/* or /srv/git/**; may be repeated (none)"
-  ).pipe(Flag.atLeast(0)),
-  concurrentRunsMax: orUndefined(
-    Flag.Int("max-runs").pipe(
-      Flag.withDescription("Concurrent runs allowed in one server (as the server says)")
-    )
   ),
-  callsMax: orUndefined(
-    Flag.Int("max-calls").pipe(Flag.withDescription("Model calls allowed per run (as the request says)"))
-  ),
-  inputTokensMax: orUndefined(
-    Flag.Int("max-input-tokens").pipe(
-      Flag.withDescription("Input tokens allowed per run (as the request says)")
-    )
-  ),
-  outputTokensMax: orUndefined(
-    Flag.Int("max-output-tokens").pipe(
-      Flag.withDescription("Output tokens allowed per run (as the request says)")
-    )
-  ),
-  costUsdMax: orUndefined(
-    Flag.Finite("max-cost").pipe(
-      Flag.withMetavar("USD"),
-      Flag.withDescription("Cost of model calls allowed per run, in US dollars (as the request says)")
-    )
-  ),
+  concurrentRunsMax: count("max-runs", "Concurrent runs allowed in one server (as the server says)"),
+  callsMax: count("max-calls", "Model calls allowed per run (as the request says)"),
+  inputTokensMax: count("max-input-tokens", "Input tokens allowed per run (as the request says)"),
+  outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (as the request says)"),
+  costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (as the request says)"),
   stopWhenSpent: toggle("stop-when-spent", "End a run when one of these is spent, not only its calls"),
   output
 }

@@ -21,22 +21,14 @@ import type { ToolProfile } from "@cogni/sandbox-loop/ToolProfile"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { Duration, Effect, RcRef, Result, Stdio } from "effect"
 import * as Composition from "./Composition.ts"
-import { Refusal } from "./Failure.ts"
+import { Refusal, refuse } from "./Failure.ts"
+import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Reaping from "./Reaping.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { Settings } from "./Settings.ts"
 
-export interface McpInput extends Pick<
-  RunPlan.RunFlags,
-  "workspace" | "image" | "env" | "timeoutSeconds" | "memoryBytes" | "diskBytes" | "cpus" | "processes"
-> {
-  readonly profile: ToolProfile
-  readonly allow: ReadonlyArray<string>
-  readonly deny: ReadonlyArray<string>
-  /** Until a sandbox that nothing uses is closed; of one with a directory of the host as its workspace. */
-  readonly idleSeconds?: number | undefined
-}
+export type McpInput = Flags.Typed<typeof Flags.mcp>
 
 /** What is served, once the command line is understood. */
 export interface McpPlan {
@@ -57,51 +49,35 @@ export const idleSecondsDefault = 15 * 60
 
 export const mcp = Effect.fnUntraced(function* (input: McpInput) {
   const settings = yield* Settings
-  const { run, served } = yield* Effect.fromResult(plan(input, settings))
+  const served = yield* Effect.fromResult(plan(input, settings))
   yield* Effect.gen(function* () {
     const tidy = yield* Reaping.inBackground
     yield* tidy.begin
     yield* serve(served)
-  }).pipe(Effect.provide(Composition.runner(settings, run)), Effect.scoped)
+  }).pipe(Effect.provide(Composition.runner(settings, { wayOut: { _tag: "None" } })), Effect.scoped)
 })
 
 /** From what was typed to what is served; a sandbox of it has no way to a model. */
 export const plan = (
   input: McpInput,
-  settings: Settings["Service"]
-): Result.Result<{ readonly run: RunPlan.RunPlan; readonly served: McpPlan }, Refusal> => {
-  const { allow, deny, idleSeconds, profile, ...flags } = input
+  { runtimeImage }: Pick<Settings["Service"], "runtimeImage">
+): Result.Result<McpPlan, Refusal> => {
+  const { allow, deny, idleSeconds, profile, workspace, ...flags } = input
   const timeoutSeconds = flags.timeoutSeconds ?? sandboxSecondsDefault
-  if (idleSeconds !== undefined && flags.workspace === undefined) {
-    return Result.fail(
-      new Refusal({
-        exit: "usage",
-        detail: "--idle without --workspace would lose what the tools have written",
-        remedy: "Name a workspace, or leave --idle out"
+  return idleSeconds !== undefined && workspace === undefined
+    ? refuse(
+        "usage",
+        "--idle without --workspace would lose what the tools have written",
+        "Name a workspace, or leave --idle out"
+      )
+    : Result.succeed({
+        spec: RunPlan.termsOf({ ...flags, timeoutSeconds, workspace }, runtimeImage),
+        profile,
+        allow,
+        deny,
+        hostDirectory: workspace,
+        idleSeconds: workspace === undefined ? undefined : (idleSeconds ?? idleSecondsDefault)
       })
-    )
-  }
-  return Result.map(
-    RunPlan.make(
-      { _tag: "Command", argv: ["true"] },
-      { ...RunPlan.noFlags, ...flags, timeoutSeconds, noModel: true },
-      settings
-    ),
-    (run) => {
-      const { argv: _, ...spec } = run.spec
-      return {
-        run,
-        served: {
-          spec,
-          profile,
-          allow,
-          deny,
-          hostDirectory: flags.workspace,
-          idleSeconds: flags.workspace === undefined ? undefined : (idleSeconds ?? idleSecondsDefault)
-        }
-      }
-    }
-  )
 }
 
 /** Answer until the input ends. */

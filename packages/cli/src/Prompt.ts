@@ -5,8 +5,8 @@
  */
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import { inputBytesMax } from "@cogni/sandbox-core/SandboxSpec"
-import { Effect, Stdio, Stream } from "effect"
-import { Refusal } from "./Failure.ts"
+import { Effect, Result, Stdio, Stream } from "effect"
+import { Refusal, refuse } from "./Failure.ts"
 import * as UserFiles from "./UserFiles.ts"
 
 export type PromptSource =
@@ -14,9 +14,21 @@ export type PromptSource =
   | { readonly _tag: "File"; readonly path: string }
   | { readonly _tag: "Stdin" }
 
-/** `-` is standard input. */
-export const sourceOf = (text: string): PromptSource =>
-  text === "-" ? { _tag: "Stdin" } : { _tag: "Text", text }
+/** Where the prompt is, if there is one; `-` is standard input. */
+export const sourceOf = ({
+  prompt,
+  promptFile
+}: {
+  readonly prompt?: string | undefined
+  readonly promptFile?: string | undefined
+}): Result.Result<PromptSource | undefined, Refusal> => {
+  if (prompt !== undefined && promptFile !== undefined) {
+    return refuse("usage", "there are two prompts", "Leave one of them out")
+  }
+  if ((prompt ?? promptFile) === "-") return Result.succeed({ _tag: "Stdin" })
+  if (promptFile !== undefined) return Result.succeed({ _tag: "File", path: promptFile })
+  return Result.succeed(prompt === undefined ? undefined : { _tag: "Text", text: prompt })
+}
 
 const tooLong = new Refusal({
   exit: "input",

@@ -1,29 +1,14 @@
 /** From what was typed about a repository to what the relay is asked for. Pure. */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { Clone, CloneRequest } from "@cogni/sandbox-git-relay/GitRelay"
 import { BaseBranch, BranchName, isLocal, OriginUrl } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import { Result, Schema } from "effect"
 import { resolve } from "node:path"
-import { Refusal } from "./Failure.ts"
-import type { RunPlan } from "./RunPlan.ts"
+import { type Refusal, refuse } from "./Failure.ts"
+import type * as Flags from "./Flags.ts"
 
 /** What was typed. */
-export interface RepoFlags {
-  readonly repo?: string | undefined
-  readonly base?: string | undefined
-  readonly branch?: string | undefined
-  readonly depth?: number | undefined
-  readonly push: boolean
-  readonly pr: boolean
-  /** Absolute. */
-  readonly patch?: string | undefined
-  readonly noCommit: boolean
-  readonly commitMessage?: string | undefined
-}
-
-/** Nothing typed. */
-export const noRepoFlags: RepoFlags = { push: false, pr: false, noCommit: false }
+type RepoFlags = Partial<Flags.Typed<typeof Flags.run>>
 
 export interface RepoPlan {
   readonly request: RelayRun.RelayRunRequest
@@ -31,46 +16,48 @@ export interface RepoPlan {
 }
 
 /** `undefined`: no repository was asked for. */
-export const make = (
-  flags: RepoFlags & { readonly workspace?: string | undefined },
-  runId: RunId
-): Result.Result<RepoPlan | undefined, Refusal> => {
-  const { repo } = flags
-  if (repo === undefined) {
-    const stray = strayOf(flags)
-    return stray === undefined
-      ? Result.succeed(undefined)
-      : refuse(`${stray} says nothing without --repo`, "Name the repository: --repo URL or --repo PATH")
-  }
-  if (flags.workspace !== undefined)
-    return refuse(
-      "--repo and --workspace are both there",
-      "Leave one of them out: the repository is the workspace"
-    )
-  return Result.flatMap(deliveryOf(flags), (deliver) =>
-    Result.flatMap(urlOf(repo), (url) =>
-      Result.flatMap(refsOf(flags), (refs) => {
-        if (flags.pr && isLocal(url))
-          return refuse("a directory of this host has no pull requests", "Leave --pr out, or name its URL")
-        const request: CloneRequest = {
-          runId,
-          url,
-          ...refs,
-          ...(flags.depth === undefined ? {} : { depth: flags.depth }),
-          ...(flags.pr ? { createPr: true } : {})
-        }
-        return Result.succeed({
-          patch: flags.patch,
-          request: {
-            ...request,
-            deliver,
-            commitLeftovers: flags.noCommit ? undefined : (flags.commitMessage ?? RelayRun.leftoversMessage)
-          }
-        })
-      })
-    )
-  )
-}
+export const make = (flags: RepoFlags, runId: RunId): Result.Result<RepoPlan | undefined, Refusal> =>
+  Result.gen(function* () {
+    const { depth, noCommit, patch, pr, repo } = flags
+    if (repo === undefined) {
+      const stray = strayOf(flags)
+      return stray === undefined
+        ? undefined
+        : yield* refuse(
+            "usage",
+            `${stray} says nothing without --repo`,
+            "Name the repository: --repo URL or --repo PATH"
+          )
+    }
+    if (flags.workspace !== undefined) {
+      return yield* refuse(
+        "usage",
+        "--repo and --workspace are both there",
+        "Leave one of them out: the repository is the workspace"
+      )
+    }
+    const deliver = yield* deliveryOf(flags)
+    const url = yield* urlOf(repo)
+    const refs = yield* refsOf(flags)
+    if (pr === true && isLocal(url)) {
+      return yield* refuse(
+        "usage",
+        "a directory of this host has no pull requests",
+        "Leave --pr out, or name its URL"
+      )
+    }
+    const commitLeftovers = noCommit === true ? undefined : (flags.commitMessage ?? RelayRun.leftoversMessage)
+    const request = {
+      runId,
+      url,
+      ...refs,
+      ...(depth === undefined ? {} : { depth }),
+      ...(pr === true ? { createPr: true } : {}),
+      deliver,
+      commitLeftovers
+    }
+    return { patch, request }
+  })
 
 /** A branch of the sandbox's namespace, with or without its beginning. */
 export const branchOf = (text: string): Result.Result<BranchName, Refusal> => {
@@ -78,38 +65,26 @@ export const branchOf = (text: string): Result.Result<BranchName, Refusal> => {
   return Schema.is(BranchName)(name)
     ? Result.succeed(name)
     : refuse(
+        "usage",
         `--branch ${text} is no branch that a run may have`,
         "Use letters, digits, dots, underscores and hyphens; it comes to lie below sandbox/"
       )
 }
 
-/** The run that works in the clone instead of a workspace of its own. */
-export const within = (plan: RunPlan, { request }: RepoPlan, clone: Clone): RunPlan => {
-  const [program = "", ...rest] = plan.spec.argv
-  return {
-    ...plan,
-    spec: {
-      ...plan.spec,
-      runId: request.runId,
-      workspace: { type: "directory", path: clone.workspacePath },
-      argv: RelayRun.inRepository([program, ...rest], request.commitLeftovers)
-    }
-  }
-}
-
-const refuse = (detail: string, remedy: string) => Result.fail(new Refusal({ exit: "usage", detail, remedy }))
-
+/** What was typed that only a repository gives a meaning. */
 const strayOf = (flags: RepoFlags): string | undefined =>
-  [
-    ["--base", flags.base !== undefined],
-    ["--branch", flags.branch !== undefined],
-    ["--depth", flags.depth !== undefined],
-    ["--push", flags.push],
-    ["--pr", flags.pr],
-    ["--patch", flags.patch !== undefined],
-    ["--no-commit", flags.noCommit],
-    ["--commit-message", flags.commitMessage !== undefined]
-  ].find(([, typed]) => typed === true)?.[0] as string | undefined
+  (
+    [
+      ["--base", flags.base],
+      ["--branch", flags.branch],
+      ["--depth", flags.depth],
+      ["--push", flags.push],
+      ["--pr", flags.pr],
+      ["--patch", flags.patch],
+      ["--no-commit", flags.noCommit],
+      ["--commit-message", flags.commitMessage]
+    ] as const
+  ).find(([, typed]) => typed !== undefined && typed !== false)?.[0]
 
 const deliveryOf = ({
   commitMessage,
@@ -118,11 +93,11 @@ const deliveryOf = ({
   pr,
   push
 }: RepoFlags): Result.Result<"push" | "patch", Refusal> => {
-  if (noCommit && commitMessage !== undefined)
-    return refuse("--no-commit excludes --commit-message", "Leave one of them out")
+  if (noCommit === true && commitMessage !== undefined)
+    return refuse("usage", "--no-commit excludes --commit-message", "Leave one of them out")
   if (patch === undefined) return Result.succeed("push")
-  return push || pr
-    ? refuse(`--patch excludes ${pr ? "--pr" : "--push"}`, "Leave one of them out")
+  return push === true || pr === true
+    ? refuse("usage", `--patch excludes ${pr === true ? "--pr" : "--push"}`, "Leave one of them out")
     : Result.succeed("patch")
 }
 
@@ -130,6 +105,7 @@ const urlOf = (repo: string): Result.Result<string, Refusal> => {
   if (/^[a-z][a-z0-9+.-]*:\/\//iu.test(repo)) {
     if (Schema.is(OriginUrl)(repo)) return Result.succeed(repo)
     return refuse(
+      "usage",
       "--repo is no https URL of a plain kind",
       "Write https://HOST/OWNER/NAME, without a user, a query or a fragment (a token goes into GITHUB_TOKEN), " +
         "or name the path of a repository of this host"
@@ -137,7 +113,7 @@ const urlOf = (repo: string): Result.Result<string, Refusal> => {
   }
   // As in git@github.com:owner/name, which git would take for ssh.
   if (/^[^/.][^/]*:/u.test(repo))
-    return refuse("--repo speaks ssh, whose keys the relay does not hold", "Write its https URL")
+    return refuse("usage", "--repo speaks ssh, whose keys the relay does not hold", "Write its https URL")
   return Result.succeed(resolve(repo))
 }
 
@@ -145,7 +121,11 @@ const refsOf = (
   flags: RepoFlags
 ): Result.Result<{ readonly baseBranch?: string; readonly branch?: BranchName }, Refusal> => {
   if (flags.base !== undefined && !Schema.is(BaseBranch)(flags.base))
-    return refuse(`--base ${flags.base} is no plain branch name`, "Name one such as main or release/1.2")
+    return refuse(
+      "usage",
+      `--base ${flags.base} is no plain branch name`,
+      "Name one such as main or release/1.2"
+    )
   const base = flags.base === undefined ? {} : { baseBranch: flags.base }
   return flags.branch === undefined
     ? Result.succeed(base)

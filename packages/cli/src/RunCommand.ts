@@ -6,15 +6,18 @@
  */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
-import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import { describeExhaustion } from "@cogni/sandbox-core/SandboxError"
-import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import type { Delivery } from "@cogni/sandbox-git-relay/RelayRun"
+import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { AgentRegistry } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
-import { Effect, Layer, Schema, Stream } from "effect"
+import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
+import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
+import { Effect, Layer, Schema, type Stdio } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
-import { Refusal } from "./Failure.ts"
+import { Refusal, refuse } from "./Failure.ts"
+import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
 import * as Prompt from "./Prompt.ts"
@@ -26,62 +29,58 @@ import * as RepoRun from "./RepoRun.ts"
 import * as RunPlan from "./RunPlan.ts"
 import * as RunReport from "./RunReport.ts"
 import { Settings } from "./Settings.ts"
+import * as UserFiles from "./UserFiles.ts"
 
-export interface RunInput extends RunPlan.RunFlags, RepoPlan.RepoFlags {
-  readonly agent: string
-  /** One of the agent's characters. */
-  readonly personality?: string | undefined
-  readonly prompt?: Prompt.PromptSource | undefined
+export type RunInput = Flags.Typed<typeof Flags.run> & {
+  readonly prompt?: string | undefined
   /** What came after `--`. */
   readonly command?: ReadonlyArray<string> | undefined
-  readonly output: Output.OutputFormat
-  readonly quiet: boolean
 }
 
 export const run = Effect.fnUntraced(function* (input: RunInput) {
   const settings = yield* Settings
   const runId = yield* runIdOf(input)
-  const subject = yield* subjectOf(input, runId)
-  const plan = yield* Effect.fromResult(RunPlan.make(subject, input, settings))
+  const subject = yield* subjectOf(input)
+  const plan = yield* Effect.fromResult(RunPlan.make(subject, runId, input, settings))
   const repo = yield* Effect.fromResult(RepoPlan.make(input, runId))
-  const live = subject._tag === "Command" && input.output === "text"
-  const prepared = Effect.gen(function* () {
-    const progress = yield* Progress.make({ quiet: input.quiet })
-    if (plan.note !== undefined) yield* progress.note(plan.note)
-    return progress
-  })
+  const wayOut = { ...plan, proxy: input.proxy, auditBodies: input.auditBodies }
+  const shown = { ...input, live: subject._tag === "Command" && input.output === "text" }
   if (repo === undefined) {
-    const result = yield* Effect.flatMap(prepared, (progress) => follow(plan, progress, live)).pipe(
-      Effect.provide(Composition.runner(settings, plan)),
-      Effect.scoped
-    )
-    return yield* tell(input, plan, subject, result)
+    const ended = yield* Effect.flatMap(prepared(plan, input), (progress) =>
+      follow(plan.spec, subject, shown, progress)
+    ).pipe(Effect.provide(Composition.runner(settings, wayOut)), Effect.scoped)
+    return yield* tell(input, plan, subject, ended)
   }
-  const succeeded = (result: RunResult) =>
-    subject._tag === "Command" ? result.exitCode === 0 : RunReport.judge(subject.agent, result).exitCode === 0
   const allowedWorkspace = Composition.cloneWorkspace(settings, runId)
-  const { delivery, result } = yield* Effect.gen(function* () {
-    const progress = yield* prepared
-    const both = yield* RepoRun.live(
-      plan,
-      repo,
-      progress,
-      (within, began) => follow(within, progress, live, began),
-      succeeded
-    )
-    yield* progress.rest
-    if (both.delivery._tag !== "Failed") yield* progress.note(RelayReport.describe(both.delivery, repo.patch))
-    return both
+  const ended = yield* Effect.gen(function* () {
+    const progress = yield* prepared(plan, input)
+    const patch = yield* UserFiles.reservePatch(repo.patch, undefined)
+    yield* progress.now("cloning")
+    const ended = yield* follow(plan.spec, subject, shown, progress, RepoRun.inClone(repo.request, progress))
+    const { delivery } = ended
+    if (delivery === undefined) return ended
+    yield* RepoRun.settle(delivery, patch)
+    if (delivery._tag !== "Failed") yield* progress.note(RelayReport.describe(delivery, repo.patch))
+    return ended
   }).pipe(
     Effect.provide(
       Layer.provideMerge(
         Composition.relay(settings),
-        Composition.runner(settings, { ...plan, allowedWorkspace })
+        Composition.runner(settings, { ...wayOut, allowedWorkspace })
       )
     ),
     Effect.scoped
   )
-  yield* tell(input, plan, subject, result, delivery)
+  yield* tell(input, plan, subject, ended)
+})
+
+const prepared = Effect.fnUntraced(function* (
+  { note }: Pick<RunPlan.RunPlan, "note">,
+  options: { readonly quiet: boolean }
+) {
+  const progress = yield* Progress.make(options)
+  if (note !== undefined) yield* progress.note(note)
+  return progress
 })
 
 /** What the run came to: its answer first, and whatever is wrong after it. */
@@ -89,25 +88,24 @@ const tell = Effect.fnUntraced(function* (
   input: RunInput,
   plan: RunPlan.RunPlan,
   subject: RunPlan.RunSubject,
-  result: RunResult,
-  delivery?: Delivery
+  ended: AgentRun.AgentRunEnd<Delivery | undefined>
 ) {
+  const { delivery, result } = ended
   const demo = plan.wayOut._tag === "Demo"
   const output = yield* Output.Output
-  const verdict = subject._tag === "Prompt" ? RunReport.judge(subject.agent, result) : undefined
+  const verdict = subject._tag === "Prompt" ? RunReport.verdictOf(ended) : undefined
   const own = verdict?.exitCode ?? result.exitCode
   const failed = delivery?._tag === "Failed" ? delivery.error : undefined
   yield* output.exitWith(failed === undefined || own !== 0 ? own : exitCode[RelayReport.exitOf(failed)])
   if (input.output === "json") {
     const report =
-      subject._tag === "Prompt"
-        ? RunReport.agentJson(subject.agent, result, verdict!, demo)
+      subject._tag === "Prompt" && verdict !== undefined
+        ? RunReport.agentJson(subject.agent, result, verdict, demo)
         : RunReport.commandJson(result, demo)
     return yield* Output.json(delivery === undefined ? report : RelayReport.withDelivery(report, delivery))
   }
   if (verdict?.answer !== undefined) {
-    const { text } = verdict.answer
-    yield* output.stdout(`${text}\n`)
+    yield* output.stdout(`${verdict.answer.text}\n`)
   } else if (verdict?.problem !== undefined) {
     yield* output.stderr(`cogni-sandbox: ${result.runId}: ${verdict.problem.message}\n`)
   }
@@ -128,31 +126,29 @@ export const runIdOf = Effect.fnUntraced(function* ({ runId }: { readonly runId?
       })
 })
 
-const subjectOf = Effect.fnUntraced(function* (input: RunInput, runId: RunId.RunId) {
+const subjectOf = Effect.fnUntraced(function* (
+  input: RunInput
+): Effect.fn.Return<RunPlan.RunSubject, Refusal, AgentRegistry | Stdio.Stdio> {
+  const source = yield* Effect.fromResult(Prompt.sourceOf(input))
   if (input.command !== undefined) {
     const [program, ...rest] = input.command
-    if (input.prompt !== undefined) {
-      return yield* new Refusal({
-        exit: "usage",
-        detail: "there is a prompt and a command",
-        remedy: 'Either run "prompt", or run -- CMD ARG…'
-      })
+    if (source !== undefined) {
+      return yield* Effect.fromResult(
+        refuse("usage", "there is a prompt and a command", 'Either run "prompt", or run -- CMD ARG…')
+      )
     }
-    if (program === undefined) {
-      return yield* new Refusal({
-        exit: "usage",
-        detail: "no command follows --",
-        remedy: "Name one: run -- CMD ARG…"
-      })
-    }
-    return { _tag: "Command", argv: [program, ...rest] } as const
+    return program === undefined
+      ? yield* Effect.fromResult(refuse("usage", "no command follows --", "Name one: run -- CMD ARG…"))
+      : { _tag: "Command", argv: [program, ...rest] }
   }
-  if (input.prompt === undefined) {
-    return yield* new Refusal({
-      exit: "usage",
-      detail: "there is nothing to run",
-      remedy: 'Give a prompt (run "…", run -, --prompt-file FILE), or seal a command: run -- CMD ARG…'
-    })
+  if (source === undefined) {
+    return yield* Effect.fromResult(
+      refuse(
+        "usage",
+        "there is nothing to run",
+        'Give a prompt (run "…", run -, --prompt-file FILE), or seal a command: run -- CMD ARG…'
+      )
+    )
   }
   const registry = yield* AgentRegistry
   const agent = yield* registry
@@ -162,31 +158,22 @@ const subjectOf = Effect.fnUntraced(function* (input: RunInput, runId: RunId.Run
         ({ message }) => new Refusal({ exit: "notFound", detail: message, remedy: "Choose one with --agent" })
       )
     )
-  return {
-    _tag: "Prompt",
-    agent,
-    prompt: yield* Prompt.read(input.prompt, input.workspace),
-    runId,
-    hasRepository: input.repo !== undefined,
-    personality: input.personality
-  } as const
+  return { _tag: "Prompt", agent, prompt: yield* Prompt.read(source, input.workspace) }
 })
 
 /** Live a run and show what is seen of it; `live` passes the agent's output through. */
-export const follow = Effect.fnUntraced(function* (
-  plan: RunPlan.RunPlan,
+export const follow = Effect.fnUntraced(function* <D = undefined, E = never, R = never>(
+  spec: SandboxSpecInput,
+  subject: RunPlan.RunSubject,
+  { live }: { readonly live: boolean },
   progress: Progress.Progress,
-  live: boolean,
-  /** Of whoever must know that an agent works now. */
-  began: Effect.Effect<void> = Effect.void
+  inClone?: InClone<D, E, R>
 ) {
-  const runner = yield* SandboxRunner
   const tidy = yield* Reaping.inBackground
   const pass = yield* passThrough
-  let result: RunResult | undefined
+  const rest = Effect.andThen(progress.rest, pass.end)
   let sealedMs = 0
-  yield* progress.now("preparing a sandbox")
-  yield* Stream.runForEach(runner.stream(plan.spec), (event: RunEvent) => {
+  const see = (event: RunEvent) => {
     switch (event._tag) {
       case "RunStarted":
         return progress.now(`${event.runId}: preparing the sandbox`)
@@ -198,7 +185,7 @@ export const follow = Effect.fnUntraced(function* (
             ? Effect.andThen(progress.rest, progress.note(`sealed in ${formatMillis(sealedMs)}`))
             : progress.now(`sealed in ${formatMillis(sealedMs)}; the agent works`)
       case "PostureVerified":
-        return Effect.andThen(began, tidy.begin)
+        return tidy.begin
       case "ExfiltrationSuspected":
         return progress.note(
           `warning: a planted secret was seen in the ${event.evidence.channel.replace("_", " ")}: ${event.evidence.canary} (${event.evidence.encoding})`
@@ -208,17 +195,14 @@ export const follow = Effect.fnUntraced(function* (
       case "OutputReceived":
         return live ? pass.take(event.channel, event.bytes) : Effect.void
       case "RunEnded":
-        result = event.result
-        return Effect.void
+        return Effect.andThen(rest, progress.note(RunReport.summary(event.result)))
     }
-  }).pipe(Effect.ensuring(Effect.andThen(progress.rest, pass.end)))
+  }
+  if (inClone === undefined) yield* progress.now("preparing a sandbox")
+  const reader = subject._tag === "Prompt" ? subject.agent.reader : AgentOutput.unread
+  const ended = yield* AgentRun.live(spec, reader, see, inClone).pipe(Effect.ensuring(rest))
   yield* tidy.end
-  if (result === undefined) return yield* Effect.die(new Error("a run ended without a result"))
-  const { durationMs, exitCode, llm, runId } = result
-  const calls =
-    llm === undefined ? "" : `, ${llm.callsTotal} model ${llm.callsTotal === 1 ? "call" : "calls"}`
-  yield* progress.note(`${runId}: exit code ${exitCode} after ${formatMillis(durationMs)}${calls}`)
-  return result
+  return ended
 })
 
 const passThrough = Effect.gen(function* () {
@@ -230,8 +214,10 @@ const passThrough = Effect.gen(function* () {
       return channel === "stdout" ? output.stdout(bytes) : output.stderr(bytes)
     },
     /** On a terminal, what we say next begins on a line of its own. */
-    end: Effect.suspend(() =>
-      open && output.stdoutIsTerminal && output.stderrIsTerminal ? output.stderr("\n") : Effect.void
-    )
+    end: Effect.suspend(() => {
+      const isCut = open && output.stdoutIsTerminal && output.stderrIsTerminal
+      open = false
+      return isCut ? output.stderr("\n") : Effect.void
+    })
   }
 })

@@ -6,23 +6,22 @@
  */
 import type { RunResult } from "@cogni/sandbox-core/RunResult"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
-import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
-import * as AgentSpec from "@cogni/sandbox-graph-provider/agents/AgentSpec"
+import type { AgentAnswer } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
+import type { AgentRunEnd } from "@cogni/sandbox-graph-provider/AgentRun"
 import { Result } from "effect"
 import { exitCode } from "./ExitCode.ts"
+import { formatMillis } from "./Quantity.ts"
 import { oneLine } from "./TerminalText.ts"
 
 /** How an agent's run is to be understood. */
 export interface Verdict {
   readonly exitCode: number
-  readonly answer: AgentOutput.AgentAnswer | undefined
+  readonly answer: AgentAnswer | undefined
   /** Why there is no answer. */
   readonly problem: { readonly code: string; readonly message: string } | undefined
 }
 
-export const judge = (agent: Agent, result: RunResult): Verdict => {
-  const read = AgentOutput.read(agent.reader, result.output.stdout.text)
-  const judged = AgentSpec.judge(read, result)
+export const verdictOf = ({ judged, result }: Pick<AgentRunEnd<unknown>, "judged" | "result">): Verdict => {
   if (Result.isSuccess(judged)) return { exitCode: 0, answer: judged.success, problem: undefined }
   const { code, message } = judged.failure
   const logs = code === "exit" || code === "unreadable" ? `. See: cogni-sandbox logs ${result.runId}` : ""
@@ -31,6 +30,13 @@ export const judge = (agent: Agent, result: RunResult): Verdict => {
     answer: undefined,
     problem: { code: oneLine(code), message: `${oneLine(message)}${logs}` }
   }
+}
+
+/** How it ended, in a line. */
+export const summary = ({ durationMs, exitCode, llm, runId }: RunResult): string => {
+  const calls =
+    llm === undefined ? "" : `, ${llm.callsTotal} model ${llm.callsTotal === 1 ? "call" : "calls"}`
+  return `${runId}: exit code ${exitCode} after ${formatMillis(durationMs)}${calls}`
 }
 
 /** What both kinds of run say of themselves. */
@@ -54,27 +60,21 @@ export const commandJson = (result: RunResult, demo: boolean): object => ({
   ...facts(result, demo)
 })
 
-export const agentJson = (agent: Agent, result: RunResult, verdict: Verdict, demo: boolean): object => ({
-  ok: verdict.problem === undefined,
+export const agentJson = (
+  agent: Agent,
+  result: RunResult,
+  { answer, exitCode, problem }: Verdict,
+  demo: boolean
+): object => ({
+  ok: problem === undefined,
   runId: result.runId,
   agent: agent.id,
-  exitCode: verdict.exitCode,
-  ...(verdict.answer === undefined
+  exitCode,
+  ...(answer === undefined ? {} : { answer: answer.text, usage: answer.usage, sessionId: answer.sessionId }),
+  ...(problem === undefined
     ? {}
     : {
-        answer: verdict.answer.text,
-        ...(verdict.answer.usage === undefined ? {} : { usage: verdict.answer.usage }),
-        ...(verdict.answer.sessionId === undefined ? {} : { sessionId: verdict.answer.sessionId })
-      }),
-  ...(verdict.problem === undefined
-    ? {}
-    : {
-        error: {
-          code: "agent",
-          reason: verdict.problem.code,
-          message: verdict.problem.message,
-          isRetryable: false
-        }
+        error: { code: "agent", reason: problem.code, message: problem.message, isRetryable: false }
       }),
   ...facts(result, demo)
 })

@@ -77,8 +77,6 @@ export const server = (
       const { forges } = yield* Effect.fromResult(settings.git)
       const runner = Composition.runner(settings, {
         wayOut,
-        proxy: "gateway",
-        auditBodies: false,
         allowedWorkspace: isClone(settings)
       })
       const graphs = {
@@ -174,12 +172,14 @@ const budgetOf = Effect.fnUntraced(function* ({ budget }: ServeOptions) {
 /** Where nothing runs, nothing needs a way out; where runs name their model, none has to be configured. */
 const wayOutOf = (
   settings: Settings["Service"],
-  options: ServeOptions
-): Result.Result<RunPlan.WayOut, Refusal> => {
-  if (!settings.sandboxEnabled) return Result.succeed({ _tag: "None" })
-  const model = modelOf(settings, options) ?? "named by each run"
-  return options.demo ? Result.succeed({ _tag: "Demo", model }) : RunPlan.upstream(settings, model)
-}
+  { demo, model }: ServeOptions
+): Result.Result<RunPlan.WayOut, Refusal> =>
+  settings.sandboxEnabled
+    ? RunPlan.modelWayOut(
+        { demo, model: model ?? (demo || settings.model !== undefined ? undefined : "named by each run") },
+        settings
+      )
+    : Result.succeed({ _tag: "None" })
 
 /** Of two that could run a graph, the first does: `sandbox:task` is no agent of the registry. */
 const executor = Layer.effect(

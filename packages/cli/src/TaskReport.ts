@@ -4,7 +4,7 @@
  * What changed is the result, also of a task that did not finish; so it is told on every path.
  */
 import type { LoopEnd, LoopOutcome, LoopProgress } from "@cogni/sandbox-loop/HostLoop"
-import type { TaskResult } from "@cogni/sandbox-graph-provider/Task"
+import type { TaskResult } from "@cogni/sandbox-graph-provider/TaskRun"
 import { exitCode, type ExitName } from "./ExitCode.ts"
 import { clip, oneLine } from "./TerminalText.ts"
 

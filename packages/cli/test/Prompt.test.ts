@@ -1,7 +1,7 @@
 /** Prompts from the command line, a file and standard input, bounded while they are read. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Prompt from "../src/Prompt.ts"
-import { Effect, Stdio, Stream } from "effect"
+import { Effect, Result, Stdio, Stream } from "effect"
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { homedir } from "node:os"
 import { join } from "node:path"
@@ -22,9 +22,14 @@ const directory = Effect.acquireRelease(
 )
 
 describe("Prompt", () => {
-  it("- is standard input", () => {
-    assert.deepStrictEqual(Prompt.sourceOf("-"), { _tag: "Stdin" })
-    assert.deepStrictEqual(Prompt.sourceOf("-x"), { _tag: "Text", text: "-x" })
+  it("comes from one place: - is standard input", () => {
+    const of = (typed: Parameters<typeof Prompt.sourceOf>[0]) => Result.getOrThrow(Prompt.sourceOf(typed))
+    assert.deepStrictEqual(of({ prompt: "-" }), { _tag: "Stdin" })
+    assert.deepStrictEqual(of({ prompt: "-x" }), { _tag: "Text", text: "-x" })
+    assert.deepStrictEqual(of({ promptFile: "-" }), { _tag: "Stdin" })
+    assert.deepStrictEqual(of({ promptFile: "x" }), { _tag: "File", path: "x" })
+    assert.isUndefined(of({}))
+    assert.isTrue(Result.isFailure(Prompt.sourceOf({ prompt: "-", promptFile: "-" })))
   })
 
   it.effect("comes as it was written, wherever from, and whatever its pieces", () =>

@@ -5,8 +5,7 @@ import * as RepoPlan from "../src/RepoPlan.ts"
 import { Result } from "effect"
 
 const runId = RunId.RunId.make("run-000000000001")
-const of = (flags: Partial<RepoPlan.RepoFlags> & { readonly workspace?: string }) =>
-  RepoPlan.make({ ...RepoPlan.noRepoFlags, ...flags }, runId)
+const of = (flags: Parameters<typeof RepoPlan.make>[0]) => RepoPlan.make(flags, runId)
 const planned = (flags: Parameters<typeof of>[0]) => {
   const plan = of(flags)
   return Result.isSuccess(plan) ? plan.success?.request : assert.fail(plan.failure.message)

@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Refusal } from "../src/Failure.ts"
 import * as RunPlan from "../src/RunPlan.ts"
 import type { Settings } from "../src/Settings.ts"
+import { RunId } from "@cogni/sandbox-core/RunId"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
@@ -41,30 +42,24 @@ const configured: Settings["Service"] = {
   upstream: { _tag: "Configured", url: "http://127.0.0.1:4000", key },
   model: "m1"
 }
-const flags = RunPlan.noFlags
+const runId = RunId.make("run-000000000001")
 const prompt: RunPlan.RunSubject = {
   _tag: "Prompt",
   agent: minimal,
-  prompt: "hello",
-  runId: "run-000000000001",
-  hasRepository: false
+  prompt: "hello"
 }
 const command: RunPlan.RunSubject = { _tag: "Command", argv: ["ls", "-l"] }
 
-const planned = (
-  subject: RunPlan.RunSubject,
-  over: Partial<RunPlan.RunFlags>,
-  settings: Settings["Service"]
-) => {
-  const made = RunPlan.make(subject, { ...flags, ...over }, settings)
+const planned = (subject: RunPlan.RunSubject, over: RunPlan.RunFlags, settings: Settings["Service"]) => {
+  const made = RunPlan.make(subject, runId, over, settings)
   return Result.isSuccess(made) ? made.success : assert.fail(made.failure.message)
 }
 const refused = (
   subject: RunPlan.RunSubject,
-  over: Partial<RunPlan.RunFlags>,
+  over: RunPlan.RunFlags,
   settings: Settings["Service"]
 ): Refusal => {
-  const made = RunPlan.make(subject, { ...flags, ...over }, settings)
+  const made = RunPlan.make(subject, runId, over, settings)
   return Result.isFailure(made) ? made.failure : assert.fail("it was planned")
 }
 
@@ -188,7 +183,6 @@ describe("the spec", () => {
         cpus: 0.5,
         processes: 32,
         env: [["A", "1"]] as const,
-        runId: "run-000000000001",
         image: "other:1"
       }
       const spec = yield* SandboxSpec.decode(planned(command, over, absent).spec)
@@ -196,7 +190,7 @@ describe("the spec", () => {
       assert.deepStrictEqual(spec.env, { A: "1" })
       assert.deepStrictEqual(spec.workspace, { type: "directory", path: "/project" })
       assert.strictEqual(spec.image, "other:1")
-      assert.strictEqual(spec.runId, "run-000000000001")
+      assert.strictEqual(spec.runId, runId)
       assert.deepInclude(spec.limits, {
         runtimeSecondsMax: 120,
         stopGraceSecondsMax: 0,

@@ -1,10 +1,19 @@
 /** What counts as an answer, and what never does. */
 import { assert, describe, it } from "@effect/vitest"
 import * as RunReport from "../src/RunReport.ts"
+import * as AgentOutput from "@cogni/sandbox-graph-provider/agents/AgentOutput"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
+import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import { envelope, result, runId } from "./RunResults.ts"
 
-const judge = (over: Parameters<typeof result>[0]) => RunReport.judge(minimal, result(over))
+/** A run of the minimal agent that ended so. */
+const ended = (over: Parameters<typeof result>[0]) => {
+  const ran = result(over)
+  const read = AgentOutput.read(minimal.reader, ran.output.stdout.text)
+  return { result: ran, judged: AgentRun.judge(read, ran) }
+}
+
+const judge = (over: Parameters<typeof result>[0]) => RunReport.verdictOf(ended(over))
 
 describe("RunReport", () => {
   it("an envelope and exit code 0 are an answer", () => {
@@ -40,8 +49,8 @@ describe("RunReport", () => {
   })
 
   it("as JSON, an answer and an error exclude each other", () => {
-    const good = result({ stdout: envelope("Lima") })
-    assert.containSubset(RunReport.agentJson(minimal, good, RunReport.judge(minimal, good), true), {
+    const good = ended({ stdout: envelope("Lima") })
+    assert.containSubset(RunReport.agentJson(minimal, good.result, RunReport.verdictOf(good), true), {
       ok: true,
       demo: true,
       runId,
@@ -51,8 +60,8 @@ describe("RunReport", () => {
       durationMs: 346,
       timings: [{ phase: "create", durationMs: 12.3 }]
     })
-    const bad = result({ exitCode: 1 })
-    const json = RunReport.agentJson(minimal, bad, RunReport.judge(minimal, bad), false)
+    const bad = ended({ exitCode: 1 })
+    const json = RunReport.agentJson(minimal, bad.result, RunReport.verdictOf(bad), false)
     assert.containSubset(json, { ok: false, exitCode: 1, error: { code: "agent", reason: "exit" } })
     assert.notProperty(json, "answer")
     assert.notProperty(json, "demo")

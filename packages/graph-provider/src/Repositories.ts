@@ -67,26 +67,23 @@ export class RepositoryUnavailable extends Schema.TaggedError<RepositoryUnavaila
   }
 }
 
+/**
+ * A life in a clone: of this port, or of a relay that is composed directly. `began` says that an agent works in it now,
+ * so that there may be something to lose; whatever it has done is kept when `use` fails.
+ */
+export type InClone<D, E, R> = <A extends RepositoryUse, E2, R2>(
+  canaries: ReadonlyArray<Canary>,
+  use: (place: RepositoryPlace, began: Effect.Effect<void>) => Effect.Effect<A, E2, R2>
+) => Effect.Effect<{ readonly value: A; readonly delivery: D }, E | E2, R | R2>
+
 export class Repositories extends Context.Service<
   Repositories,
   {
     /** The request as the relay understands it, or why it does not; nothing is made, and nobody asked. */
     readonly check: (request: RepositoryRequest) => Effect.Effect<void, RepositoryUnavailable>
-    /**
-     * Live in a clone. `began` says that an agent works in it now, so that there may be something to lose; whatever
-     * it has done is kept when `use` fails.
-     */
-    readonly around: <A extends RepositoryUse, E, R>(
-      request: RepositoryRequest & {
-        readonly runId: RunId
-        readonly canaries: ReadonlyArray<Canary>
-      },
-      use: (place: RepositoryPlace, began: Effect.Effect<void>) => Effect.Effect<A, E, R>
-    ) => Effect.Effect<
-      { readonly value: A; readonly delivery: RepositoryDelivery },
-      RepositoryUnavailable | E,
-      R
-    >
+    readonly inClone: (
+      request: RepositoryRequest & { readonly runId: RunId }
+    ) => InClone<RepositoryDelivery, RepositoryUnavailable, never>
   }
 >()("@cogni/sandbox-graph-provider/Repositories") {}
 
@@ -98,5 +95,5 @@ export const layerNoop: Layer.Layer<Repositories> = Layer.sync(Repositories, () 
       detail: "this executor has no git relay, so it can work in no repository. Leave the repository out"
     })
   )
-  return Repositories.of({ check: () => refuse, around: () => refuse })
+  return Repositories.of({ check: () => refuse, inClone: () => () => refuse })
 })

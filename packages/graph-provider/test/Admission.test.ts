@@ -23,7 +23,10 @@ const withGrants = (find: GrantStore["Service"]["find"]) =>
   )
 
 /** Where there is a relay. */
-const anyRepository = Layer.mock(Repositories.Repositories, { check: () => Effect.void })
+const anyRepository = Layer.succeed(
+  Repositories.Repositories,
+  Repositories.Repositories.of({ check: () => Effect.void, inClone: () => () => Effect.die("it was cloned") })
+)
 
 describe("Admission", () => {
   it.effect("who has no grant does not learn which agents there are", () =>
@@ -95,9 +98,13 @@ describe("Admission", () => {
           world({
             program: () => Effect.die("a sandbox was made"),
             grants: [grantOf({ permissions: {} })],
-            repositories: Layer.mock(Repositories.Repositories, {
-              check: () => Effect.die("the relay was asked")
-            })
+            repositories: Layer.succeed(
+              Repositories.Repositories,
+              Repositories.Repositories.of({
+                check: () => Effect.die("the relay was asked"),
+                inClone: () => () => Effect.die("it was cloned")
+              })
+            )
           })
         )
       )

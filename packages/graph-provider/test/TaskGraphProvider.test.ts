@@ -412,7 +412,7 @@ describe("TaskGraphProvider in a repository", () => {
       Repositories,
       Repositories.of({
         check: () => Effect.void,
-        around: (_, use) =>
+        inClone: () => (_, use) =>
           use(
             { workspacePath: "/var/clone", within: (argv) => ["in-repo", "--", ...argv] },
             Effect.sync(() => {

@@ -1,7 +1,6 @@
 /**
  * What changed, as a patch: made by the real git, in directories of every kind, and applied to a copy of the beginning.
  */
-import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { CommandTimedOut, ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { assert, describe, it } from "@effect/vitest"
@@ -19,7 +18,6 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import * as TaskPatch from "../src/internal/TaskPatch.ts"
-import * as Task from "../src/Task.ts"
 import * as LocalExecutor from "./LocalExecutor.ts"
 
 const bytesMax = 1024 * 1024
@@ -405,33 +403,6 @@ describe("TaskPatch and what comes out of a sandbox", () => {
       const base = yield* TaskPatch.begin(says("", false, 128), "/workspace")
       const { problem } = yield* TaskPatch.end(says("1 3\nYWJj"), "/workspace", base, bytesMax)
       assert.match(problem ?? "", /could not be made: exit code 128\. Leave out .*\.gitignore/u)
-    })
-  )
-
-  it.effect("where it is required, and none can be made, no model is asked", () =>
-    Effect.gen(function* () {
-      const executor = says("", false, 128)
-      const asked: Array<unknown> = []
-      const model = ChatModel.layerMemory((request) => {
-        asked.push(request)
-        return ChatModel.says("Done.")
-      })
-      const options = {
-        executor,
-        at: { socketPath: "/nowhere" },
-        model: "m",
-        messages: [{ role: "user", content: "do it" }]
-      } as const
-      const error = yield* Effect.flip(Task.run({ ...options, requiresPatch: true })).pipe(
-        Effect.provide(model)
-      )
-      assert.match(
-        error.message,
-        /changed in vain: the patch could not be made: exit code 128\. Leave out .*\.gitignore/u
-      )
-      assert.deepStrictEqual(asked, [])
-      const { end } = yield* Effect.provide(Task.run(options), model)
-      assert.strictEqual(end.outcome, "finished")
     })
   )
 

@@ -102,29 +102,30 @@ export const layer = (options: RelayRepositoriesOptions = {}): Layer.Layer<Repos
               () => Effect.void
             )
           ),
-        around: Effect.fnUntraced(function* ({ canaries, runId, ...request }, use) {
-          const asked = yield* Effect.fromResult(requestOf(request, options)).pipe(
-            Effect.tapError(() => Effect.logWarning("a repository", "callers may not name its server"))
-          )
-          const { delivery, value } = yield* RelayRun.around(
-            { ...asked, runId, canaries, deliver: "push", commitLeftovers: RelayRun.leftoversMessage },
-            (clone, began) =>
-              use(
-                {
-                  workspacePath: clone.workspacePath,
-                  within: (argv) => RelayRun.inRepository(argv, RelayRun.leftoversMessage)
-                },
-                began
-              )
-          ).pipe(
-            Effect.provideService(GitRelay, relay),
-            Effect.catchIf(isRelayError, (error) =>
-              Effect.andThen(logged(error), Effect.fail(unavailable(error)))
+        inClone: ({ runId, ...request }) =>
+          Effect.fnUntraced(function* (canaries, use) {
+            const asked = yield* Effect.fromResult(requestOf(request, options)).pipe(
+              Effect.tapError(() => Effect.logWarning("a repository", "callers may not name its server"))
             )
-          )
-          if (delivery._tag === "Failed") yield* logged(delivery.error)
-          return { value, delivery: deliveryOf(delivery) }
-        })
+            const { delivery, value } = yield* RelayRun.around(
+              { ...asked, runId, canaries, deliver: "push", commitLeftovers: RelayRun.leftoversMessage },
+              (clone, began) =>
+                use(
+                  {
+                    workspacePath: clone.workspacePath,
+                    within: (argv) => RelayRun.inRepository(argv, RelayRun.leftoversMessage)
+                  },
+                  began
+                )
+            ).pipe(
+              Effect.provideService(GitRelay, relay),
+              Effect.catchIf(isRelayError, (error) =>
+                Effect.andThen(logged(error), Effect.fail(unavailable(error)))
+              )
+            )
+            if (delivery._tag === "Failed") yield* logged(delivery.error)
+            return { value, delivery: deliveryOf(delivery) }
+          })
       })
     )
   )

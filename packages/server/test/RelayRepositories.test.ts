@@ -143,7 +143,7 @@ describe("RelayRepositories", () => {
     yield* git.trouble(origin, options.trouble ?? {})
     const runId = yield* RunId.generate
     let within: ReadonlyArray<string> = []
-    const ended = yield* repositories.around({ url: origin, runId, canaries: [] }, (place, began) =>
+    const ended = yield* repositories.inClone({ url: origin, runId })([], (place, began) =>
       Effect.gen(function* () {
         within = place.within(["agent"])
         yield* began
@@ -205,7 +205,7 @@ describe("RelayRepositories", () => {
       yield* repositories.check({ url: "/srv/app" })
       const runId = yield* RunId.generate
       const again = yield* Effect.flip(
-        repositories.around({ url: "/srv/app", runId, canaries: [] }, () => Effect.die("it was used"))
+        repositories.inClone({ url: "/srv/app", runId })([], () => Effect.die("it was used"))
       )
       assert.strictEqual(again.reason, "OriginUnavailable")
     }).pipe(Effect.provide(RelayRepositories.layer().pipe(Layer.provide(Layer.mock(GitRelay)({})))))

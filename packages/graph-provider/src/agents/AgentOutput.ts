@@ -96,6 +96,13 @@ export const whole = (parse: (output: string) => Result.Result<AgentAnswer, Agen
         : parse(text)
   })
 
+/** Of a command that somebody seals without an agent: its output is for people. */
+export const unread: AgentReader = make({
+  initial: undefined,
+  feed: () => [[], undefined],
+  end: () => Result.succeed({ text: "" })
+})
+
 /** What has come and was not read yet; beyond a limit only counted. Strings are joined without being copied. */
 interface Pending {
   readonly text: string

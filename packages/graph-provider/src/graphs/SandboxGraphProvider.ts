@@ -9,14 +9,13 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { CanaryPolicy, LlmBudget, WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Effect, Layer } from "effect"
+import * as AgentRun from "../AgentRun.ts"
 import { defaultImage } from "../agents/Agent.ts"
 import type { AgentRegistry } from "../agents/AgentRegistry.ts"
 import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
 import * as Admission from "../internal/Admission.ts"
-import * as AgentSpeech from "../internal/AgentSpeech.ts"
 import * as GraphWork from "../internal/GraphWork.ts"
-import * as SandboxTurn from "../internal/SandboxTurn.ts"
 import { Repositories } from "../Repositories.ts"
 import { sandboxNamespace } from "./GraphId.ts"
 
@@ -43,33 +42,39 @@ export class SandboxGraphProvider extends Context.Service<SandboxGraphProvider, 
 
 export const defaultRuntimeSecondsMax = 3600
 
+/** The host's options, each with a value. */
+export const settled = (options: SandboxGraphOptions): Admission.AdmissionOptions => ({
+  enabled: options.enabled,
+  canaries: options.canaries ?? "off",
+  imageOf: options.imageOf ?? defaultImage,
+  offer: { models: options.models, budget: options.budget },
+  runtimeSecondsMax: options.runtimeSecondsMax ?? defaultRuntimeSecondsMax,
+  workspaceOf: options.workspaceOf ?? (() => ({ type: "temporary" }))
+})
+
 export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
-  const admit = yield* Admission.make({
-    enabled: options.enabled,
-    canaries: options.canaries ?? "off",
-    imageOf: options.imageOf ?? defaultImage,
-    offer: { models: options.models, budget: options.budget },
-    runtimeSecondsMax: options.runtimeSecondsMax ?? defaultRuntimeSecondsMax,
-    workspaceOf: options.workspaceOf ?? (() => ({ type: "temporary" }))
-  })
+  const admit = yield* Admission.make(settled(options))
   const repositories = yield* Repositories
   const runner = yield* SandboxRunner
   const store = yield* RunStore
 
   const run = (request: GraphRunRequest, context: RunContext) =>
-    GraphWork.run(request, context, store, admit, ({ agent, spec }, { claimed, tell }) =>
-      SandboxTurn.live(
-        {
-          runId: context.runId,
-          spec,
-          repository: request.repository,
-          speech: AgentSpeech.make(agent.reader),
-          tell,
-          claimed
+    GraphWork.run(request, context, store, admit, ({ agent, spec }, { claimed, tell }) => {
+      const { repository } = request
+      return AgentRun.live(
+        spec,
+        agent.reader,
+        (event, said) => {
+          if (event._tag !== "PhaseEnded") return tell(said)
+          claimed()
+          return tell([{ type: "status", phase: event.phase }])
         },
-        { repositories, runner }
+        repository && repositories.inClone({ ...repository, runId: context.runId })
+      ).pipe(
+        Effect.map((ended) => ({ _tag: "Ended" as const, ...ended })),
+        Effect.provideService(SandboxRunner, runner)
       )
-    )
+    })
 
   return SandboxGraphProvider.of({
     providerId: sandboxNamespace,

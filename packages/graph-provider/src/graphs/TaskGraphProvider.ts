@@ -5,21 +5,21 @@
  * The model is asked through the run's own proxy, so the key, the identity, the budgets and the audit are those of a
  * run whose agent is inside; but nothing of that proxy is in the container.
  */
-import { ChatModel } from "@cogni/sandbox-loop/ChatModel"
+import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopLimits } from "@cogni/sandbox-loop/HostLoop"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
-import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Context, Effect, Layer } from "effect"
-import { defaultImage } from "../agents/Agent.ts"
 import type { CatalogProvider } from "./AgentCatalog.ts"
 import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
+import * as GraphEnd from "../internal/GraphEnd.ts"
 import * as GraphWork from "../internal/GraphWork.ts"
 import * as TaskAdmission from "../internal/TaskAdmission.ts"
-import * as TaskTurn from "../internal/TaskTurn.ts"
+import * as TaskSpeech from "../internal/TaskSpeech.ts"
 import { Repositories } from "../Repositories.ts"
-import { defaultRuntimeSecondsMax, type SandboxGraphOptions } from "./SandboxGraphProvider.ts"
-import * as Task from "../Task.ts"
+import { defaultRuntimeSecondsMax, type SandboxGraphOptions, settled } from "./SandboxGraphProvider.ts"
+import * as TaskRun from "../TaskRun.ts"
 import { sandboxNamespace } from "./GraphId.ts"
 
 export interface TaskGraphOptions extends SandboxGraphOptions {
@@ -34,37 +34,55 @@ export class TaskGraphProvider extends Context.Service<TaskGraphProvider, GraphP
 ) {}
 
 /** The task, for a catalog: `AgentCatalog.layer([TaskGraphProvider.catalog])`. */
-export const catalog: CatalogProvider = Effect.succeed([Task.descriptor])
+export const catalog: CatalogProvider = Effect.succeed([
+  {
+    agentId: TaskRun.graphId,
+    graphId: TaskRun.graphId,
+    name: "Task",
+    description:
+      "The host asks the model; the sandbox only runs commands, reads and writes. What changed comes back as a patch.",
+    modelApi: "chat-completions",
+    capabilities: {
+      tools: true,
+      streaming: "delta",
+      toolEvents: true,
+      history: "messages",
+      personalities: []
+    }
+  }
+])
 
 export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
-  const patchBytesMax = options.patchBytesMax ?? Task.defaultPatchBytesMax
   const runtimeSecondsMax = options.runtimeSecondsMax ?? defaultRuntimeSecondsMax
   const admit = yield* TaskAdmission.make({
-    enabled: options.enabled,
-    canaries: options.canaries ?? "off",
-    imageOf: options.imageOf ?? defaultImage,
-    offer: { models: options.models, budget: options.budget },
-    patchBytesMax,
-    runtimeSecondsMax: Math.min(runtimeSecondsMax, options.limits?.runtimeSecondsMax ?? runtimeSecondsMax),
-    workspaceOf: options.workspaceOf ?? (() => ({ type: "temporary" }))
+    ...settled(options),
+    limits: options.limits,
+    patchBytesMax: options.patchBytesMax,
+    runtimeSecondsMax: Math.min(runtimeSecondsMax, options.limits?.runtimeSecondsMax ?? runtimeSecondsMax)
   })
-  const chat = yield* ChatModel
   const repositories = yield* Repositories
-  const runner = yield* SandboxRunner
   const store = yield* RunStore
+  const services = yield* Effect.context<ChatModel | RunStore | SandboxRunner>()
 
   return TaskGraphProvider.of({
     providerId: sandboxNamespace,
-    canHandle: (graphId) => graphId === Task.graphId,
+    canHandle: (graphId) => graphId === TaskRun.graphId,
     check: (request: GraphRunRequest, context: RunContext) =>
       Effect.asVoid(Effect.scoped(admit(request, context))),
     run: (request, context) =>
-      GraphWork.run(request, context, store, admit, (admitted, work) =>
-        TaskTurn.live(
-          { request, context, admitted, limits: options.limits, patchBytesMax, work },
-          { chat, repositories, runner, store }
-        )
-      )
+      GraphWork.run(request, context, store, admit, (plan, { claimed, tell }) => {
+        const { messages, repository } = request
+        const eventsOf = TaskSpeech.make()
+        return TaskRun.live({
+          ...plan,
+          messages,
+          see: (event) => {
+            if (event.type === "sandbox_opened") claimed()
+            return tell(eventsOf(event))
+          },
+          inClone: repository && repositories.inClone({ ...repository, runId: context.runId })
+        }).pipe(Effect.map(GraphEnd.looped), Effect.provideContext(services))
+      })
   })
 })
 

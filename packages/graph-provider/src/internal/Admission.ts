@@ -2,7 +2,7 @@
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Effect, Schema } from "effect"
 import { AgentRegistry } from "../agents/AgentRegistry.ts"
-import * as AgentSpec from "../agents/AgentSpec.ts"
+import * as AgentRun from "../AgentRun.ts"
 import * as ExecutionGrant from "../grants/ExecutionGrant.ts"
 import { GraphRunRequest, type RunContext } from "../graphs/GraphProvider.ts"
 import * as GrantPermissions from "../grants/GrantPermissions.ts"
@@ -69,8 +69,10 @@ export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
   return Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
     const granted = yield* gate(request, context)
     const agent = yield* Effect.mapError(agents.get(agentIdOf(request)), GraphRefusal.ofAgent)
-    const needs = { personality: request.personality, needsTools: request.repository !== undefined }
-    yield* Effect.mapError(Effect.fromResult(AgentSpec.check(agent, needs)), GraphRefusal.ofCapability)
+    yield* Effect.mapError(
+      Effect.fromResult(AgentRun.check(agent, GraphSpec.requestOf(request))),
+      GraphRefusal.ofCapability
+    )
     if (request.repository !== undefined) {
       yield* Effect.mapError(repositories.check(request.repository), GraphRefusal.ofRepository)
     }

@@ -1,8 +1,6 @@
 /** What one agent says during one run: bytes in, events out, and an answer at the end. */
-import { createHash } from "node:crypto"
 import type { Result } from "effect"
 import type { AgentAnswer, AgentEvent, AgentFailed, AgentReader } from "../agents/AgentOutput.ts"
-import type { AiEvent } from "../events/AiEvent.ts"
 
 export interface AgentSpeech {
   /** A character may be cut between two pieces; a byte sequence that is none becomes U+FFFD. */
@@ -25,23 +23,5 @@ export const make = (initial: AgentReader): AgentSpeech => {
       const rest = decoder.decode()
       return (rest === "" ? reader : reader.feed(rest)[1]).end()
     }
-  }
-}
-
-/** What was told of a run, for its record: how many events, and SHA-256 over them as JSON lines. */
-export interface EventsDigest {
-  readonly add: (events: ReadonlyArray<AiEvent>) => void
-  readonly value: () => { readonly count: number; readonly sha256: string }
-}
-
-export const makeDigest = (): EventsDigest => {
-  const hash = createHash("sha256")
-  let count = 0
-  return {
-    add: (events) => {
-      for (const event of events) hash.update(`${JSON.stringify(event)}\n`)
-      count += events.length
-    },
-    value: () => ({ count, sha256: hash.copy().digest("hex") })
   }
 }

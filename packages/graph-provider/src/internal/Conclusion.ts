@@ -5,7 +5,7 @@ import type { AiEvent } from "../events/AiEvent.ts"
 import * as EventGrammar from "../events/EventGrammar.ts"
 import { GraphObserver } from "../graphs/GraphObserver.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
-import * as AgentSpeech from "./AgentSpeech.ts"
+import * as EventsDigest from "./EventsDigest.ts"
 import * as GraphEnd from "./GraphEnd.ts"
 import type { LifeEnd } from "./GraphLife.ts"
 
@@ -37,7 +37,7 @@ export const make = Effect.fnUntraced(function* (
   const { runId } = context
   const startedAt = yield* Clock.currentTimeMillis
   const observe = yield* GraphObserver
-  const digest = AgentSpeech.makeDigest()
+  const digest = EventsDigest.make()
   let isClaimed = false
   let concluding: Fiber.Fiber<LifeEnd> | undefined
 

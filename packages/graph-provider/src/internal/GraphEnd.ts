@@ -1,41 +1,43 @@
 /** How a graph's run went, as its last events and its final say it. Pure. */
 import type { ChatErrorCode } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopEnd, LoopOutcome } from "@cogni/sandbox-loop/HostLoop"
-import type { LlmTraffic, RunResult } from "@cogni/sandbox-core/RunResult"
+import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { describeExhaustion, type Reason, type SandboxError } from "@cogni/sandbox-core/SandboxError"
-import type { Result, Schema } from "effect"
-import type { AgentAnswer } from "../agents/AgentOutput.ts"
-import type { Problem } from "../agents/AgentSpec.ts"
+import type { Schema } from "effect"
+import type { AgentRunEnd } from "../AgentRun.ts"
 import type { AiErrorCode, AiEvent } from "../events/AiEvent.ts"
 import type { Ending } from "../events/EventGrammar.ts"
-import type { GraphPatch } from "../events/GraphPatch.ts"
 import type { GraphFinal, GraphRefused, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import type { RepositoryDelivery, RepositoryUnavailable } from "../Repositories.ts"
+import type { TaskRunEnd } from "../TaskRun.ts"
 import { executorType, fromTraffic, ofNothing } from "../events/UsageFact.ts"
 import type { LifeEnd, Stop } from "./GraphLife.ts"
 
 /** What became of a run. */
 export type Outcome =
   | { readonly _tag: "Refused"; readonly refused: GraphRefused }
-  | {
-      readonly _tag: "Ended"
-      readonly result: RunResult
-      readonly judged: Result.Result<AgentAnswer, Problem>
-      readonly delivery: RepositoryDelivery | undefined
-    }
+  | ({ readonly _tag: "Ended" } & AgentRunEnd<RepositoryDelivery>)
   /** A loop of the host's, over a sandbox that lived to its end. */
-  | {
-      readonly _tag: "Looped"
-      readonly end: LoopEnd
-      readonly patch: GraphPatch | undefined
-      readonly delivery: RepositoryDelivery | undefined
-    }
+  | ({ readonly _tag: "Looped" } & Omit<TaskRunEnd<RepositoryDelivery>, "complaint">)
   | { readonly _tag: "Failed"; readonly error: SandboxError; readonly textSoFar: string }
   | { readonly _tag: "NoRepository"; readonly error: RepositoryUnavailable }
   | { readonly _tag: "Stopped"; readonly why: Stop; readonly textSoFar: string }
   | { readonly _tag: "Broken"; readonly message: string }
 
 export const refused = (why: GraphRefused): Outcome => ({ _tag: "Refused", refused: why })
+
+/** Changes that were not committed in a clone were not delivered. */
+export const looped = ({ complaint, delivery, ...ended }: TaskRunEnd<RepositoryDelivery>): Outcome => {
+  const problem =
+    complaint === undefined
+      ? undefined
+      : { reason: "CommitFailed", message: `${complaint}. What changed is in the patch` }
+  return {
+    _tag: "Looped",
+    ...ended,
+    delivery: delivery && { ...delivery, problem: delivery.problem ?? problem }
+  }
+}
 
 export const stopped = (why: Stop, textSoFar: string): Outcome => ({ _tag: "Stopped", why, textSoFar })
 

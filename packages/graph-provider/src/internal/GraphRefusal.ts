@@ -2,7 +2,7 @@
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { Schema } from "effect"
 import type { AgentNotFound } from "../agents/AgentRegistry.ts"
-import type { CapabilityMissing } from "../agents/AgentSpec.ts"
+import type { CapabilityMissing } from "../AgentRun.ts"
 import type { AiErrorCode } from "../events/AiEvent.ts"
 import type { GrantError } from "../grants/ExecutionGrant.ts"
 import { GraphRefused } from "../graphs/GraphProvider.ts"

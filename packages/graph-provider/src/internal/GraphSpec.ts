@@ -7,11 +7,10 @@ import type {
   WorkspaceSource
 } from "@cogni/sandbox-core/SandboxSpec"
 import type { Agent } from "../agents/Agent.ts"
-import * as AgentSpec from "../agents/AgentSpec.ts"
+import * as AgentRun from "../AgentRun.ts"
 import type { ExecutionGrant } from "../grants/ExecutionGrant.ts"
 import type { HostOffer } from "../grants/GrantPermissions.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
-import { repositoryPath } from "../Repositories.ts"
 
 /** Who pays and in whose name: the grant says it. A request adds what belongs to its trace. */
 export const identityOf = (
@@ -44,39 +43,45 @@ export interface SettledOptions {
   readonly workspaceOf: (request: GraphRunRequest, context: RunContext) => WorkspaceSource
 }
 
-export const make = (
-  agent: Agent,
+/** What an agent is asked by a graph's caller. */
+export const requestOf = ({ messages, personality, repository }: GraphRunRequest): AgentRun.AgentRequest => ({
+  messages,
+  personality,
+  hasRepository: repository !== undefined
+})
+
+/** What the host decides of a run, whether an agent works in it or a task. */
+export const termsOf = (
+  image: string,
   { budget, grant }: Granted,
   request: GraphRunRequest,
   context: RunContext,
   options: SettledOptions
-): SandboxSpecInput => {
-  const runtimeSecondsMax = Math.min(
-    request.runtimeSecondsMax ?? agent.limits.runtimeSecondsMax ?? defaultSeconds,
-    options.runtimeSecondsMax
-  )
-  const { messages, model, personality, repository, toolIds } = request
-  const task = {
-    messages,
-    model,
-    runId: context.runId,
-    workingDirectory: repository === undefined ? "/workspace" : repositoryPath,
-    runtimeSecondsMax,
-    ...(personality === undefined ? {} : { personality })
-  }
-  return {
-    ...AgentSpec.make(agent, task, { runtimeSecondsMax }),
-    runId: context.runId,
-    image: options.imageOf(agent.image),
-    workspace: options.workspaceOf(request, context),
-    llm: {
-      model,
-      identity: identityOf(request, context, grant),
-      ...(budget === undefined ? {} : { budget })
-    },
-    ...(toolIds === undefined || toolIds.length === 0 ? {} : { tools: toolIds }),
-    ...(options.canaries === "off" ? {} : { canaries: options.canaries })
-  }
-}
+): AgentRun.HostTerms => ({
+  runId: context.runId,
+  image: options.imageOf(image),
+  workspace: options.workspaceOf(request, context),
+  llm: {
+    model: request.model,
+    identity: identityOf(request, context, grant),
+    ...(budget === undefined ? {} : { budget })
+  },
+  ...(options.canaries === "off" ? {} : { canaries: options.canaries })
+})
 
-const defaultSeconds = 600
+export const make = (
+  agent: Agent,
+  granted: Granted,
+  request: GraphRunRequest,
+  context: RunContext,
+  options: SettledOptions
+): SandboxSpecInput => {
+  const { runtimeSecondsMax: asked, toolIds = [] } = request
+  return AgentRun.specOf(agent, requestOf(request), {
+    ...termsOf(agent.image, granted, request, context, options),
+    limits: {
+      runtimeSecondsMax: Math.min(AgentRun.runtimeSecondsOf(agent, asked), options.runtimeSecondsMax)
+    },
+    ...(toolIds.length === 0 ? {} : { tools: toolIds })
+  })
+}

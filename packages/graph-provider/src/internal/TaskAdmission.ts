@@ -1,24 +1,18 @@
 /** Whether a task may start, and as what. Asked before anything is made. */
-import { defaultLimits } from "@cogni/sandbox-loop/HostLoop"
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
-import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
+import type { LoopLimits } from "@cogni/sandbox-loop/HostLoop"
 import { Effect, type Scope } from "effect"
 import { GraphRefused, type GraphRunRequest, type RunContext } from "../graphs/GraphProvider.ts"
 import { Repositories } from "../Repositories.ts"
-import * as Task from "../Task.ts"
+import * as TaskRun from "../TaskRun.ts"
 import * as Admission from "./Admission.ts"
 import * as GraphRefusal from "./GraphRefusal.ts"
 import * as GraphSpec from "./GraphSpec.ts"
 
 export interface TaskAdmissionOptions extends GraphSpec.SettledOptions {
   readonly enabled: boolean
-  readonly patchBytesMax: number
-}
-
-/** What a sandbox is opened with, and how long its loop may take. */
-export interface Admitted {
-  readonly spec: Omit<SandboxSpecInput, "argv">
-  readonly runtimeSecondsMax: number
+  readonly limits: Partial<LoopLimits> | undefined
+  readonly patchBytesMax: number | undefined
 }
 
 /** What a request may ask of other agents, and not of this one. */
@@ -26,7 +20,7 @@ const cannot = (detail: string) =>
   new GraphRefused({
     error: "invalid_request",
     reason: "CapabilityMissing",
-    detail: `${Task.graphId} ${detail}`
+    detail: `${TaskRun.graphId} ${detail}`
   })
 
 /** After the gate refuses in this order: not what a task can do, no repository, no spec. */
@@ -37,9 +31,9 @@ export const make = Effect.fnUntraced(function* (options: TaskAdmissionOptions) 
   return Effect.fnUntraced(function* (
     request: GraphRunRequest,
     context: RunContext
-  ): Effect.fn.Return<Admitted, GraphRefused, Scope.Scope> {
-    const { budget, grant } = yield* gate(request, context)
-    const { model, personality, repository, toolIds = [] } = request
+  ): Effect.fn.Return<TaskRun.TaskPlan, GraphRefused, Scope.Scope> {
+    const granted = yield* gate(request, context)
+    const { personality, repository, toolIds = [] } = request
     if (personality !== undefined) {
       return yield* cannot("has no personalities: leave it out, or choose an agent that has them")
     }
@@ -50,26 +44,15 @@ export const make = Effect.fnUntraced(function* (options: TaskAdmissionOptions) 
       yield* Effect.mapError(repositories.check(repository), GraphRefusal.ofRepository)
     }
     const runtimeSecondsMax = Math.min(
-      request.runtimeSecondsMax ?? defaultLimits.runtimeSecondsMax,
+      request.runtimeSecondsMax ?? TaskRun.defaultRuntimeSecondsMax,
       options.runtimeSecondsMax
     )
-    const spec: Admitted["spec"] = {
-      runId: context.runId,
-      image: options.imageOf(Task.image),
-      workspace: options.workspaceOf(request, context),
-      limits: {
-        runtimeSecondsMax: Math.min(86_400, runtimeSecondsMax + Task.patchSecondsMax),
-        outputRetainedBytesMax: Math.max(4 * 1024 * 1024, Task.outputRetainedBytesOf(options.patchBytesMax))
-      },
-      llm: {
-        model,
-        identity: GraphSpec.identityOf(request, context, grant),
-        ...(budget === undefined ? {} : { budget }),
-        caller: "host"
-      },
-      ...(options.canaries === "off" ? {} : { canaries: options.canaries })
-    }
-    yield* Effect.mapError(SandboxSpec.decode({ ...spec, argv: ["task"] }), GraphRefusal.ofSpec)
-    return { spec, runtimeSecondsMax }
+    const plan = TaskRun.plan(
+      GraphSpec.termsOf(TaskRun.image, granted, request, context, options),
+      { ...options.limits, runtimeSecondsMax },
+      options.patchBytesMax
+    )
+    yield* Effect.mapError(SandboxSpec.decode({ ...plan.spec, argv: ["task"] }), GraphRefusal.ofSpec)
+    return plan
   })
 })

@@ -1,4 +1,9 @@
-/** A run in a clone: what the relay is told of it, and where the agent works. No git here: the relay is recorded. */
+/**
+ * A run in a clone: what the relay is told of it, and where the agent works (no git here: the relay is recorded). And
+ * what the end of a run comes to: an answer only with exit code 0, and else one line that says why.
+ */
+import { AgentFailed, unreadable } from "@cogni/sandbox-graph-provider/agents/AgentOutput"
+import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
@@ -10,10 +15,11 @@ import {
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import type { Canary } from "@cogni/sandbox-core/Canary"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Result } from "effect"
 import { context, envelope, grantOf, request, told, worker } from "./GraphWorld.ts"
 
 const pushed: RepositoryDelivery = {
@@ -40,7 +46,7 @@ const world = (heard: Told, program: Program, delivery: RepositoryDelivery = pus
         Repositories,
         Repositories.of({
           check: () => Effect.void,
-          around: ({ canaries }, use) => {
+          inClone: () => (canaries, use) => {
             heard.canaries = canaries
             return use(
               { workspacePath: "/var/clone", within: (argv) => ["in-repo", "--", ...argv] },
@@ -79,7 +85,7 @@ const asked = (agent = "late") =>
   request({ graphId: `sandbox:${agent}`, repository: { url: "https://example.org/x/y" } })
 const answers: Program = (io) => Effect.as(io.stdout(envelope("Lima")), 0)
 
-describe("SandboxTurn", () => {
+describe("AgentRun.live", () => {
   it.effect("an agent works in the clone, and its answer says where its commits went", () => {
     const heard = nothing()
     return Effect.gen(function* () {
@@ -162,7 +168,7 @@ describe("SandboxTurn", () => {
       Repositories,
       Repositories.of({
         check: () => Effect.void,
-        around: () =>
+        inClone: () => () =>
           Effect.fail(new RepositoryUnavailable({ reason: "OriginUnavailable", detail: "it is not there" }))
       })
     )
@@ -183,5 +189,51 @@ describe("SandboxTurn", () => {
         )
       )
     )
+  })
+})
+
+const ended = (exitCode: number, stderr = "") => ({
+  exitCode,
+  output: { ...emptyOutput, stderr: { text: stderr, bytes: stderr.length, truncated: false } }
+})
+
+const problemOf = (judged: ReturnType<typeof AgentRun.judge>) =>
+  Result.isFailure(judged) ? judged.failure : assert.fail("an answer")
+
+describe("AgentRun.judge", () => {
+  it("an answer with another exit code is none, and is kept", () => {
+    const problem = problemOf(AgentRun.judge(Result.succeed({ text: "Lima" }), ended(137)))
+    assert.containSubset(problem, { code: "exit", textSoFar: "Lima" })
+    assert.strictEqual(problem.message, "the agent ended with exit code 137")
+  })
+
+  it("of an agent that failed before it could say why, the exit code and its last words do", () => {
+    const problem = problemOf(
+      AgentRun.judge(Result.fail(unreadable("it wrote nothing")), ended(2, "first\nno such model\n"))
+    )
+    assert.strictEqual(problem.code, "exit")
+    assert.strictEqual(problem.message, "the agent ended with exit code 2, after saying: no such model")
+  })
+
+  it("what an agent says of its own failure goes before its exit code", () => {
+    const failure = new AgentFailed({ code: "rate_limit", detail: "later", textSoFar: "half" })
+    for (const exitCode of [0, 1]) {
+      assert.deepStrictEqual(problemOf(AgentRun.judge(Result.fail(failure), ended(exitCode))), {
+        code: "rate_limit",
+        message: "the agent failed: later (rate_limit)",
+        textSoFar: "half"
+      })
+    }
+  })
+
+  it("a problem is one line of a bounded length, whatever the agent writes", () => {
+    const long = `a\n\r\t${"x".repeat(1_000_000)}`
+    const failure = new AgentFailed({ code: long, detail: long, textSoFar: "" })
+    const { code, message } = problemOf(AgentRun.judge(Result.fail(failure), ended(0)))
+    assert.isAtMost(code.length, 200)
+    assert.isAtMost(message.length, 4000)
+    assert.notMatch(`${code}${message}`, /[\n\r\t]/u)
+    const said = problemOf(AgentRun.judge(Result.fail(unreadable("")), ended(1, long)))
+    assert.isAtMost(said.message.length, 200)
   })
 })

@@ -1,0 +1,49 @@
+/** What a task does, as the events of a graph. */
+import type { AiEvent } from "../events/AiEvent.ts"
+import type { GraphPatch } from "../events/GraphPatch.ts"
+import type { TaskProgress } from "../TaskRun.ts"
+
+/** What is said between two tool calls stands by itself: a gap comes before it. */
+export const make = (): ((event: TaskProgress) => ReadonlyArray<AiEvent>) => {
+  let hasSpoken = false
+  let isNew = true
+  return (event) => {
+    if (event.type === "step_started") isNew = true
+    if (event.type !== "text_delta") return eventsOf(event)
+    const gap = hasSpoken && isNew ? "\n\n" : ""
+    hasSpoken = true
+    isNew = false
+    return [{ type: "text_delta", delta: `${gap}${event.delta}` }]
+  }
+}
+
+const eventsOf = (event: Exclude<TaskProgress, { readonly type: "text_delta" }>): ReadonlyArray<AiEvent> => {
+  switch (event.type) {
+    case "sandbox_opened":
+      return [{ type: "status", phase: "entrypoint" }]
+    case "tool_call_started":
+      return [{ type: "tool_call_start", toolCallId: event.id, toolName: event.name, args: event.input }]
+    case "tool_call_ended":
+      return [
+        {
+          type: "tool_call_result",
+          toolCallId: event.id,
+          result: event.content,
+          ...(event.isError ? { isError: true } : {})
+        }
+      ]
+    case "loop_ended": {
+      const { patch } = event
+      const ended = { type: "status", phase: "agent" } as const
+      return patch === undefined
+        ? [ended]
+        : [ended, { type: "status", phase: "patch", label: describe(patch), patch }]
+    }
+    case "step_started":
+    case "step_ended":
+      return []
+  }
+}
+
+const describe = ({ bytes, files, problem }: GraphPatch): string =>
+  problem ?? `${files} ${files === 1 ? "file" : "files"}, ${bytes} bytes`
