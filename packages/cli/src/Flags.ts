@@ -13,6 +13,10 @@ export type Typed<F> = {
 
 type Value<F> = F extends Flag.Flag<infer A> ? A : F extends Argument.Argument<infer A> ? A : never
 
+/** Of these, what was typed. */
+export const given = <A extends object>(typed: { readonly [K in keyof A]: A[K] | undefined }): Partial<A> =>
+  Object.fromEntries(Object.entries(typed).filter(([, value]) => value !== undefined)) as Partial<A>
+
 const parsed =
   <A>(parse: (text: string) => Result.Result<A, string>) =>
   (flag: Flag.Flag<string>): Flag.Flag<A> =>
@@ -356,5 +360,13 @@ export const grant = {
   outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (as the request says)"),
   costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (as the request says)"),
   stopWhenSpent: toggle("stop-when-spent", "End a run when one of these is spent, not only its calls"),
+  output
+}
+
+/** Of `prune` alone. */
+export const prune = {
+  all: toggle("all", "Also what owners left who cannot be seen from here").pipe(Flag.withAlias("a")),
+  force: toggle("force", "With --all: also what living runs hold"),
+  records: toggle("records", "Also forget records and audits of runs that have ended"),
   output
 }

@@ -3,36 +3,20 @@
  *
  * A token is told once, alone on standard output, and is kept by nobody here.
  */
+import { describeIssue, type InputIssue } from "@cogni/sandbox-core/SandboxSpec"
 import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/ExecutionGrant"
 import * as GrantPermissions from "@cogni/sandbox-graph-provider/grants/GrantPermissions"
 import { type GrantRefused, GrantStore } from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import * as GrantToken from "@cogni/sandbox-graph-provider/grants/GrantToken"
 import { Clock, Effect, Layer } from "effect"
-import { Refusal } from "./Failure.ts"
+import { refusal } from "./Failure.ts"
+import * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
-export interface CreateInput {
-  readonly user: string
-  readonly account: string
-  /** `sandbox:agent`; none: all of them. */
-  readonly graphs: ReadonlyArray<string>
-  readonly allowSandbox: boolean
-  readonly expiresSeconds?: number | undefined
-  readonly tools: ReadonlyArray<string>
-  /** None: those that the server offers. */
-  readonly models: ReadonlyArray<string>
-  readonly repositories: ReadonlyArray<string>
-  readonly concurrentRunsMax?: number | undefined
-  readonly callsMax?: number | undefined
-  readonly inputTokensMax?: number | undefined
-  readonly outputTokensMax?: number | undefined
-  readonly costUsdMax?: number | undefined
-  readonly stopWhenSpent: boolean
-  readonly output: Output.OutputFormat
-}
+export type CreateInput = Flags.Typed<typeof Flags.grant>
 
 const grants = Layer.unwrap(Effect.map(Settings, ServeComposition.grants))
 
@@ -151,27 +135,20 @@ const opened = ({
 
 const permissionsOf = (input: CreateInput): GrantPermissions.GrantPermissions => {
   const { callsMax, concurrentRunsMax, costUsdMax, inputTokensMax, models, outputTokensMax } = input
-  const figures = Object.entries({ callsMax, inputTokensMax, outputTokensMax, costUsdMax }).filter(
-    ([, value]) => value !== undefined
-  )
-  const onExhausted = input.stopWhenSpent ? ("stop" as const) : ("refuse" as const)
+  const figures = Flags.given({ callsMax, inputTokensMax, outputTokensMax, costUsdMax })
   return {
     tools: input.tools,
     repositories: input.repositories,
     ...(models.length === 0 ? {} : { models }),
-    ...(figures.length === 0 && !input.stopWhenSpent
+    ...(Object.keys(figures).length === 0 && !input.stopWhenSpent
       ? {}
-      : { budget: { ...Object.fromEntries(figures), onExhausted } }),
-    ...(concurrentRunsMax === undefined ? {} : { concurrentRunsMax })
+      : { budget: { ...figures, onExhausted: input.stopWhenSpent ? "stop" : "refuse" } }),
+    ...Flags.given({ concurrentRunsMax })
   }
 }
 
 const unknown = (grant: string) =>
-  new Refusal({
-    exit: "notFound",
-    detail: `there is no grant ${oneLine(grant)}`,
-    remedy: "See cogni-sandbox grants list"
-  })
+  refusal("notFound", `there is no grant ${oneLine(grant)}`, "See cogni-sandbox grants list")
 
 const toJson = ({ createdAt, expiresAt, revokedAt, ...grant }: ExecutionGrant) => ({
   ...grant,
@@ -197,29 +174,25 @@ const flags: Readonly<Record<string, readonly [flag: string, input: keyof Create
 }
 
 /** In the words of the command line: the flag, what was given, and the rule. */
-const refusedInput = ({ _tag: reason, problems }: GrantRefused, input: CreateInput) =>
-  new Refusal({
-    exit: "input",
-    reason,
-    detail: problems.map((problem) => inFlags(problem, input)).join("; "),
-    remedy: "See cogni-sandbox grants create --help"
-  })
+const refusedInput = ({ _tag: reason, issues }: GrantRefused, input: CreateInput) =>
+  refusal(
+    "input",
+    issues.map((issue) => inFlags(issue, input)).join("; "),
+    "See cogni-sandbox grants create --help",
+    { reason }
+  )
 
-const inFlags = (problem: string, input: CreateInput): string => {
-  const [, field = "", index, rule = ""] =
-    /^(?:permissions\.)?(?:budget\.)?(\w+)(?:\.(\d+))?: Expected (.*)$/su.exec(problem) ?? []
+const inFlags = (issue: InputIssue, input: CreateInput): string => {
+  const [field = "", index] = issue.path.filter((key) => key !== "permissions" && key !== "budget")
   const [flag, name] = flags[field] ?? []
-  if (flag === undefined || name === undefined) return problem
+  if (flag === undefined || name === undefined) return describeIssue(issue)
   const given = input[name]
-  const one = Array.isArray(given) ? (index === undefined ? undefined : given[Number(index)]) : given
+  const one = Array.isArray(given) ? given[Number(index)] : given
   const shown = one === undefined ? "" : ` ${oneLine(JSON.stringify(one).slice(0, 100))}`
-  return `${flag}${shown}: expected ${rule}`
+  return `${flag}${shown}: ${issue.message.replace(/^Expected/u, "expected")}`
 }
 
 const unanswered = (error: { readonly _tag: string; readonly message: string }) =>
-  new Refusal({
-    exit: "unavailable",
-    reason: error._tag,
-    detail: error.message.replace(/\.\s*[^.]*$/u, ""),
-    remedy: "Try again in a moment"
+  refusal("unavailable", error.message.replace(/\.\s*[^.]*$/u, ""), "Try again in a moment", {
+    reason: error._tag
   })

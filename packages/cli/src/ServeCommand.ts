@@ -4,45 +4,23 @@
  * Listens on this machine only unless told otherwise: it speaks plain HTTP, and a token that crosses a network in the
  * clear is everybody's.
  */
+import { issuesOf } from "@cogni/sandbox-core/SandboxSpec"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import * as HostNames from "@cogni/sandbox-server/HostNames"
 import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
-import { Context, Effect, Layer, Schema, SchemaIssue } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { HttpServer } from "effect/http"
 import { createServer, type Server } from "node:http"
-import { Refusal } from "./Failure.ts"
+import { mapLayerError, refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import * as ServeComposition from "./ServeComposition.ts"
 import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
-export interface ServeInput extends ServeComposition.ServeOptions {
-  readonly host: string
-  /** 0 for any that is free. */
-  readonly port: number
-  /** For the operator; absent: none. */
-  readonly operatorPort?: number | undefined
-  readonly operatorHost: string
-  /** Other machines may connect. */
-  readonly allowRemote: boolean
-}
-
-/** What was typed, flag by flag: budgets and limits are flags of their own. */
-export type ServeFlags = Omit<ServeInput, "budget" | "limits"> &
-  ServeInput["budget"] & { readonly [Name in keyof ServerLimits.ServerLimits]?: number | undefined }
-
-export const inputOf = ({ callsMax, costUsdMax, outputTokensMax, ...flags }: ServeFlags): ServeInput => ({
-  ...flags,
-  budget: { callsMax, costUsdMax, outputTokensMax },
-  limits: Object.fromEntries(
-    Object.entries(flags).filter(([name, value]) => name in ServerLimits.defaults && value !== undefined)
-  )
-})
-
 /** How long answers that are under way may take once no run is left. */
 const answersSecondsMax = 5
 
-export const serve = Effect.fnUntraced(function* (input: ServeInput) {
+export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeInput) {
   const settings = yield* Settings
   const output = yield* Output.Output
   for (const [flag, host] of [
@@ -50,19 +28,19 @@ export const serve = Effect.fnUntraced(function* (input: ServeInput) {
     ["--operator-host", input.operatorHost]
   ] as const) {
     if (isLoopback(host) || input.allowRemote) continue
-    return yield* new Refusal({
-      exit: "usage",
-      detail: `${flag} ${oneLine(host)} lets other machines connect, and this server speaks plain HTTP`,
-      remedy: "Put a proxy that speaks TLS before it, and say --allow-remote"
-    })
+    return yield* refusal(
+      "usage",
+      `${flag} ${oneLine(host)} lets other machines connect, and this server speaks plain HTTP`,
+      "Put a proxy that speaks TLS before it, and say --allow-remote"
+    )
   }
   const name = input.hostNames.find((name) => HostNames.nameIn(name) === undefined)
   if (name !== undefined) {
-    return yield* new Refusal({
-      exit: "usage",
-      detail: `--host-name ${oneLine(name)} is not a host name`,
-      remedy: "Write the name alone, such as sandbox.example.com"
-    })
+    return yield* refusal(
+      "usage",
+      `--host-name ${oneLine(name)} is not a host name`,
+      "Write the name alone, such as sandbox.example.com"
+    )
   }
   const limits = yield* limitsOf(input)
   const operator = yield* operatorOf(input, limits)
@@ -111,21 +89,24 @@ const flagOf: Partial<Record<string, string>> = {
   runsPerMinutePerGrantMax: "--runs-per-minute"
 }
 
-const limitsOf = ({ limits }: ServeInput) =>
-  Schema.decodeUnknownEffect(ServerLimits.ServerLimits)({ ...ServerLimits.defaults, ...limits }).pipe(
-    Effect.mapError(({ issue }) => {
-      const [first] = SchemaIssue.makeFormatterStandardSchemaV1()(issue).issues
-      const field = String(first?.path?.[0] ?? "")
-      return new Refusal({
-        exit: "usage",
-        detail: `${flagOf[field] ?? field}: ${first?.message ?? "it is no limit"}`,
-        remedy: "See cogni-sandbox serve --help"
-      })
+const limitsOf = (input: ServeComposition.ServeInput) =>
+  Schema.decodeUnknownEffect(ServerLimits.ServerLimits)({
+    ...ServerLimits.defaults,
+    ...ServeComposition.limitsOf(input)
+  }).pipe(
+    Effect.mapError((error) => {
+      const [first] = issuesOf(error)
+      const field = first?.path[0] ?? ""
+      return refusal(
+        "usage",
+        `${flagOf[field] ?? field}: ${first?.message ?? "it is no limit"}`,
+        "See cogni-sandbox serve --help"
+      )
     })
   )
 
 /** The operator's port, and where it is once it listens. */
-const operatorOf = (input: ServeInput, limits: ServerLimits.ServerLimits) =>
+const operatorOf = (input: ServeComposition.ServeInput, limits: ServerLimits.ServerLimits) =>
   Effect.sync(() => {
     const { operatorHost: host, operatorPort: port } = input
     if (port === undefined) return undefined
@@ -142,7 +123,7 @@ const operatorOf = (input: ServeInput, limits: ServerLimits.ServerLimits) =>
 
 /** Node's own server, with its own bounds; it waits for no connection that says nothing. */
 const platform = (
-  { host, port }: Pick<ServeInput, "host" | "port">,
+  { host, port }: Pick<ServeComposition.ServeInput, "host" | "port">,
   flag: "--port" | "--operator-port",
   limits: ServerLimits.ServerLimits
 ) =>
@@ -163,15 +144,11 @@ const platform = (
             gracefulShutdownTimeout: `${answersSecondsMax} seconds`
           })
         ),
-        Layer.catch(({ cause }) =>
-          Layer.effectContext(
-            Effect.fail(
-              new Refusal({
-                exit: "unavailable",
-                detail: `cannot listen on ${oneLine(host)}:${port}: ${oneLine(String((cause as Error).message))}`,
-                remedy: `Choose another: ${flag} 0 takes any that is free`
-              })
-            )
+        mapLayerError(({ cause }) =>
+          refusal(
+            "unavailable",
+            `cannot listen on ${oneLine(host)}:${port}: ${oneLine(String((cause as Error).message))}`,
+            `Choose another: ${flag} 0 takes any that is free`
           )
         )
       )

@@ -309,10 +309,24 @@ export const decode = Schema.decodeUnknownEffect(SandboxSpec, { errors: "all", o
 
 const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
 
-/** All that is wrong with an input, each with the path of its place. */
-export const problemsOf = ({ issue }: Schema.SchemaError): ReadonlyArray<string> =>
-  formatIssues(issue).issues.map(({ message, path }) =>
-    path === undefined || path.length === 0
-      ? message
-      : `${path.map((key) => String(typeof key === "object" ? key.key : key)).join(".")}: ${message}`
-  )
+/** What is wrong at one place of an input. */
+export interface InputIssue {
+  readonly path: ReadonlyArray<string>
+  /** The rule, such as `Expected …`. */
+  readonly message: string
+}
+
+/** All that is wrong with an input, as data. */
+export const issuesOf = ({ issue }: Schema.SchemaError): ReadonlyArray<InputIssue> =>
+  formatIssues(issue).issues.map(({ message, path = [] }) => ({
+    path: path.map((key) => String(typeof key === "object" ? key.key : key)),
+    message
+  }))
+
+/** An issue as a sentence, with the path of its place. */
+export const describeIssue = ({ message, path }: InputIssue): string =>
+  path.length === 0 ? message : `${path.join(".")}: ${message}`
+
+/** All that is wrong with an input, in sentences. */
+export const problemsOf = (error: Schema.SchemaError): ReadonlyArray<string> =>
+  issuesOf(error).map(describeIssue)

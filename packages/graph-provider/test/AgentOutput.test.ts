@@ -11,9 +11,7 @@ const echo = AgentOutput.jsonLines<string | undefined>({
     return typeof text === "string" ? [[{ type: "text_delta", delta: text }], text] : [[], last]
   },
   end: (last) =>
-    last === undefined
-      ? Result.fail(AgentOutput.unreadable("nothing was said"))
-      : Result.succeed({ text: last })
+    last === undefined ? AgentOutput.unreadable("nothing was said") : Result.succeed({ text: last })
 })
 
 const feed = (reader: AgentOutput.AgentReader, pieces: ReadonlyArray<string>) => {

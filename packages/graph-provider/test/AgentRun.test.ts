@@ -209,7 +209,7 @@ describe("AgentRun.judge", () => {
 
   it("of an agent that failed before it could say why, the exit code and its last words do", () => {
     const problem = problemOf(
-      AgentRun.judge(Result.fail(unreadable("it wrote nothing")), ended(2, "first\nno such model\n"))
+      AgentRun.judge(unreadable("it wrote nothing"), ended(2, "first\nno such model\n"))
     )
     assert.strictEqual(problem.code, "exit")
     assert.strictEqual(problem.message, "the agent ended with exit code 2, after saying: no such model")
@@ -233,7 +233,7 @@ describe("AgentRun.judge", () => {
     assert.isAtMost(code.length, 200)
     assert.isAtMost(message.length, 4000)
     assert.notMatch(`${code}${message}`, /[\n\r\t]/u)
-    const said = problemOf(AgentRun.judge(Result.fail(unreadable("")), ended(1, long)))
+    const said = problemOf(AgentRun.judge(unreadable(""), ended(1, long)))
     assert.isAtMost(said.message.length, 200)
   })
 })

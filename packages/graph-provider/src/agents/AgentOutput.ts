@@ -8,7 +8,8 @@
 import { Data, Result, Schema } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
 
-const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+/** A number of tokens, or of tries. */
+export const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 /** Tokens, as the agent counted them. For people; the ledger has its own. */
 export const AgentUsage = Schema.Struct({
@@ -33,13 +34,13 @@ export type AgentEvent = Extract<
 >
 
 /** What was understood of a piece of output, and the reader for the next. */
-export type Reading = readonly [events: ReadonlyArray<AgentEvent>, next: AgentReader]
+export type Reading = Step<AgentReader>
 
 export interface AgentReader {
   /** Pieces end anywhere, but never inside a character. */
   readonly feed: (text: string) => Reading
   /** Nothing more will come. An error of the agent is a failure here, and never an answer. */
-  readonly end: () => Result.Result<AgentAnswer, AgentFailed>
+  readonly end: () => AgentOutcome
 }
 
 /** One line longer than this is passed over, and said. */
@@ -64,14 +65,44 @@ export class AgentFailed extends Data.TaggedError("AgentFailed")<{
   }
 }
 
-export const unreadable = (detail: string, textSoFar = ""): AgentFailed =>
-  new AgentFailed({ code: "unreadable", detail, textSoFar })
+/** Where an agent's output comes to: an answer, or why there is none. */
+export type AgentOutcome = Result.Result<AgentAnswer, AgentFailed>
+
+export const failed = (code: string, detail: string, textSoFar = ""): AgentOutcome =>
+  Result.fail(new AgentFailed({ code, detail, textSoFar }))
+
+export const unreadable = (detail: string, textSoFar = ""): AgentOutcome =>
+  failed("unreadable", detail, textSoFar)
+
+export const answered = (
+  text: string,
+  { sessionId, usage }: { readonly sessionId?: string | undefined; readonly usage?: AgentUsage | undefined }
+): AgentOutcome =>
+  Result.succeed({
+    text,
+    ...(usage === undefined ? {} : { usage }),
+    ...(sessionId === undefined ? {} : { sessionId })
+  })
+
+/** Tokens of all calls; an agent that counted none has said nothing of them. */
+export const usageOf = (inputTokens: number, outputTokens: number): AgentUsage | undefined =>
+  inputTokens + outputTokens === 0 ? undefined : { inputTokens, outputTokens }
+
+export const toolResult = (toolCallId: string, result: unknown, isError: boolean): AgentEvent => ({
+  type: "tool_call_result",
+  toolCallId,
+  result,
+  ...(isError ? { isError } : {})
+})
+
+/** What a line of output comes to: what is said of it, and the state for the next. */
+export type Step<S> = readonly [events: ReadonlyArray<AgentEvent>, next: S]
 
 /** A reader from a state, a step and an ending. */
 export const make = <S>(options: {
   readonly initial: S
-  readonly feed: (state: S, text: string) => readonly [ReadonlyArray<AgentEvent>, S]
-  readonly end: (state: S) => Result.Result<AgentAnswer, AgentFailed>
+  readonly feed: (state: S, text: string) => Step<S>
+  readonly end: (state: S) => AgentOutcome
 }): AgentReader => {
   const at = (state: S): AgentReader => ({
     feed: (text) => {
@@ -84,15 +115,13 @@ export const make = <S>(options: {
 }
 
 /** For agents that print one thing at their end. */
-export const whole = (parse: (output: string) => Result.Result<AgentAnswer, AgentFailed>): AgentReader =>
+export const whole = (parse: (output: string) => AgentOutcome): AgentReader =>
   make<Pending>({
     initial: nothing,
     feed: (pending, text) => [[], more(pending, text, wholeCharsMax)],
     end: ({ chars, text }) =>
       chars > wholeCharsMax
-        ? Result.fail(
-            unreadable(`it wrote ${chars} characters, and ${wholeCharsMax} are the most that are read`)
-          )
+        ? unreadable(`it wrote ${chars} characters, and ${wholeCharsMax} are the most that are read`)
         : parse(text)
   })
 
@@ -128,10 +157,10 @@ interface Lines<S> {
  */
 export const jsonLines = <S>(options: {
   readonly initial: S
-  readonly line: (state: S, value: unknown) => readonly [ReadonlyArray<AgentEvent>, S]
-  readonly end: (state: S) => Result.Result<AgentAnswer, AgentFailed>
+  readonly line: (state: S, value: unknown) => Step<S>
+  readonly end: (state: S) => AgentOutcome
 }): AgentReader => {
-  const over = ({ pending, state, tooLong }: Lines<S>): readonly [ReadonlyArray<AgentEvent>, Lines<S>] => {
+  const over = ({ pending, state, tooLong }: Lines<S>): Step<Lines<S>> => {
     if (pending.chars > lineCharsMax) return [[], { state, pending: nothing, tooLong: tooLong + 1 }]
     const value = jsonOf(pending.text)
     if (value === undefined) return [[], { state, pending: nothing, tooLong }]
@@ -170,8 +199,7 @@ const alsoTooLong = (lines: number) => (failed: AgentFailed) =>
   })
 
 /** All of an output at once. */
-export const read = (reader: AgentReader, output: string): Result.Result<AgentAnswer, AgentFailed> =>
-  reader.feed(output)[1].end()
+export const read = (reader: AgentReader, output: string): AgentOutcome => reader.feed(output)[1].end()
 
 /** The first 120 characters, on one line. */
 export const excerpt = (text: string): string => {

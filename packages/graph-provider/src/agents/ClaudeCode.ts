@@ -10,15 +10,17 @@
 import { Option, Result, Schema } from "effect"
 import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
 import {
-  type AgentAnswer,
   type AgentEvent,
-  AgentFailed,
+  type AgentOutcome,
   type AgentUsage,
+  answered,
+  Count,
+  failed,
   jsonLines,
+  type Step,
+  toolResult,
   unreadable
 } from "./AgentOutput.ts"
-
-const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 /** Set where a subagent speaks, by the call that started it. */
 const Parent = Schema.optionalKey(Schema.NullOr(Schema.String))
@@ -107,14 +109,12 @@ interface State {
   /** Of the message that is being written. */
   readonly said: string
   readonly sessionId: string | undefined
-  readonly ended: Result.Result<AgentAnswer, AgentFailed> | undefined
+  readonly ended: AgentOutcome | undefined
 }
-
-type Step = readonly [ReadonlyArray<AgentEvent>, State]
 
 const initial: State = { inPieces: undefined, said: "", sessionId: undefined, ended: undefined }
 
-const ofPiece = (state: State, value: unknown): Step => {
+const ofPiece = (state: State, value: unknown): Step<State> => {
   const decoded = decode.piece(value)
   if (Option.isNone(decoded) || isOfSubagent(decoded.value)) return [[], state]
   const { event } = decoded.value
@@ -123,7 +123,7 @@ const ofPiece = (state: State, value: unknown): Step => {
   return [[{ type: "text_delta", delta: text }], { ...state, said: state.said + text }]
 }
 
-const ofMessage = (state: State, value: unknown): Step => {
+const ofMessage = (state: State, value: unknown): Step<State> => {
   const decoded = decode.message(value)
   if (Option.isNone(decoded)) return [[], state]
   const { is_api_error_message: isApiError, message } = decoded.value
@@ -147,19 +147,14 @@ const ofMessage = (state: State, value: unknown): Step => {
         })
         break
       case "tool_result":
-        events.push({
-          type: "tool_call_result",
-          toolCallId: block.tool_use_id,
-          result: block.content ?? "",
-          ...(block.is_error === true ? { isError: true } : {})
-        })
+        events.push(toolResult(block.tool_use_id, block.content ?? "", block.is_error === true))
         break
     }
   }
   return [events, { ...state, said }]
 }
 
-const ofSystem = (state: State, value: unknown): Step => {
+const ofSystem = (state: State, value: unknown): Step<State> => {
   const init = decode.init(value)
   if (Option.isSome(init)) return [[], { ...state, sessionId: state.sessionId ?? init.value.session_id }]
   const retry = decode.retry(value)
@@ -169,37 +164,32 @@ const ofSystem = (state: State, value: unknown): Step => {
   return [[{ type: "status", phase: "model_retry", label: `${attempt} of ${attemptsMax}${why}` }], state]
 }
 
-const ofEnd = (state: State, value: unknown): Step => {
+const ofEnd = (state: State, value: unknown): Step<State> => {
   const decoded = decode.ended(value)
   if (Option.isNone(decoded)) {
-    return [[], { ...state, ended: Result.fail(unreadable("its result is none that is known", state.said)) }]
+    return [[], { ...state, ended: unreadable("its result is none that is known", state.said) }]
   }
   const end = decoded.value
   const sessionId = state.sessionId ?? end.session_id
   if (end.session_id !== sessionId) {
     const problem = unreadable("it wrote results of two sessions", state.said)
-    return [[], { ...state, ended: Result.fail(problem) }]
+    return [[], { ...state, ended: problem }]
   }
   const before = state.ended
   const ended = before !== undefined && Result.isFailure(before) ? before : outcome(end, state.said)
   return [[], { ...state, sessionId, ended }]
 }
 
-const outcome = (end: typeof Ended.Type, said: string): Result.Result<AgentAnswer, AgentFailed> => {
+const outcome = (end: typeof Ended.Type, said: string): AgentOutcome => {
   if (end.is_error || end.subtype !== "success") {
     const code =
       end.subtype === "success" ? (end.api_error_type ?? end.terminal_reason ?? "error") : end.subtype
     const errors = (end.errors ?? []).filter((error) => typeof error === "string").join("; ")
     const detail = end.result || errors || "it did not say why"
-    return Result.fail(new AgentFailed({ code, detail, textSoFar: said }))
+    return failed(code, detail, said)
   }
-  if (typeof end.result !== "string") return Result.fail(unreadable("its result has no text", said))
-  const usage = usageOf(end.modelUsage)
-  return Result.succeed({
-    text: end.result,
-    sessionId: end.session_id,
-    ...(usage === undefined ? {} : { usage })
-  })
+  if (typeof end.result !== "string") return unreadable("its result has no text", said)
+  return answered(end.result, { sessionId: end.session_id, usage: usageOf(end.modelUsage) })
 }
 
 const usageOf = (modelUsage: unknown): AgentUsage | undefined => {
@@ -221,7 +211,7 @@ const usageOf = (modelUsage: unknown): AgentUsage | undefined => {
 const isOfSubagent = ({ parent_tool_use_id: parent }: { readonly parent_tool_use_id?: string | null }) =>
   parent !== undefined && parent !== null
 
-const line = (state: State, value: unknown): Step => {
+const line = (state: State, value: unknown): Step<State> => {
   switch ((value as { readonly type?: unknown }).type) {
     case "stream_event":
       return ofPiece(state, value)
@@ -237,8 +227,7 @@ const line = (state: State, value: unknown): Step => {
   }
 }
 
-const end = ({ ended, said }: State): Result.Result<AgentAnswer, AgentFailed> =>
-  ended ?? Result.fail(unreadable("it ended without a result", said))
+const end = ({ ended, said }: State): AgentOutcome => ended ?? unreadable("it ended without a result", said)
 
 /** Every role it has a model for. Whatever it would ask for besides, the gateway would refuse. */
 const modelRoles = [

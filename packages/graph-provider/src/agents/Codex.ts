@@ -9,16 +9,17 @@
 import { Option, Result, Schema } from "effect"
 import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
 import {
-  type AgentAnswer,
   type AgentEvent,
-  AgentFailed,
-  type AgentUsage,
+  type AgentOutcome,
+  answered,
+  Count,
   excerpt,
+  failed,
   jsonLines,
+  type Step,
+  toolResult,
   unreadable
 } from "./AgentOutput.ts"
-
-const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 const Thread = Schema.Struct({ thread_id: Schema.String })
 
@@ -65,10 +66,8 @@ interface State {
   readonly said: string | undefined
   /** Calls that began and have not ended: the last so many. */
   readonly open: ReadonlyArray<string>
-  readonly ended: Result.Result<AgentAnswer, AgentFailed> | undefined
+  readonly ended: AgentOutcome | undefined
 }
-
-type Step = readonly [ReadonlyArray<AgentEvent>, State]
 
 const initial: State = { threadId: undefined, said: undefined, open: [], ended: undefined }
 
@@ -90,15 +89,10 @@ const finish = (item: Item): AgentEvent => {
   const { aggregated_output: output, error, exit_code: exitCode, id, result, status } = item
   const isError =
     (typeof exitCode === "number" && exitCode !== 0) || (status !== undefined && status !== "completed")
-  return {
-    type: "tool_call_result",
-    toolCallId: id,
-    result: output ?? result ?? error ?? status ?? "",
-    ...(isError ? { isError } : {})
-  }
+  return toolResult(id, output ?? result ?? error ?? status ?? "", isError)
 }
 
-const ofItem = (state: State, value: unknown, isDone: boolean): Step => {
+const ofItem = (state: State, value: unknown, isDone: boolean): Step<State> => {
   const decoded = decode.item(value)
   if (Option.isNone(decoded)) return [[], state]
   const { item } = decoded.value
@@ -126,39 +120,32 @@ const status = (phase: string, label: string): AgentEvent => ({
   label: excerpt(label)
 })
 
-const ofThread = (state: State, value: unknown): Step => {
+const ofThread = (state: State, value: unknown): Step<State> => {
   const decoded = decode.thread(value)
   if (Option.isNone(decoded)) return [[], state]
   const { thread_id: threadId } = decoded.value
   return state.threadId === undefined || state.threadId === threadId
     ? [[], { ...state, threadId }]
-    : [[], ending(state, Result.fail(unreadable("it wrote of two threads", state.said)))]
+    : [[], ending(state, unreadable("it wrote of two threads", state.said))]
 }
 
-const ofCompleted = (state: State, value: unknown): Step => {
+const ofCompleted = (state: State, value: unknown): Step<State> => {
   const decoded = decode.completed(value)
-  if (state.said === undefined)
-    return [[], ending(state, Result.fail(unreadable("it ended its turn without a word")))]
-  const usage = Option.isNone(decoded) ? undefined : decoded.value.usage
+  if (state.said === undefined) return [[], ending(state, unreadable("it ended its turn without a word"))]
+  const usage = Option.isNone(decoded) ? undefined : (decoded.value.usage ?? undefined)
   return [
     [],
     ending(
       state,
-      Result.succeed({
-        text: state.said,
-        ...(usage === undefined || usage === null ? {} : { usage: usageOf(usage) }),
-        ...(state.threadId === undefined ? {} : { sessionId: state.threadId })
+      answered(state.said, {
+        sessionId: state.threadId,
+        usage: usage && { inputTokens: usage.input_tokens, outputTokens: usage.output_tokens }
       })
     )
   ]
 }
 
-const usageOf = (usage: { readonly input_tokens: number; readonly output_tokens: number }): AgentUsage => ({
-  inputTokens: usage.input_tokens,
-  outputTokens: usage.output_tokens
-})
-
-const ofFailed = (state: State, value: unknown): Step => {
+const ofFailed = (state: State, value: unknown): Step<State> => {
   const said = Option.match(decode.failed(value), {
     onNone: () => "it did not say why",
     onSome: ({ error }) => error.message
@@ -167,16 +154,16 @@ const ofFailed = (state: State, value: unknown): Step => {
     onNone: () => ({ code: "turn_failed", detail: said }),
     onSome: ({ error }) => ({ code: error.code ?? error.type ?? "turn_failed", detail: error.message })
   })
-  return [[], ending(state, Result.fail(new AgentFailed({ code, detail, textSoFar: state.said ?? "" })))]
+  return [[], ending(state, failed(code, detail, state.said))]
 }
 
 /** A failure stands, whatever comes after it. */
-const ending = (state: State, ended: Result.Result<AgentAnswer, AgentFailed>): State => ({
+const ending = (state: State, ended: AgentOutcome): State => ({
   ...state,
   ended: state.ended !== undefined && Result.isFailure(state.ended) ? state.ended : ended
 })
 
-const line = (state: State, value: unknown): Step => {
+const line = (state: State, value: unknown): Step<State> => {
   switch ((value as { readonly type?: unknown }).type) {
     case "thread.started":
       return ofThread(state, value)
@@ -200,8 +187,8 @@ const line = (state: State, value: unknown): Step => {
   }
 }
 
-const end = ({ ended, said }: State): Result.Result<AgentAnswer, AgentFailed> =>
-  ended ?? Result.fail(unreadable("it ended in the middle of its turn", said))
+const end = ({ ended, said }: State): AgentOutcome =>
+  ended ?? unreadable("it ended in the middle of its turn", said)
 
 /** As `-c` takes it: a path, and TOML. */
 const settings: ReadonlyArray<string> = [

@@ -3,11 +3,9 @@
  *
  * It prints one line, the source documents' envelope: `{"payloads":[{"text"}],"meta":{"durationMs","error",…}}`.
  */
-import { Option, Result, Schema } from "effect"
+import { Option, Schema } from "effect"
 import { type Agent, AgentId, messagesInput } from "./Agent.ts"
-import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "./AgentOutput.ts"
-
-const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+import { type AgentOutcome, answered, Count, excerpt, failed, unreadable, whole } from "./AgentOutput.ts"
 
 /** All keys that there are; anything else means that somebody else wrote it. */
 export const Envelope = Schema.Struct({
@@ -23,33 +21,28 @@ export const Envelope = Schema.Struct({
 const decodeEnvelope = Schema.decodeUnknownOption(Schema.fromJsonString(Envelope), {
   onExcessProperty: "error"
 })
-const decodeTokens = Schema.decodeUnknownOption(Tokens)
+const decodeCount = Schema.decodeUnknownOption(Count)
 
-const parse = (output: string): Result.Result<AgentAnswer, AgentFailed> => {
-  const text = output.trim()
-  if (text === "") return Result.fail(unreadable("it wrote nothing"))
+const parse = (written: string): AgentOutcome => {
+  const text = written.trim()
+  if (text === "") return unreadable("it wrote nothing")
   const decoded = decodeEnvelope(text)
-  if (Option.isNone(decoded))
-    return Result.fail(unreadable(`what it wrote is not one envelope: ${excerpt(text)}`))
+  if (Option.isNone(decoded)) return unreadable(`what it wrote is not one envelope: ${excerpt(text)}`)
   const { meta, payloads } = decoded.value
   const said = payloads.map((payload) => payload.text).join("\n")
   if (meta.error !== null) {
-    return Result.fail(
-      new AgentFailed({ code: meta.error.code, detail: meta.error.message, textSoFar: said })
-    )
+    return failed(meta.error.code, meta.error.message, said)
   }
-  const input = decodeTokens(meta.usage?.["prompt_tokens"])
-  const out = decodeTokens(meta.usage?.["completion_tokens"])
-  return Result.succeed({
-    text: said,
-    ...(Option.isNone(input) && Option.isNone(out)
-      ? {}
-      : {
-          usage: {
-            ...(Option.isSome(input) ? { inputTokens: input.value } : {}),
-            ...(Option.isSome(out) ? { outputTokens: out.value } : {})
+  const input = Option.getOrUndefined(decodeCount(meta.usage?.["prompt_tokens"]))
+  const output = Option.getOrUndefined(decodeCount(meta.usage?.["completion_tokens"]))
+  return answered(said, {
+    usage:
+      input === undefined && output === undefined
+        ? undefined
+        : {
+            ...(input === undefined ? {} : { inputTokens: input }),
+            ...(output === undefined ? {} : { outputTokens: output })
           }
-        })
   })
 }
 

@@ -7,9 +7,18 @@
  * The envelope is JSON over many lines, and logs may stand around it. OpenClaw ends with 0 as well where its time was
  * over in the middle of a tool: then the envelope says so, and there is no answer.
  */
-import { Option, Result, Schema } from "effect"
+import { Option, Schema } from "effect"
 import { type Agent, AgentId, type AgentTask, promptInput, promptPath } from "./Agent.ts"
-import { type AgentAnswer, AgentFailed, excerpt, unreadable, whole } from "./AgentOutput.ts"
+import {
+  type AgentOutcome,
+  answered,
+  Count,
+  excerpt,
+  failed,
+  unreadable,
+  usageOf,
+  whole
+} from "./AgentOutput.ts"
 
 /** A character that a task can ask for. */
 export interface OpenClawPersonality {
@@ -53,13 +62,11 @@ export const personalities: Readonly<Record<string, OpenClawPersonality>> = {
   }
 }
 
-const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
-
 const Usage = Schema.Struct({
-  input: Tokens,
-  output: Tokens,
-  cacheRead: Schema.optionalKey(Tokens),
-  cacheWrite: Schema.optionalKey(Tokens)
+  input: Count,
+  output: Count,
+  cacheRead: Schema.optionalKey(Count),
+  cacheWrite: Schema.optionalKey(Count)
 })
 
 const Answered = Schema.Struct({
@@ -129,40 +136,35 @@ const objects = (output: string): ReadonlyArray<unknown> => {
 /** How a turn ends that is not over, or not whole. */
 const notAnEnd: ReadonlySet<string> = new Set(["aborted", "error", "length", "toolUse"])
 
-const answerOf = ({ meta, payloads }: typeof Answered.Type): Result.Result<AgentAnswer, AgentFailed> => {
-  const texts = (failed: boolean) =>
-    payloads.flatMap(({ isError, text }) => (text && (isError === true) === failed ? [text] : [])).join("\n")
+const answerOf = ({ meta, payloads }: typeof Answered.Type): AgentOutcome => {
+  const texts = (isFailed: boolean) =>
+    payloads
+      .flatMap(({ isError, text }) => (text && (isError === true) === isFailed ? [text] : []))
+      .join("\n")
   const said = texts(false)
-  const fail = (code: string, detail: string) =>
-    Result.fail(new AgentFailed({ code, detail, textSoFar: said }))
   const { aborted, agentMeta, error, stopReason } = meta
   if (error !== undefined && error !== null) {
-    return fail(error.kind || "error", error.message || "it did not say why")
+    return failed(error.kind || "error", error.message || "it did not say why", said)
   }
-  const failed = payloads.some(({ isError }) => isError === true)
-  if (aborted === true || failed || (typeof stopReason === "string" && notAnEnd.has(stopReason))) {
+  const hasFailed = payloads.some(({ isError }) => isError === true)
+  if (aborted === true || hasFailed || (typeof stopReason === "string" && notAnEnd.has(stopReason))) {
     const code =
-      aborted === true ? "aborted" : failed && stopReason === "stop" ? "error" : stopReason || "error"
-    return fail(code, texts(true) || "its turn ended before it was done")
+      aborted === true ? "aborted" : hasFailed && stopReason === "stop" ? "error" : stopReason || "error"
+    return failed(code, texts(true) || "its turn ended before it was done", said)
   }
-  if (said === "") return Result.fail(unreadable("its envelope has no text"))
+  if (said === "") return unreadable("its envelope has no text")
   const usage = Option.getOrUndefined(decode.usage(agentMeta?.usage))
-  return Result.succeed({
-    text: said,
-    ...(agentMeta?.sessionId === undefined ? {} : { sessionId: agentMeta.sessionId }),
-    ...(usage === undefined || usage.input + usage.output === 0
-      ? {}
-      : {
-          usage: {
-            inputTokens: usage.input + (usage.cacheRead ?? 0) + (usage.cacheWrite ?? 0),
-            outputTokens: usage.output
-          }
-        })
+  return answered(said, {
+    sessionId: agentMeta?.sessionId,
+    usage:
+      usage === undefined || usage.input + usage.output === 0
+        ? undefined
+        : usageOf(usage.input + (usage.cacheRead ?? 0) + (usage.cacheWrite ?? 0), usage.output)
   })
 }
 
-const parse = (output: string): Result.Result<AgentAnswer, AgentFailed> => {
-  if (output.trim() === "") return Result.fail(unreadable("it wrote nothing"))
+const parse = (output: string): AgentOutcome => {
+  if (output.trim() === "") return unreadable("it wrote nothing")
   const envelopes = objects(output).flatMap((value): ReadonlyArray<Envelope> => {
     const decoded = decode.envelope(value)
     return Option.isSome(decoded) ? [decoded.value] : []
@@ -170,15 +172,15 @@ const parse = (output: string): Result.Result<AgentAnswer, AgentFailed> => {
   const refused = envelopes.find((envelope) => "ok" in envelope)
   if (refused !== undefined && "ok" in refused) {
     const { message, type } = refused.error
-    return Result.fail(new AgentFailed({ code: type, detail: message, textSoFar: "" }))
+    return failed(type, message, "")
   }
   const [first, ...others] = envelopes
   if (first === undefined || "ok" in first) {
-    return Result.fail(unreadable(`what it wrote holds no envelope: ${excerpt(output)}`))
+    return unreadable(`what it wrote holds no envelope: ${excerpt(output)}`)
   }
   return others.length === 0
     ? answerOf(first)
-    : Result.fail(unreadable(`it wrote ${envelopes.length} envelopes, where there is one`))
+    : unreadable(`it wrote ${envelopes.length} envelopes, where there is one`)
 }
 
 const graceSecondsMin = 10

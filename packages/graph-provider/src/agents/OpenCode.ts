@@ -6,11 +6,19 @@
  * whose reason is otherwise that tools were called. Lines of another session are a subagent's, whose result is that of
  * the tool that started it.
  */
-import { Option, Result, Schema } from "effect"
+import { Option, Schema } from "effect"
 import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
-import { type AgentAnswer, type AgentEvent, AgentFailed, jsonLines, unreadable } from "./AgentOutput.ts"
-
-const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+import {
+  type AgentOutcome,
+  answered,
+  Count,
+  failed,
+  jsonLines,
+  type Step,
+  toolResult,
+  unreadable,
+  usageOf
+} from "./AgentOutput.ts"
 
 const Text = Schema.Struct({
   type: Schema.Literal("text"),
@@ -53,11 +61,11 @@ const Failed = Schema.Struct({
 
 /** Of one step. What a cache was read for or written with, and what was thought, is counted beside the rest. */
 const StepTokens = Schema.Struct({
-  input: Tokens,
-  output: Tokens,
-  reasoning: Schema.optionalKey(Tokens),
+  input: Count,
+  output: Count,
+  reasoning: Schema.optionalKey(Count),
   cache: Schema.optionalKey(
-    Schema.Struct({ read: Schema.optionalKey(Tokens), write: Schema.optionalKey(Tokens) })
+    Schema.Struct({ read: Schema.optionalKey(Count), write: Schema.optionalKey(Count) })
   )
 })
 
@@ -76,10 +84,8 @@ interface State {
   readonly last: { readonly messageId: string; readonly reason: string } | undefined
   readonly inputTokens: number
   readonly outputTokens: number
-  readonly failed: { readonly code: string; readonly detail: string } | undefined
+  readonly failure: { readonly code: string; readonly detail: string } | undefined
 }
-
-type Step = readonly [ReadonlyArray<AgentEvent>, State]
 
 const initial: State = {
   sessionId: undefined,
@@ -88,10 +94,10 @@ const initial: State = {
   last: undefined,
   inputTokens: 0,
   outputTokens: 0,
-  failed: undefined
+  failure: undefined
 }
 
-const ofText = (state: State, { part: { messageID: messageId, text } }: typeof Text.Type): Step => [
+const ofText = (state: State, { part: { messageID: messageId, text } }: typeof Text.Type): Step<State> => [
   text === "" ? [] : [{ type: "text_delta", delta: text }],
   { ...state, messageId, said: messageId === state.messageId ? state.said + text : text }
 ]
@@ -99,17 +105,12 @@ const ofText = (state: State, { part: { messageID: messageId, text } }: typeof T
 const ofToolUse = (
   state: State,
   { part: { callID: toolCallId, state: call, tool } }: typeof ToolUse.Type
-): Step => {
+): Step<State> => {
   const isError = call.status === "error"
   return [
     [
       { type: "tool_call_start", toolCallId, toolName: tool, args: call.input ?? {} },
-      {
-        type: "tool_call_result",
-        toolCallId,
-        result: (isError ? call.error : call.output) ?? "",
-        ...(isError ? { isError } : {})
-      }
+      toolResult(toolCallId, (isError ? call.error : call.output) ?? "", isError)
     ],
     state
   ]
@@ -118,7 +119,7 @@ const ofToolUse = (
 const ofStep = (
   state: State,
   { part: { messageID: messageId, reason, tokens } }: typeof StepFinish.Type
-): Step => {
+): Step<State> => {
   const counted = Option.getOrUndefined(decode.tokens(tokens))
   const cache = (counted?.cache?.read ?? 0) + (counted?.cache?.write ?? 0)
   return [
@@ -132,17 +133,17 @@ const ofStep = (
   ]
 }
 
-const line = (state: State, value: unknown): Step => {
+const line = (state: State, value: unknown): Step<State> => {
   const decoded = decode.line(value)
   if (Option.isNone(decoded)) {
-    const failed = { code: "error", detail: "it did not say why" }
-    return [[], decode.isError(value) ? { ...state, failed: state.failed ?? failed } : state]
+    const failure = { code: "error", detail: "it did not say why" }
+    return [[], decode.isError(value) ? { ...state, failure: state.failure ?? failure } : state]
   }
   const read = decoded.value
   if (read.type === "error") {
     const { data, name: code } = read.error
-    const failed = { code, detail: data?.message || "it did not say why" }
-    return [[], { ...state, failed: state.failed ?? failed }]
+    const failure = { code, detail: data?.message || "it did not say why" }
+    return [[], { ...state, failure: state.failure ?? failure }]
   }
   const sessionId = state.sessionId ?? read.sessionID
   if (read.sessionID !== sessionId) return [[], state]
@@ -157,24 +158,20 @@ const line = (state: State, value: unknown): Step => {
   }
 }
 
-const end = (state: State): Result.Result<AgentAnswer, AgentFailed> => {
-  const { failed, inputTokens, last, messageId, outputTokens, said, sessionId } = state
-  if (failed !== undefined) return Result.fail(new AgentFailed({ ...failed, textSoFar: said }))
+const end = (state: State): AgentOutcome => {
+  const { failure, inputTokens, last, messageId, outputTokens, said, sessionId } = state
+  if (failure !== undefined) return failed(failure.code, failure.detail, said)
   if (last === undefined || last.reason === "tool-calls") {
-    return Result.fail(unreadable("it ended before its last message was done", said))
+    return unreadable("it ended before its last message was done", said)
   }
   if (last.reason !== "stop") {
     const detail = "its last message is not whole"
-    return Result.fail(new AgentFailed({ code: last.reason || "error", detail, textSoFar: said }))
+    return failed(last.reason || "error", detail, said)
   }
   if (messageId !== last.messageId || said === "") {
-    return Result.fail(unreadable("its last message has no text", said))
+    return unreadable("its last message has no text", said)
   }
-  return Result.succeed({
-    text: said,
-    ...(sessionId === undefined ? {} : { sessionId }),
-    ...(inputTokens + outputTokens === 0 ? {} : { usage: { inputTokens, outputTokens } })
-  })
+  return answered(said, { sessionId, usage: usageOf(inputTokens, outputTokens) })
 }
 
 /** opencode's name for the one place where models are. */

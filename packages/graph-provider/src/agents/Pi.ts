@@ -5,11 +5,19 @@
  * last message of the model's, once `agent_end` has said that nothing follows. A model that fails is no failure to pi's
  * exit code: it is in that message, with the reason `error`. Before it gives up it tries again, and says so.
  */
-import { Option, Result, Schema } from "effect"
+import { Option, Schema } from "effect"
 import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
-import { type AgentAnswer, type AgentEvent, AgentFailed, jsonLines, unreadable } from "./AgentOutput.ts"
-
-const Tokens = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+import {
+  type AgentOutcome,
+  answered,
+  Count,
+  failed,
+  jsonLines,
+  type Step,
+  toolResult,
+  unreadable,
+  usageOf
+} from "./AgentOutput.ts"
 
 const Session = Schema.Struct({ type: Schema.Literal("session"), id: Schema.NonEmptyString })
 
@@ -47,8 +55,8 @@ const ToolEnd = Schema.Struct({
 
 const Retry = Schema.Struct({
   type: Schema.Literal("auto_retry_start"),
-  attempt: Tokens,
-  maxAttempts: Tokens
+  attempt: Count,
+  maxAttempts: Count
 })
 
 const AgentEnd = Schema.Struct({
@@ -58,10 +66,10 @@ const AgentEnd = Schema.Struct({
 
 /** Of one call. What a cache was read for or written with is counted beside the rest. */
 const Usage = Schema.Struct({
-  input: Tokens,
-  output: Tokens,
-  cacheRead: Schema.optionalKey(Tokens),
-  cacheWrite: Schema.optionalKey(Tokens)
+  input: Count,
+  output: Count,
+  cacheRead: Schema.optionalKey(Count),
+  cacheWrite: Schema.optionalKey(Count)
 })
 
 const decode = {
@@ -83,8 +91,6 @@ interface State {
   readonly outputTokens: number
 }
 
-type Step = readonly [ReadonlyArray<AgentEvent>, State]
-
 const initial: State = {
   sessionId: undefined,
   inPieces: "",
@@ -102,7 +108,7 @@ const textOf = (content: ReadonlyArray<unknown>): string =>
     })
     .join("")
 
-const ofMessage = (state: State, { message }: typeof MessageEnd.Type): Step => {
+const ofMessage = (state: State, { message }: typeof MessageEnd.Type): Step<State> => {
   const usage = Option.getOrUndefined(decode.usage(message.usage))
   const cache = (usage?.cacheRead ?? 0) + (usage?.cacheWrite ?? 0)
   const text = textOf(message.content)
@@ -120,7 +126,7 @@ const ofMessage = (state: State, { message }: typeof MessageEnd.Type): Step => {
   ]
 }
 
-const line = (state: State, value: unknown): Step => {
+const line = (state: State, value: unknown): Step<State> => {
   const decoded = decode.line(value)
   if (Option.isNone(decoded)) return [[], state]
   const read = decoded.value
@@ -140,8 +146,7 @@ const line = (state: State, value: unknown): Step => {
     }
     case "tool_execution_end": {
       const { isError, result = "", toolCallId } = read
-      const failed = isError === true ? { isError } : {}
-      return [[{ type: "tool_call_result", toolCallId, result, ...failed }], state]
+      return [[toolResult(toolCallId, result, isError === true)], state]
     }
     case "auto_retry_start":
       return [
@@ -153,20 +158,15 @@ const line = (state: State, value: unknown): Step => {
   }
 }
 
-const end = ({ inPieces, inputTokens, isOver, last, outputTokens, sessionId }: State) => {
-  const fail = (failed: AgentFailed): Result.Result<AgentAnswer, AgentFailed> => Result.fail(failed)
+const end = ({ inPieces, inputTokens, isOver, last, outputTokens, sessionId }: State): AgentOutcome => {
   const said = inPieces || (last?.text ?? "")
-  if (last === undefined || !isOver) return fail(unreadable("it ended before it was done", said))
+  if (last === undefined || !isOver) return unreadable("it ended before it was done", said)
   if (last.reason !== "stop") {
-    const detail = last.error || "its last message is not whole"
-    return fail(new AgentFailed({ code: last.reason || "error", detail, textSoFar: said }))
+    return failed(last.reason || "error", last.error || "its last message is not whole", said)
   }
-  if (last.text === "") return fail(unreadable("its last message has no text"))
-  return Result.succeed<AgentAnswer>({
-    text: last.text,
-    ...(sessionId === undefined ? {} : { sessionId }),
-    ...(inputTokens + outputTokens === 0 ? {} : { usage: { inputTokens, outputTokens } })
-  })
+  return last.text === ""
+    ? unreadable("its last message has no text")
+    : answered(last.text, { sessionId, usage: usageOf(inputTokens, outputTokens) })
 }
 
 /** pi's name for the one place where models are. */

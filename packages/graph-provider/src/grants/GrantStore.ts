@@ -4,7 +4,7 @@
  * Finding says nothing about whether a grant still opens anything: it answers revoked and expired ones too, and
  * `ExecutionGrant.check` decides, so that there is one place that does.
  */
-import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
+import { describeIssue, issuesOf } from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Context, Effect, Layer, type Redacted, Ref, Schema } from "effect"
 import { ExecutionGrant } from "./ExecutionGrant.ts"
 import { GrantPermissions, safeDefault } from "./GrantPermissions.ts"
@@ -50,12 +50,12 @@ export class GrantStoreUnavailable extends Schema.TaggedError<GrantStoreUnavaila
 
 /** What was to be granted is no grant; its values are not repeated. */
 export class GrantRefused extends Schema.TaggedError<GrantRefused>()("GrantRefused", {
-  /** The path of each field that is wrong, and its rule, such as `permissions.tools.0: Expected …`. */
-  problems: Schema.Array(Schema.String)
+  /** Each field that is wrong, such as `permissions`, `tools`, `0`, and its rule. */
+  issues: Schema.Array(Schema.Struct({ path: Schema.Array(Schema.String), message: Schema.String }))
 }) {
   readonly isRetryable = false
   override get message(): string {
-    return `no such grant can be issued: ${this.problems.join("; ")}. Correct it and issue it again`
+    return `no such grant can be issued: ${this.issues.map(describeIssue).join("; ")}. Correct it and issue it again`
   }
 }
 
@@ -86,7 +86,7 @@ const checkInput = Schema.decodeUnknownEffect(Schema.toType(GrantInput), { error
 export const draft = Effect.fnUntraced(function* (
   input: GrantInput
 ): Effect.fn.Return<IssuedGrant & { readonly tokenHash: string }, GrantRefused> {
-  yield* Effect.mapError(checkInput(input), (error) => new GrantRefused({ problems: problemsOf(error) }))
+  yield* Effect.mapError(checkInput(input), (error) => new GrantRefused({ issues: issuesOf(error) }))
   const token = yield* GrantToken.generate
   const grant: ExecutionGrant = {
     id: `grant-${crypto.randomUUID()}`,
