@@ -11,7 +11,7 @@ import { Effect, FileSystem, Stream } from "effect"
 import { dirname, join } from "node:path"
 import * as AuditReport from "./AuditReport.ts"
 import { exitCode } from "./ExitCode.ts"
-import { Refusal } from "./Failure.ts"
+import { Refusal, refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import { find, store } from "./RecordCommand.ts"
 import { Settings } from "./Settings.ts"
@@ -98,9 +98,9 @@ const locate = Effect.fnUntraced(function* (record: RunRecord) {
 const unreadable =
   ({ runId }: RunRecord) =>
   ({ message }: { readonly message: string }) =>
-    new Refusal({
-      exit: "notFound",
-      detail: `the audit of ${runId} cannot be read: ${message}`,
-      remedy: "Ask as the user whose run it was",
-      runId
-    })
+    refusal(
+      "notFound",
+      `the audit of ${runId} cannot be read: ${message}`,
+      "Ask as the user whose run it was",
+      { runId }
+    )

@@ -8,7 +8,7 @@ import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import type { RunRecord } from "@cogni/sandbox-core/RunStore"
 import type { AuditLine } from "@cogni/sandbox-proxy/AuditEntry"
 import * as AuditLog from "@cogni/sandbox-proxy/AuditLog"
-import { formatMillis } from "./Quantity.ts"
+import { formatMillis, plural } from "./Quantity.ts"
 import * as RecordReport from "./RecordReport.ts"
 import { clip, oneLine } from "./TerminalText.ts"
 
@@ -64,7 +64,7 @@ const broken = (record: RunRecord, kind: AuditLog.ProblemKind, detail: string): 
   sound: AuditLog.genesis(record.runId)
 })
 
-const counted = (entries: number): string => `${entries} ${entries === 1 ? "entry" : "entries"}`
+const counted = (entries: number): string => plural(entries, "entry", "entries")
 
 const where = ({ detail, kind, line, offset }: AuditLog.Problem): string =>
   `${kind.replaceAll("_", " ")} at line ${line} (byte ${offset}): ${oneLine(detail)}`

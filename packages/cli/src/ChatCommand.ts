@@ -29,17 +29,13 @@ import { Context, Effect, FileSystem, Layer, Result, Stdio } from "effect"
 import { join } from "node:path"
 import * as Composition from "./Composition.ts"
 import * as ConfigCommand from "./ConfigCommand.ts"
-import { Refusal } from "./Failure.ts"
+import { mapLayerError, type Refusal, refusal, refuse } from "./Failure.ts"
+import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as RunPlan from "./RunPlan.ts"
 import { Settings } from "./Settings.ts"
 
-export interface ChatInput {
-  readonly file: string
-  readonly model?: string | undefined
-  /** Where what is not sandboxed executes; nothing executes on the host without one. */
-  readonly hostDirectory?: string | undefined
-}
+export type ChatInput = Flags.Typed<typeof Flags.chat> & { readonly file: string }
 
 /** How long a change of the configuration may take to hold. */
 export const reloadSecondsMax = 2
@@ -59,7 +55,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
   const store = yield* Layer.build(
     ConfigurationStore.layerFile(input.file, { toolNames, reloadSecondsMax }).pipe(
-      Layer.catch((error) => Layer.effectContext(Effect.fail(refusalOf(error))))
+      mapLayerError(refusalOf)
     )
   )
   const configuration = yield* Context.get(store, ConfigurationStore.ConfigurationStore).current
@@ -120,12 +116,10 @@ const modelOf = (
   const [first] = agents.list.flatMap(({ modelTier }) => models[modelTier] ?? [])
   return without === undefined && first !== undefined
     ? Result.succeed(first)
-    : Result.fail(
-        new Refusal({
-          exit: "configuration",
-          detail: `no model is named for the agent ${without?.name}, whose tier is ${without?.modelTier}`,
-          remedy: "Name one: models of the file, --model NAME, or COGNI_LLM_MODEL"
-        })
+    : refuse(
+        "configuration",
+        `no model is named for the agent ${without?.name}, whose tier is ${without?.modelTier}`,
+        "Name one: models of the file, --model NAME, or COGNI_LLM_MODEL"
       )
 }
 
@@ -135,16 +129,14 @@ const hostExecutor = Effect.fnUntraced(function* (directory: string) {
     Effect.catch(({ reason }) => Effect.succeed(reason._tag === "NotFound" ? "does not exist" : undefined))
   )
   if (problem !== undefined) {
-    return yield* new Refusal({
-      exit: "notFound",
-      detail: `--host-directory ${JSON.stringify(directory)} ${problem}`,
-      remedy: "Create it, or name a directory that exists"
-    })
+    return yield* refusal(
+      "notFound",
+      `--host-directory ${JSON.stringify(directory)} ${problem}`,
+      "Create it, or name a directory that exists"
+    )
   }
   return yield* HostExecutor.make({ workspace: directory, limits: hostLimits }).pipe(
-    Effect.mapError(
-      ({ message }) => new Refusal({ exit: "input", detail: message, remedy: "See --host-directory" })
-    )
+    Effect.mapError(({ message }) => refusal("input", message, "See --host-directory"))
   )
 })
 
@@ -201,10 +193,9 @@ const hostEndpoint = Effect.fnUntraced(function* (model: string, identity: LlmId
 const refusalOf = ({ file, lines, reason }: ConfigurationError.ConfigurationError) =>
   reason._tag === "ConfigurationUnreadable"
     ? ConfigCommand.unreadable(file, reason)
-    : new Refusal({
-        exit: "input",
-        reason: reason._tag,
-        detail: `the configuration is refused: ${lines[0]}`,
-        remedy:
-          lines.length === 1 ? `Correct ${file}` : `See all that is wrong: cogni-sandbox config check ${file}`
-      })
+    : refusal(
+        "input",
+        `the configuration is refused: ${lines[0]}`,
+        lines.length === 1 ? `Correct ${file}` : `See all that is wrong: cogni-sandbox config check ${file}`,
+        { reason: reason._tag }
+      )

@@ -115,16 +115,8 @@ const auditCommand = Command.make("audit").pipe(
   Command.withSubcommands([auditVerifyCommand, auditShowCommand])
 )
 
-const pruneCommand = Command.make(
-  "prune",
-  {
-    all: Flags.toggle("all", "Also what owners left who cannot be seen from here").pipe(Flag.withAlias("a")),
-    force: Flags.toggle("force", "With --all: also what living runs hold"),
-    records: Flags.toggle("records", "Also forget records and audits of runs that have ended"),
-    output: Flags.output
-  },
-  (flags) =>
-    Effect.promise(() => import("./PruneCommand.ts")).pipe(Effect.flatMap(({ prune }) => prune(flags)))
+const pruneCommand = Command.make("prune", Flags.prune, (flags) =>
+  Effect.promise(() => import("./PruneCommand.ts")).pipe(Effect.flatMap(({ prune }) => prune(flags)))
 ).pipe(Command.withDescription("Remove what runs of dead processes have left"))
 
 const relayListCommand = Command.make("list", { output: Flags.output }, (flags) =>
@@ -149,9 +141,7 @@ const agentsCommand = Command.make("agents", { output: Flags.output }, (flags) =
 ).pipe(Command.withDescription("Who can be asked, and what each can do"))
 
 const serveCommand = Command.make("serve", Flags.serve, (flags) =>
-  Effect.promise(() => import("./ServeCommand.ts")).pipe(
-    Effect.flatMap(({ inputOf, serve }) => serve(inputOf(flags)))
-  )
+  Effect.promise(() => import("./ServeCommand.ts")).pipe(Effect.flatMap(({ serve }) => serve(flags)))
 ).pipe(Command.withDescription("Agents and their runs over HTTP, for callers with a grant"))
 
 const mcpCommand = Command.make("mcp", Flags.mcp, (flags) =>

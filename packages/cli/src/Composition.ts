@@ -75,39 +75,30 @@ export const neverHeld = Effect.fnUntraced(function* (
     Partial<Pick<Settings["Service"], "database" | "databaseFile">>
 ): Effect.fn.Return<ReadonlyArray<HostWorkspace.Forbidden>, never, FileSystem.FileSystem> {
   const address = DockerSocket.parse(settings.dockerHost ?? DockerSocket.defaultPath)
-  const named: ReadonlyArray<HostWorkspace.Forbidden> = [
-    ...(settings.keyFile === undefined
-      ? []
-      : [
-          {
-            path: settings.keyFile,
-            name: "the key file",
-            remedy: "Move the key file (COGNI_LLM_KEY_FILE) out of it"
-          }
-        ]),
+  const { database } = settings
+  const records = {
+    name: "the records of runs",
+    remedy: "Move the database (COGNI_DATABASE_URL, COGNI_DATABASE_URL_FILE) out of it"
+  }
+  const named = [
+    {
+      path: settings.keyFile,
+      name: "the key file",
+      remedy: "Move the key file (COGNI_LLM_KEY_FILE) out of it"
+    },
     {
       path: settings.stateDirectory,
       name: "the state directory",
       remedy: "Name another directory, or keep the state outside of it (COGNI_STATE_DIR)"
     },
-    ...[
-      ...(settings.databaseFile === undefined ? [] : [settings.databaseFile]),
-      ...(settings.database === undefined ? [] : fileOf(settings.database))
-    ].map((path) => ({
-      path,
-      name: "the records of runs",
-      remedy: "Move the database (COGNI_DATABASE_URL, COGNI_DATABASE_URL_FILE) out of it"
-    })),
-    ...(address?.type === "unix"
-      ? [
-          {
-            path: address.path,
-            name: "the engine's socket",
-            remedy: "Name a directory without it: who reaches that socket is root on this host"
-          }
-        ]
-      : [])
-  ].map((one) => ({ ...one, path: resolve(one.path) }))
+    { path: settings.databaseFile, ...records },
+    { path: database === undefined ? undefined : fileOf(database), ...records },
+    {
+      path: address?.type === "unix" ? address.path : undefined,
+      name: "the engine's socket",
+      remedy: "Name a directory without it: who reaches that socket is root on this host"
+    }
+  ].flatMap(({ path, ...told }) => (path === undefined ? [] : [{ ...told, path: resolve(path) }]))
   const really = yield* Effect.forEach(named, (one) =>
     Effect.map(real(one.path), (path) => ({ ...one, path }))
   )
@@ -213,10 +204,10 @@ const real = (path: string): Effect.Effect<string, never, FileSystem.FileSystem>
     )
   )
 
-const fileOf = (database: Settings["Service"]["database"]): ReadonlyArray<string> =>
+const fileOf = (database: Settings["Service"]["database"]): string | undefined =>
   Result.isSuccess(database) && database.success.address._tag === "Sqlite"
-    ? [database.success.address.path]
-    : []
+    ? database.success.address.path
+    : undefined
 
 const noWitness = Layer.succeed(DemoWitness, { received: Effect.succeed(undefined) })
 

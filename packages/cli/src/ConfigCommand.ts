@@ -14,8 +14,9 @@ import * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
 import { Effect, Schema } from "effect"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import { exitCode } from "./ExitCode.ts"
-import { Refusal } from "./Failure.ts"
+import { type Refusal, refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
+import { plural } from "./Quantity.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
 /** Whether a file is a configuration; every problem of it, if not. */
@@ -44,13 +45,12 @@ export const resolve = Effect.fnUntraced(function* (input: {
   readonly output: Output.OutputFormat
 }) {
   const sender = yield* decodeSender({ channel: input.channel, senderId: input.sender }).pipe(
-    Effect.mapError(
-      (error) =>
-        new Refusal({
-          exit: "input",
-          detail: `nobody is called that: ${problemsOf(error).join("; ")}`,
-          remedy: "Name a channel and a sender as messages have them"
-        })
+    Effect.mapError((error) =>
+      refusal(
+        "input",
+        `nobody is called that: ${problemsOf(error).join("; ")}`,
+        "Name a channel and a sender as messages have them"
+      )
     )
   )
   const found = yield* Effect.result(load(input.file))
@@ -78,11 +78,8 @@ export const unreadable = (
   file: string,
   { _tag, detail, isAbsent, remedy }: ConfigurationError.ConfigurationUnreadable
 ): Refusal =>
-  new Refusal({
-    exit: isAbsent ? "notFound" : "input",
-    reason: _tag,
-    detail: `the configuration ${file} cannot be read: ${detail}`,
-    remedy
+  refusal(isAbsent ? "notFound" : "input", `the configuration ${file} cannot be read: ${detail}`, remedy, {
+    reason: _tag
   })
 
 const decodeSender = Schema.decodeUnknownEffect(
@@ -121,8 +118,6 @@ const refuse = Effect.fnUntraced(function* (
     : Output.lines(error.lines.map(oneLine))
   yield* output.stderr(`cogni-sandbox: ${oneLine(message)}\n`)
 })
-
-const plural = (count: number, noun: string) => `${count} ${noun}${count === 1 ? "" : "s"}`
 
 const describe = ({ agents, file, routing, sandbox, warnings }: Configuration.Configuration) => ({
   file,

@@ -7,7 +7,7 @@
 import * as StateDirectory from "@cogni/sandbox-host-files/StateDirectory"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { Effect } from "effect"
-import { Refusal } from "./Failure.ts"
+import { type Refusal, refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
 /** As the variables have it. */
@@ -35,11 +35,7 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<DatabaseSettings, Refusal> {
   const { url, urlFile } = found
   if (url !== undefined && urlFile !== undefined) {
-    return yield* new Refusal({
-      exit: "configuration",
-      detail: "COGNI_DATABASE_URL and COGNI_DATABASE_URL_FILE are both set",
-      remedy: "Unset COGNI_DATABASE_URL: other processes can read it for as long as this one lives"
-    })
+    return yield* KeyFile.refuseBoth("COGNI_DATABASE_URL")
   }
   const variable =
     urlFile !== undefined ? "COGNI_DATABASE_URL_FILE" : url !== undefined ? "COGNI_DATABASE_URL" : undefined
@@ -50,7 +46,7 @@ export const make = Effect.fnUntraced(function* (
       : DatabaseAddress.parse(yield* KeyFile.readText(urlFile, "COGNI_DATABASE_URL_FILE"))
   const address = yield* Effect.mapError(
     Effect.fromResult(parsed ?? DatabaseAddress.parse("")),
-    ({ remedy, what }) => new Refusal({ exit: "configuration", detail: `${variable}: ${what}`, remedy })
+    ({ remedy, what }) => refusal("configuration", `${variable}: ${what}`, remedy)
   )
   return { address, variable }
 })

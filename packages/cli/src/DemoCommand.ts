@@ -11,7 +11,7 @@ import * as KeyInjection from "@cogni/sandbox-proxy/KeyInjection"
 import { Effect } from "effect"
 import { join } from "node:path"
 import * as Composition from "./Composition.ts"
-import { Refusal } from "./Failure.ts"
+import { refusal } from "./Failure.ts"
 import * as DemoReport from "./DemoReport.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
@@ -45,12 +45,12 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
   const { result } = ended
   const verdict = RunReport.verdictOf(ended)
   if (verdict.answer === undefined) {
-    return yield* new Refusal({
-      exit: "fault",
-      detail: verdict.problem?.message ?? "the agent gave no answer",
-      remedy: "See what is wrong with: cogni-sandbox doctor",
-      runId
-    })
+    return yield* refusal(
+      "fault",
+      verdict.problem?.message ?? "the agent gave no answer",
+      "See what is wrong with: cogni-sandbox doctor",
+      { runId }
+    )
   }
   const injected = new Set<string>(KeyInjection.injectedHeaderNames)
   const facts: DemoReport.DemoFacts = {

@@ -5,6 +5,7 @@ import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
 import * as Output from "./Output.ts"
+import { plural } from "./Quantity.ts"
 import { Settings } from "./Settings.ts"
 import { columns } from "./TerminalText.ts"
 import * as UpstreamProbe from "./UpstreamProbe.ts"
@@ -23,9 +24,9 @@ export const render = (findings: ReadonlyArray<DockerDoctor.Finding>): ReadonlyA
     ),
     "",
     fails > 0
-      ? `${fails} ${fails === 1 ? "thing" : "things"} to fix before a run can succeed`
+      ? `${plural(fails, "thing")} to fix before a run can succeed`
       : warns > 0
-        ? `ready; ${warns} ${warns === 1 ? "thing" : "things"} could be better`
+        ? `ready; ${plural(warns, "thing")} could be better`
         : "ready"
   ]
 }

@@ -6,7 +6,7 @@
  */
 import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
-import { Cause, Data, Predicate, Result, Schema } from "effect"
+import { Cause, Data, Effect, Layer, Predicate, Result, Schema } from "effect"
 import { CliError } from "effect/cli"
 import { type ExitName, exitCode, ofReason } from "./ExitCode.ts"
 import type { Invocation } from "./Invocation.ts"
@@ -28,21 +28,34 @@ export class Refusal extends Data.TaggedError("Refusal")<{
   }
 }
 
+/** What cannot be done and what to do, each a sentence without its stop. */
+export const refusal = (
+  exit: ExitName,
+  detail: string,
+  remedy: string,
+  more: { readonly reason?: string | undefined; readonly runId?: string | undefined } = {}
+): Refusal => new Refusal({ exit, detail, remedy, ...more })
+
 /** The same, where what is asked is only looked at. */
 export const refuse = (exit: ExitName, detail: string, remedy: string): Result.Result<never, Refusal> =>
-  Result.fail(new Refusal({ exit, detail, remedy }))
+  Result.fail(refusal(exit, detail, remedy))
+
+/** `Effect.mapError`, for a layer. */
+export const mapLayerError =
+  <E, E2>(tell: (error: E) => E2) =>
+  <A, R>(layer: Layer.Layer<A, E, R>): Layer.Layer<A, E2, R> =>
+    layer.pipe(Layer.catch((error) => Layer.effectContext(Effect.fail(tell(error)))))
 
 /** Somebody ended it. What a run on a repository has committed stays until it is delivered. */
 export const ofSignal = (signal: NodeJS.Signals = "SIGINT", asked?: Invocation): Refusal =>
-  new Refusal({
-    exit: signal === "SIGTERM" ? "terminated" : signal === "SIGHUP" ? "hangup" : "interrupted",
-    reason: signal,
-    detail: `ended by ${signal}`,
-    remedy:
-      asked?.words[0] === "relay" || asked?.words.some((word) => /^--repo(?:=|$)/u.test(word)) === true
-        ? "No sandbox is left. Commits that were not delivered are kept: cogni-sandbox relay list, then relay retry"
-        : "Nothing of it is left"
-  })
+  refusal(
+    signal === "SIGTERM" ? "terminated" : signal === "SIGHUP" ? "hangup" : "interrupted",
+    `ended by ${signal}`,
+    asked?.words[0] === "relay" || asked?.words.some((word) => /^--repo(?:=|$)/u.test(word)) === true
+      ? "No sandbox is left. Commits that were not delivered are kept: cogni-sandbox relay list, then relay retry"
+      : "Nothing of it is left",
+    { reason: signal }
+  )
 
 /** Nobody reads standard output any more. */
 export class ReaderGone extends Data.TaggedError("ReaderGone")<{}> {}

@@ -10,7 +10,7 @@ import { defaultForges, type ForgeHost } from "@cogni/sandbox-git-relay/OriginAd
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import { Effect, type Redacted, Schema } from "effect"
-import { Refusal } from "./Failure.ts"
+import { type Refusal, refusal } from "./Failure.ts"
 import * as KeyFile from "./KeyFile.ts"
 
 /** As the variables have it. */
@@ -48,11 +48,7 @@ const authoritiesBytesMax = 16 * 1024 * 1024
 export const make = Effect.fnUntraced(function* (found: GitVariables) {
   const { gitHubTokenFile } = found
   if (found.gitHubToken !== undefined && gitHubTokenFile !== undefined) {
-    return yield* new Refusal({
-      exit: "configuration",
-      detail: "GITHUB_TOKEN and GITHUB_TOKEN_FILE are both set",
-      remedy: "Unset GITHUB_TOKEN: other processes can read it for as long as this one lives"
-    })
+    return yield* KeyFile.refuseBoth("GITHUB_TOKEN")
   }
   const gitHubServer = yield* serverOf("GITHUB_SERVER_URL", found.gitHubServer ?? "https://github.com")
   const host = found.gitLabHost ?? "gitlab.com"
@@ -83,28 +79,29 @@ export const make = Effect.fnUntraced(function* (found: GitVariables) {
   } satisfies GitSettings
 })
 
-/** What a file says may be pushed. */
-const policiesOf = Effect.fnUntraced(function* (path: string) {
+/** A file that a variable names. */
+const named = Effect.fnUntraced(function* (variable: string, path: string, bytesMax: number) {
   const refuse = (detail: string, remedy: string) =>
-    new Refusal({ exit: "configuration", detail: `COGNI_RELAY_POLICY_FILE ${path} ${detail}`, remedy })
-  const { bytes } = yield* HostFile.read(path, { bytesMax: policyBytesMax }).pipe(
+    refusal("configuration", `${variable} ${path} ${detail}`, remedy)
+  const found = yield* HostFile.read(path, { bytesMax }).pipe(
     Effect.mapError(({ detail, remedy }) => refuse(`cannot be read (it ${detail})`, remedy))
   )
+  return { ...found, refuse }
+})
+
+/** What a file says may be pushed. */
+const policiesOf = Effect.fnUntraced(function* (path: string) {
+  const { bytes, refuse } = yield* named("COGNI_RELAY_POLICY_FILE", path, policyBytesMax)
   return yield* decodePolicies(new TextDecoder().decode(bytes)).pipe(
     Effect.mapError(({ message }) => refuse(`is no policy: ${message}`, "See docs/guides/git-relay.md"))
   )
 })
 
 /** git opens the file itself: it is given the path that was walked, which has no link in it. */
-const authoritiesOf = Effect.fnUntraced(function* (path: string | undefined) {
-  if (path === undefined) return undefined
-  const refuse = (detail: string, remedy: string) =>
-    new Refusal({ exit: "configuration", detail: `GIT_SSL_CAINFO ${path} ${detail}`, remedy })
-  const found = yield* HostFile.read(path, { bytesMax: authoritiesBytesMax }).pipe(
-    Effect.mapError(({ detail, remedy }) => refuse(`cannot be read (it ${detail})`, remedy))
-  )
-  return found.path
-})
+const authoritiesOf = (path: string | undefined) =>
+  path === undefined
+    ? Effect.succeed(undefined)
+    : Effect.map(named("GIT_SSL_CAINFO", path, authoritiesBytesMax), (found) => found.path)
 
 const decodePolicies = Schema.decodeUnknownEffect(Schema.fromJsonString(CommitPolicy.Policies), {
   errors: "all",
@@ -127,12 +124,11 @@ const forgesOf = Effect.fnUntraced(function* (text: string | undefined) {
     const [, host = "", suffix = ""] =
       /^([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?)(=private)?$/u.exec(entry) ?? []
     if (host === "" || !URL.canParse(`https://${host}`)) {
-      return yield* new Refusal({
-        exit: "configuration",
-        detail: "COGNI_FORGES has an entry that is not a server",
-        remedy:
-          "Write HOST or HOST:PORT, separated by commas, with =private after one whose addresses may be private"
-      })
+      return yield* refusal(
+        "configuration",
+        "COGNI_FORGES has an entry that is not a server",
+        "Write HOST or HOST:PORT, separated by commas, with =private after one whose addresses may be private"
+      )
     }
     forges.push({ host: host.toLowerCase(), ...(suffix === "" ? {} : { allowPrivateAddresses: true }) })
   }
@@ -142,10 +138,4 @@ const forgesOf = Effect.fnUntraced(function* (text: string | undefined) {
 const serverOf = (name: string, url: string): Effect.Effect<string, Refusal> =>
   URL.canParse(url) && /^https?:/u.test(url)
     ? Effect.succeed(new URL(url).origin)
-    : Effect.fail(
-        new Refusal({
-          exit: "configuration",
-          detail: `${name} is no URL`,
-          remedy: "Write it as https://HOST, or unset it"
-        })
-      )
+    : Effect.fail(refusal("configuration", `${name} is no URL`, "Write it as https://HOST, or unset it"))

@@ -8,12 +8,20 @@ import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Effect, Redacted } from "effect"
-import { Refusal } from "./Failure.ts"
+import { type Refusal, refusal } from "./Failure.ts"
 
 /** No header carries more. */
 export const keyFileBytesMax = 16 * 1024
 
 const othersMask = 0o077
+
+/** A secret in a variable, and in the file that another names. */
+export const refuseBoth = (variable: string): Refusal =>
+  refusal(
+    "configuration",
+    `${variable} and ${variable}_FILE are both set`,
+    `Unset ${variable}: other processes can read it for as long as this one lives`
+  )
 
 /** All of the file, but for one line end after it. */
 export const read = (
@@ -28,7 +36,7 @@ export const readText = Effect.fnUntraced(function* (
   variable: string
 ): Effect.fn.Return<string, Refusal> {
   const refuse = (problem: string, remedy: string) =>
-    new Refusal({ exit: "configuration", detail: `${variable} ${path} ${problem}`, remedy })
+    refusal("configuration", `${variable} ${path} ${problem}`, remedy)
   const { bytes, mode = 0 } = yield* HostFile.read(path, { bytesMax: keyFileBytesMax }).pipe(
     Effect.mapError(({ detail, problem, remedy }) =>
       problem === "too_large"

@@ -21,7 +21,7 @@ import type { ToolProfile } from "@cogni/sandbox-loop/ToolProfile"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { Duration, Effect, RcRef, Result, Stdio } from "effect"
 import * as Composition from "./Composition.ts"
-import { Refusal, refuse } from "./Failure.ts"
+import { type Refusal, refusal, refuse } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Reaping from "./Reaping.ts"
@@ -111,7 +111,7 @@ export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, 
     }
   ).pipe(
     Effect.catchTag("McpFailed", ({ detail, remedy }) =>
-      Effect.fail(new Refusal({ exit: "input", detail: `the MCP connection ${detail}`, remedy }))
+      Effect.fail(refusal("input", `the MCP connection ${detail}`, remedy))
     )
   )
 }, Effect.scoped)
@@ -125,7 +125,7 @@ const valid = (spec: McpPlan["spec"]) =>
   )
 
 const refused = ({ message }: { readonly message: string }) =>
-  new Refusal({ exit: "usage", detail: message, remedy: "See --profile, --allow and --deny" })
+  refusal("usage", message, "See --profile, --allow and --deny")
 
 const instructionsOf = (hostDirectory: string | undefined) =>
   `Tools act inside a sealed sandbox without a network, on the files of its workspace, ${Workspace.target}` +

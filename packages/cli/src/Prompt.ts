@@ -6,7 +6,7 @@
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import { inputBytesMax } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Result, Stdio, Stream } from "effect"
-import { Refusal, refuse } from "./Failure.ts"
+import { Refusal, refusal, refuse } from "./Failure.ts"
 import * as UserFiles from "./UserFiles.ts"
 
 export type PromptSource =
@@ -30,21 +30,16 @@ export const sourceOf = ({
   return Result.succeed(prompt === undefined ? undefined : { _tag: "Text", text: prompt })
 }
 
-const tooLong = new Refusal({
-  exit: "input",
-  detail: `the prompt is longer than ${formatBytes(inputBytesMax)}`,
-  remedy: "Put long text into a file of the workspace (--workspace) and name it in the prompt"
-})
+const tooLong = refusal(
+  "input",
+  `the prompt is longer than ${formatBytes(inputBytesMax)}`,
+  "Put long text into a file of the workspace (--workspace) and name it in the prompt"
+)
 
 const decode = (bytes: Uint8Array) =>
   Effect.try({
     try: () => new TextDecoder("utf-8", { fatal: true }).decode(bytes),
-    catch: () =>
-      new Refusal({
-        exit: "input",
-        detail: "the prompt is not UTF-8 text",
-        remedy: "Convert it, or put it into the workspace"
-      })
+    catch: () => refusal("input", "the prompt is not UTF-8 text", "Convert it, or put it into the workspace")
   })
 
 const collect = <E>(stream: Stream.Stream<Uint8Array, E>) =>
@@ -78,11 +73,11 @@ export const read = Effect.fnUntraced(function* (
   const unreadable = (error: { readonly message: string }) =>
     error instanceof Refusal
       ? error
-      : new Refusal({
-          exit: "notFound",
-          detail: `standard input cannot be read (${error.message})`,
-          remedy: "Check what it is connected to"
-        })
+      : refusal(
+          "notFound",
+          `standard input cannot be read (${error.message})`,
+          "Check what it is connected to"
+        )
   const text = yield* source._tag === "Text"
     ? new TextEncoder().encode(source.text).byteLength > inputBytesMax
       ? Effect.fail(tooLong)
@@ -90,11 +85,5 @@ export const read = Effect.fnUntraced(function* (
     : source._tag === "File"
       ? fromFile(source.path, workspace)
       : Effect.mapError(collect(stdio.stdin), unreadable)
-  return text.trim() === ""
-    ? yield* new Refusal({
-        exit: "input",
-        detail: "the prompt is empty",
-        remedy: "Say what is to be done"
-      })
-    : text
+  return text.trim() === "" ? yield* refusal("input", "the prompt is empty", "Say what is to be done") : text
 })

@@ -12,30 +12,20 @@ import { SqlRunStore } from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, Result } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
-import { Refusal } from "./Failure.ts"
+import { refusal } from "./Failure.ts"
+import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
+import { plural } from "./Quantity.ts"
 import * as Records from "./Records.ts"
 import { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
-export interface PruneInput {
-  /** Also what owners left who cannot be seen from here: other machines, other boots. */
-  readonly all: boolean
-  /** Also what living owners hold. */
-  readonly force: boolean
-  /** Also the records and audits of runs that have ended. */
-  readonly records: boolean
-  readonly output: Output.OutputFormat
-}
+export type PruneInput = Flags.Typed<typeof Flags.prune>
 
 export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   const settings = yield* Settings
   if (input.force && !input.all) {
-    return yield* new Refusal({
-      exit: "usage",
-      detail: "--force alone says nothing",
-      remedy: "Write --all --force, or leave it out"
-    })
+    return yield* refusal("usage", "--force alone says nothing", "Write --all --force, or leave it out")
   }
   const report = yield* Effect.gen(function* () {
     const reaper = yield* DockerReaper
@@ -61,9 +51,7 @@ export const prune = Effect.fnUntraced(function* (input: PruneInput) {
   yield* Output.lines([
     ...report.removed.map((name) => `removed ${name}`),
     ...abandoned.map((runId) => `cleared ${runId}, whose host process is gone`),
-    ...(forgotten.length === 0
-      ? []
-      : [`forgot ${forgotten.length} ${forgotten.length === 1 ? "run" : "runs"}`]),
+    ...(forgotten.length === 0 ? [] : [`forgot ${plural(forgotten.length, "run")}`]),
     ...(report.removed.length + abandoned.length + forgotten.length === 0 ? ["nothing to remove"] : []),
     ...(report.living === 0 ? [] : [`kept ${report.living} that belong to runs of other, living processes`])
   ])
@@ -94,9 +82,9 @@ const refuseLiving = Effect.gen(function* () {
   })
   if (living.length === 0) return
   const runs = [...new Set(living.map(({ labels }) => labels[ResourceLabels.label.run]))]
-  return yield* new Refusal({
-    exit: "input",
-    detail: `${runs.length === 1 ? "a run is" : "runs are"} alive: ${runs.join(", ")}`,
-    remedy: "Wait for them, or end them too with --all --force"
-  })
+  return yield* refusal(
+    "input",
+    `${runs.length === 1 ? "a run is" : "runs are"} alive: ${runs.join(", ")}`,
+    "Wait for them, or end them too with --all --force"
+  )
 })

@@ -53,3 +53,7 @@ export const formatMillis = (millis: number): string => {
   const minutes = Math.floor(seconds / 60)
   return minutes < 60 ? `${minutes} m ${seconds % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} m`
 }
+
+/** For people: `1 call`, `2 calls`. */
+export const plural = (count: number, noun: string, nouns = `${noun}s`): string =>
+  `${count} ${count === 1 ? noun : nouns}`

@@ -12,17 +12,21 @@ import { Settings } from "./Settings.ts"
 /** How long a command waits for it at its end. */
 export const reapSecondsMax = 5
 
-/** Begins when it is told to, and goes with the scope. */
-export const inBackground = Effect.gen(function* () {
-  const settings = yield* Settings
+/** Once: containers and directories of dead owners, and their records. */
+export const round = Effect.gen(function* () {
+  const { stateDirectory } = yield* Settings
   const reaper = yield* DockerReaper
-  const latch = yield* Latch.make()
   const archive = yield* SqlRunStore
-  const records = Effect.flatMap(FileRunStore.make({ directory: settings.stateDirectory }).reap, (reaped) =>
+  const records = Effect.flatMap(FileRunStore.make({ directory: stateDirectory }).reap, (reaped) =>
     reaped.length === 0 ? Effect.void : archive.refresh(reaped)
   )
-  const both = Effect.all([reaper.reap, records], { concurrency: 2, mode: "result" })
-  const fiber = yield* latch.await.pipe(Effect.andThen(both), Effect.ignore, Effect.forkScoped)
+  yield* Effect.all([reaper.reap, records], { concurrency: 2, mode: "result" })
+})
+
+/** Begins when it is told to, and goes with the scope. */
+export const inBackground = Effect.gen(function* () {
+  const latch = yield* Latch.make()
+  const fiber = yield* latch.await.pipe(Effect.andThen(round), Effect.ignore, Effect.forkScoped)
   return {
     begin: Effect.asVoid(latch.open),
     end: latch.open.pipe(

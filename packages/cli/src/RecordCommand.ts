@@ -1,7 +1,7 @@
 /** `ps`, `logs`, `inspect`: what is kept of runs. Looks at the database of runs only, so it works without an engine. */
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Effect, Layer } from "effect"
-import { Refusal } from "./Failure.ts"
+import { refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
 import * as RecordReport from "./RecordReport.ts"
 import * as Records from "./Records.ts"
@@ -39,15 +39,14 @@ export const logs = Effect.fnUntraced(function* (input: {
   const { outcome, runId } = yield* find(input.run)
   const kept = RecordReport.output(outcome)
   if (kept === undefined) {
-    return yield* new Refusal({
-      exit: "notFound",
-      detail: `there is no output of ${runId} (${RecordReport.status(outcome)})`,
-      remedy:
-        outcome.status === "running"
-          ? "It is kept when the run ends"
-          : "It is kept of runs that ended by themselves, or at a limit",
-      runId
-    })
+    return yield* refusal(
+      "notFound",
+      `there is no output of ${runId} (${RecordReport.status(outcome)})`,
+      outcome.status === "running"
+        ? "It is kept when the run ends"
+        : "It is kept of runs that ended by themselves, or at a limit",
+      { runId }
+    )
   }
   if (input.output === "json") return yield* Output.json({ runId, output: kept })
   const output = yield* Output.Output
@@ -66,12 +65,12 @@ export const inspect = Effect.fnUntraced(function* (input: {
   const record = yield* find(input.run)
   if (!input.posture) return yield* Output.json(RecordReport.toJson(record))
   if (record.posture === undefined) {
-    return yield* new Refusal({
-      exit: "notFound",
-      detail: `${record.runId} has no posture`,
-      remedy: "Its sandbox was never started, or is being started now",
-      runId: record.runId
-    })
+    return yield* refusal(
+      "notFound",
+      `${record.runId} has no posture`,
+      "Its sandbox was never started, or is being started now",
+      { runId: record.runId }
+    )
   }
   yield* Output.json(record.posture)
 }, Effect.provide(store))
@@ -84,9 +83,9 @@ export const find = Effect.fnUntraced(function* (run: string) {
   const [only, another] =
     exact !== undefined ? [exact] : run === "" ? [] : records.filter(({ runId }) => runId.startsWith(run))
   if (only !== undefined && another === undefined) return (yield* runs.get(only.runId)) ?? only
-  return yield* new Refusal({
-    exit: "notFound",
-    detail: only === undefined ? `there is no run ${run}` : `several runs begin with ${run}`,
-    remedy: "See: cogni-sandbox ps --all"
-  })
+  return yield* refusal(
+    "notFound",
+    only === undefined ? `there is no run ${run}` : `several runs begin with ${run}`,
+    "See: cogni-sandbox ps --all"
+  )
 })

@@ -15,7 +15,7 @@ import * as Database from "@cogni/sandbox-sql/Database"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import * as SqlRunStore from "@cogni/sandbox-sql/SqlRunStore"
 import { Effect, FileSystem, Layer, Result } from "effect"
-import type { Refusal } from "./Failure.ts"
+import { mapLayerError, type Refusal } from "./Failure.ts"
 import type { Settings } from "./Settings.ts"
 
 /** To run, and to forget. */
@@ -34,10 +34,8 @@ export const store = (
         }
       }).pipe(
         Layer.provide(Database.layer(address)),
-        Layer.catch((error) =>
-          Layer.effectContext(
-            Effect.fail(error._tag === "StoreUnavailable" ? error : unusable(error, settings, variable))
-          )
+        mapLayerError((error) =>
+          error._tag === "StoreUnavailable" ? error : unusable(error, settings, variable)
         )
       )
     )

@@ -7,7 +7,8 @@ import type { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import { Effect, Schema } from "effect"
 import * as Composition from "./Composition.ts"
-import { Refusal } from "./Failure.ts"
+import { refusal } from "./Failure.ts"
+import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
 import * as RelayReport from "./RelayReport.ts"
@@ -29,14 +30,7 @@ export const list = Effect.fnUntraced(function* (input: { readonly output: Outpu
   )
 })
 
-export interface RetryInput {
-  readonly run: string
-  readonly branch?: string | undefined
-  readonly pr: boolean
-  readonly patch?: string | undefined
-  readonly output: Output.OutputFormat
-  readonly quiet: boolean
-}
+export type RetryInput = Flags.Typed<typeof Flags.retry> & { readonly run: string }
 
 /** From where it stopped: collect, check, push. */
 export const retry = Effect.fnUntraced(function* (input: RetryInput) {
@@ -44,11 +38,7 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   const output = yield* Output.Output
   const runId = yield* runIdOf(input.run)
   if (input.patch !== undefined && (input.pr || input.branch !== undefined)) {
-    return yield* new Refusal({
-      exit: "usage",
-      detail: "--patch excludes --pr and --branch",
-      remedy: "Leave one of them out"
-    })
+    return yield* refusal("usage", "--patch excludes --pr and --branch", "Leave one of them out")
   }
   const isNamed = input.patch !== undefined || input.branch !== undefined || input.pr
   const branch: BranchName | undefined =
@@ -101,28 +91,23 @@ export const drop = Effect.fnUntraced(function* (input: {
 })
 
 const notKept = (runId: RunId.RunId) =>
-  new Refusal({
-    exit: "notFound",
-    reason: "NotKept",
-    detail: `of ${runId} nothing is kept`,
-    remedy: "It was pushed or dropped, or never had a repository. See: cogni-sandbox relay list",
-    runId
-  })
+  refusal(
+    "notFound",
+    `of ${runId} nothing is kept`,
+    "It was pushed or dropped, or never had a repository. See: cogni-sandbox relay list",
+    { reason: "NotKept", runId }
+  )
 
 const unasked = (runId: RunId.RunId) =>
-  new Refusal({
-    exit: "usage",
-    detail: `${runId} was to write a patch, and push nothing`,
-    remedy: "Name its file with --patch FILE, or push after all with --branch NAME",
-    runId
-  })
+  refusal(
+    "usage",
+    `${runId} was to write a patch, and push nothing`,
+    "Name its file with --patch FILE, or push after all with --branch NAME",
+    { runId }
+  )
 
 /** By its id, or by a beginning that only one of those kept has. */
 const runIdOf = Effect.fnUntraced(function* (run: string) {
   if (Schema.is(RunId.RunId)(run)) return run
-  return yield* new Refusal({
-    exit: "notFound",
-    detail: `${run} is no id of a run`,
-    remedy: "See: cogni-sandbox relay list"
-  })
+  return yield* refusal("notFound", `${run} is no id of a run`, "See: cogni-sandbox relay list")
 })

@@ -5,14 +5,12 @@ import { type Delivery, DeliveryRecord, recordOf } from "@cogni/sandbox-git-rela
 import * as ShellWord from "@cogni/sandbox-host-files/ShellWord"
 import { Schema } from "effect"
 import type { ExitName } from "./ExitCode.ts"
-import { formatMillis } from "./Quantity.ts"
+import { formatMillis, plural } from "./Quantity.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
 const encode = Schema.encodeSync(Schema.toCodecJson(DeliveryRecord))
 
 export const toJson = (delivery: Delivery): Schema.Json => encode(recordOf(delivery)) as Schema.Json
-
-const plural = (count: number, word: string): string => `${count} ${word}${count === 1 ? "" : "s"}`
 
 /** The report of a run with what became of its commits; one that failed makes it no success. */
 export const withDelivery = (report: object, delivery: Delivery): object => {

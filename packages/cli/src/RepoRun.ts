@@ -5,7 +5,7 @@ import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
 import { Effect } from "effect"
-import { Refusal } from "./Failure.ts"
+import { refusal } from "./Failure.ts"
 import type * as Progress from "./Progress.ts"
 import * as RelayReport from "./RelayReport.ts"
 import type * as UserFiles from "./UserFiles.ts"
@@ -27,8 +27,7 @@ export const settle = Effect.fnUntraced(function* (
   patch: UserFiles.Output | undefined
 ) {
   const { runId } = ("clone" in delivery ? delivery.clone : delivery.checked.clone).request
-  const undelivered = (detail: string, remedy: string) =>
-    new Refusal({ exit: "undelivered", detail, remedy, runId })
+  const undelivered = (detail: string, remedy: string) => refusal("undelivered", detail, remedy, { runId })
   // What an earlier run has left in the file would be taken for what this one did.
   if (delivery._tag === "Skipped" && patch !== undefined) {
     yield* Effect.mapError(patch.write(""), ({ detail, remedy }) =>

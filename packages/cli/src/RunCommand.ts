@@ -16,7 +16,7 @@ import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
 import { Effect, Layer, Schema, type Stdio } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
-import { Refusal, refuse } from "./Failure.ts"
+import { type Refusal, refusal } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
@@ -118,12 +118,11 @@ export const runIdOf = Effect.fnUntraced(function* ({ runId }: { readonly runId?
   if (runId === undefined) return yield* RunId.generate
   return Schema.is(RunId.RunId)(runId)
     ? runId
-    : yield* new Refusal({
-        exit: "input",
-        detail: `--run-id ${JSON.stringify(runId)} is not a run ID`,
-        remedy:
-          "Write 8 to 48 lower-case letters, digits and inner hyphens, such as run-4f7k2m9q0x1z, or leave it out"
-      })
+    : yield* refusal(
+        "input",
+        `--run-id ${JSON.stringify(runId)} is not a run ID`,
+        "Write 8 to 48 lower-case letters, digits and inner hyphens, such as run-4f7k2m9q0x1z, or leave it out"
+      )
 })
 
 const subjectOf = Effect.fnUntraced(function* (
@@ -133,31 +132,27 @@ const subjectOf = Effect.fnUntraced(function* (
   if (input.command !== undefined) {
     const [program, ...rest] = input.command
     if (source !== undefined) {
-      return yield* Effect.fromResult(
-        refuse("usage", "there is a prompt and a command", 'Either run "prompt", or run -- CMD ARG…')
+      return yield* refusal(
+        "usage",
+        "there is a prompt and a command",
+        'Either run "prompt", or run -- CMD ARG…'
       )
     }
     return program === undefined
-      ? yield* Effect.fromResult(refuse("usage", "no command follows --", "Name one: run -- CMD ARG…"))
+      ? yield* refusal("usage", "no command follows --", "Name one: run -- CMD ARG…")
       : { _tag: "Command", argv: [program, ...rest] }
   }
   if (source === undefined) {
-    return yield* Effect.fromResult(
-      refuse(
-        "usage",
-        "there is nothing to run",
-        'Give a prompt (run "…", run -, --prompt-file FILE), or seal a command: run -- CMD ARG…'
-      )
+    return yield* refusal(
+      "usage",
+      "there is nothing to run",
+      'Give a prompt (run "…", run -, --prompt-file FILE), or seal a command: run -- CMD ARG…'
     )
   }
   const registry = yield* AgentRegistry
   const agent = yield* registry
     .get(input.agent)
-    .pipe(
-      Effect.mapError(
-        ({ message }) => new Refusal({ exit: "notFound", detail: message, remedy: "Choose one with --agent" })
-      )
-    )
+    .pipe(Effect.mapError(({ message }) => refusal("notFound", message, "Choose one with --agent")))
   return { _tag: "Prompt", agent, prompt: yield* Prompt.read(source, input.workspace) }
 })
 

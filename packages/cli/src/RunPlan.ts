@@ -11,8 +11,8 @@ import * as AgentRun from "@cogni/sandbox-graph-provider/AgentRun"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { type Redacted, Result } from "effect"
-import { Refusal, refuse } from "./Failure.ts"
-import type * as Flags from "./Flags.ts"
+import { type Refusal, refusal, refuse } from "./Failure.ts"
+import * as Flags from "./Flags.ts"
 import type { Settings } from "./Settings.ts"
 
 /** What was typed, or would have been. */
@@ -99,9 +99,6 @@ const wayOutOf = (
     : modelWayOut(flags, settings)
 }
 
-const given = <A extends object>(values: { readonly [K in keyof A]: A[K] | undefined }): Partial<A> =>
-  Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Partial<A>
-
 type LlmInput = NonNullable<SandboxSpecInput["llm"]>
 
 /** The way to a model as a spec has it. Without a limit there is no budget: then a proxy that holds none can be chosen. */
@@ -112,7 +109,7 @@ export const llmOf = (
   graphId?: string
 ): LlmInput => {
   const { callsMax, costUsdMax, inputTokensMax, outputTokensMax } = flags
-  const budget: NonNullable<LlmInput["budget"]> = given({
+  const budget: NonNullable<LlmInput["budget"]> = Flags.given({
     callsMax,
     inputTokensMax,
     outputTokensMax,
@@ -136,7 +133,7 @@ export const termsOf = (
   image: flags.image ?? image,
   env: Object.fromEntries(flags.env ?? []),
   ...(flags.workspace === undefined ? {} : { workspace: { type: "directory", path: flags.workspace } }),
-  limits: given({
+  limits: Flags.given({
     runtimeSecondsMax: flags.timeoutSeconds,
     stopGraceSecondsMax: flags.graceSeconds,
     memoryBytesMax: flags.memoryBytes,
@@ -181,10 +178,8 @@ export const make = (
       personality: flags.personality,
       hasRepository: flags.repo !== undefined
     } as const
-    yield* Result.mapError(
-      AgentRun.check(agent, asked),
-      ({ message }) =>
-        new Refusal({ exit: "usage", detail: message, remedy: "What each can do: cogni-sandbox agents" })
+    yield* Result.mapError(AgentRun.check(agent, asked), ({ message }) =>
+      refusal("usage", message, "What each can do: cogni-sandbox agents")
     )
     if (wayOut._tag === "None") {
       return yield* refuse(

@@ -10,7 +10,7 @@ import type { AgentAnswer } from "@cogni/sandbox-graph-provider/agents/AgentOutp
 import type { AgentRunEnd } from "@cogni/sandbox-graph-provider/AgentRun"
 import { Result } from "effect"
 import { exitCode } from "./ExitCode.ts"
-import { formatMillis } from "./Quantity.ts"
+import { formatMillis, plural } from "./Quantity.ts"
 import { oneLine } from "./TerminalText.ts"
 
 /** How an agent's run is to be understood. */
@@ -34,8 +34,7 @@ export const verdictOf = ({ judged, result }: Pick<AgentRunEnd<unknown>, "judged
 
 /** How it ended, in a line. */
 export const summary = ({ durationMs, exitCode, llm, runId }: RunResult): string => {
-  const calls =
-    llm === undefined ? "" : `, ${llm.callsTotal} model ${llm.callsTotal === 1 ? "call" : "calls"}`
+  const calls = llm === undefined ? "" : `, ${plural(llm.callsTotal, "model call")}`
   return `${runId}: exit code ${exitCode} after ${formatMillis(durationMs)}${calls}`
 }
 

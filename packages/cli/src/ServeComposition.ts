@@ -8,8 +8,6 @@ import type { RunStoreError } from "@cogni/sandbox-core/RunStore"
 import { LlmBudget, problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import type { RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import { DockerApi } from "@cogni/sandbox-docker/DockerApi"
-import { DockerReaper } from "@cogni/sandbox-docker/DockerReaper"
-import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as AgentCatalog from "@cogni/sandbox-graph-provider/graphs/AgentCatalog"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/AggregatingGraphExecutor"
@@ -25,30 +23,24 @@ import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as RelayRepositories from "@cogni/sandbox-server/RelayRepositories"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { Probes } from "@cogni/sandbox-server/ServerHealth"
-import type { ServerLimits } from "@cogni/sandbox-server/ServerLimits"
+import * as ServerLimits from "@cogni/sandbox-server/ServerLimits"
 import * as Database from "@cogni/sandbox-sql/Database"
 import { Effect, Layer, Result, Schedule, Schema } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
 import { basename, dirname } from "node:path"
 import * as Composition from "./Composition.ts"
-import { Refusal } from "./Failure.ts"
+import { mapLayerError, type Refusal, refusal } from "./Failure.ts"
+import * as Flags from "./Flags.ts"
 import * as RunPlan from "./RunPlan.ts"
-import type { Settings } from "./Settings.ts"
+import * as Reaping from "./Reaping.ts"
+import { Settings } from "./Settings.ts"
 
-/** What was typed of a server, besides where it listens. */
-export interface ServeOptions {
-  readonly demo: boolean
-  readonly model?: string | undefined
-  /** Patterns of further models for grants that name none. */
-  readonly offeredModels: ReadonlyArray<string>
-  /** The most that any run may have of its model. */
-  readonly budget: Readonly<Record<"callsMax" | "costUsdMax" | "outputTokensMax", number | undefined>>
-  readonly limits: Partial<ServerLimits>
-  /** Names in `Host` that the server answers to besides its own. */
-  readonly hostNames: ReadonlyArray<string>
-  /** Repositories of this host may be worked in. */
-  readonly hostRepositories: boolean
-}
+/** What was typed of a server. */
+export type ServeInput = Flags.Typed<typeof Flags.serve>
+
+/** Of its bounds, those that were typed. */
+export const limitsOf = (input: ServeInput): Partial<ServerLimits.ServerLimits> =>
+  Flags.given(Object.fromEntries(Object.entries(input).filter(([name]) => name in ServerLimits.defaults)))
 
 /** Grants are where runs are. */
 export const grants = (settings: Settings["Service"]): Layer.Layer<GrantStore, Refusal> =>
@@ -67,7 +59,7 @@ export const idempotencyKeys = (
 /** All of a server but the platform's. */
 export const server = (
   settings: Settings["Service"],
-  options: ServeOptions,
+  options: ServeInput,
   operatorPlatform?: Layer.Layer<SandboxServer.Platform, Refusal>
 ): Layer.Layer<never, Refusal | RuntimeUnavailable | RunStoreError, SandboxServer.Platform> =>
   Layer.unwrap(
@@ -85,8 +77,8 @@ export const server = (
         models: offeredOf(settings, options),
         budget
       }
-      const { hostNames, limits } = options
-      const server = { hostNames, limits, model: modelOf(settings, options) }
+      const { hostNames } = options
+      const server = { hostNames, limits: limitsOf(options), model: modelOf(settings, options) }
       return (
         operatorPlatform === undefined
           ? SandboxServer.layer(server)
@@ -130,41 +122,32 @@ const inDatabase = <A, E extends { readonly message: string }>(
     Effect.map(Effect.fromResult(settings.database), ({ address }) =>
       kept.pipe(
         Layer.provide(Database.layer(address)),
-        Layer.catch(({ message }) =>
-          Layer.effectContext(
-            Effect.fail(
-              new Refusal({
-                exit: "unavailable",
-                detail: `${otherwise}: ${message}`,
-                remedy: "See COGNI_DATABASE_URL and COGNI_STATE_DIR"
-              })
-            )
-          )
+        mapLayerError(({ message }) =>
+          refusal("unavailable", `${otherwise}: ${message}`, "See COGNI_DATABASE_URL and COGNI_STATE_DIR")
         )
       )
     )
   )
 
-const modelOf = (settings: Settings["Service"], { demo, model }: ServeOptions): string | undefined =>
+const modelOf = (settings: Settings["Service"], { demo, model }: ServeInput): string | undefined =>
   model ?? (demo ? DemoUpstream.model : settings.model)
 
 /** Models for grants that name none: the server's own, and those that its operator has added. */
-const offeredOf = (settings: Settings["Service"], options: ServeOptions): ReadonlyArray<string> => {
+const offeredOf = (settings: Settings["Service"], options: ServeInput): ReadonlyArray<string> => {
   const own = modelOf(settings, options)
   return [...(own === undefined ? [] : [own]), ...options.offeredModels]
 }
 
-const budgetOf = Effect.fnUntraced(function* ({ budget }: ServeOptions) {
-  const said = Object.fromEntries(Object.entries(budget).filter(([, value]) => value !== undefined))
+const budgetOf = Effect.fnUntraced(function* ({ callsMax, costUsdMax, outputTokensMax }: ServeInput) {
+  const said = Flags.given({ callsMax, costUsdMax, outputTokensMax })
   if (Object.keys(said).length === 0) return undefined
   return yield* Schema.decodeUnknownEffect(LlmBudget)(said).pipe(
-    Effect.mapError(
-      (error) =>
-        new Refusal({
-          exit: "usage",
-          detail: `the budget of runs is out of bounds: ${problemsOf(error).join("; ")}`,
-          remedy: "See cogni-sandbox serve --help (--max-calls, --max-output-tokens, --max-cost)"
-        })
+    Effect.mapError((error) =>
+      refusal(
+        "usage",
+        `the budget of runs is out of bounds: ${problemsOf(error).join("; ")}`,
+        "See cogni-sandbox serve --help (--max-calls, --max-output-tokens, --max-cost)"
+      )
     )
   )
 })
@@ -172,7 +155,7 @@ const budgetOf = Effect.fnUntraced(function* ({ budget }: ServeOptions) {
 /** Where nothing runs, nothing needs a way out; where runs name their model, none has to be configured. */
 const wayOutOf = (
   settings: Settings["Service"],
-  { demo, model }: ServeOptions
+  { demo, model }: ServeInput
 ): Result.Result<RunPlan.WayOut, Refusal> =>
   settings.sandboxEnabled
     ? RunPlan.modelWayOut(
@@ -197,13 +180,9 @@ const probes = Layer.effect(
 
 /** What dead processes have left is removed when the server starts, and then now and again. */
 const tidying = (settings: Settings["Service"]) =>
-  Layer.effectDiscard(
-    Effect.gen(function* () {
-      const reaper = yield* DockerReaper
-      const files = FileRunStore.make({ directory: settings.stateDirectory })
-      yield* Effect.all([reaper.reap, files.reap], { concurrency: 2, mode: "result" }).pipe(
-        Effect.repeat(Schedule.spaced("10 minutes")),
-        Effect.forkScoped
-      )
-    })
+  Reaping.round.pipe(
+    Effect.provideService(Settings, settings),
+    Effect.repeat(Schedule.spaced("10 minutes")),
+    Effect.forkScoped,
+    Layer.effectDiscard
   )

@@ -13,7 +13,7 @@ import { Prices } from "@cogni/sandbox-proxy/Prices"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
 import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, type Result, Schema } from "effect"
 import * as DatabaseSettings from "./DatabaseSettings.ts"
-import { Refusal } from "./Failure.ts"
+import type { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
 import * as KeyFile from "./KeyFile.ts"
 
@@ -102,12 +102,6 @@ export const upstreamOf = (
     : { _tag: "Incomplete", missing: "COGNI_LLM_URL", present: from }
 }
 
-const twoKeys = new Refusal({
-  exit: "configuration",
-  detail: "COGNI_LLM_KEY and COGNI_LLM_KEY_FILE are both set",
-  remedy: "Unset COGNI_LLM_KEY: other processes can read it for as long as this one lives"
-})
-
 const optional = <A>(config: Config.Config<A>) =>
   config.pipe(
     Config.option,
@@ -179,7 +173,7 @@ export const make = Effect.gen(function* () {
       ? Effect.succeed(upstreamOf(url, key))
       : key === undefined
         ? Effect.map(KeyFile.read(keyFile), (read) => upstreamOf(url, read, "COGNI_LLM_KEY_FILE"))
-        : Effect.fail(twoKeys)
+        : Effect.fail(KeyFile.refuseBoth("COGNI_LLM_KEY"))
   const stateDirectory = found.stateDirectory ?? StateDirectory.defaultPath(found.stateHome)
   return Settings.of({
     stateDirectory,

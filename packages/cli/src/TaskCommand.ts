@@ -10,7 +10,7 @@ import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import { Effect, Result } from "effect"
 import * as Composition from "./Composition.ts"
 import { exitCode } from "./ExitCode.ts"
-import { Refusal, refuse } from "./Failure.ts"
+import { refusal } from "./Failure.ts"
 import type * as Flags from "./Flags.ts"
 import * as Output from "./Output.ts"
 import * as Progress from "./Progress.ts"
@@ -30,8 +30,10 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   const runId = yield* runIdOf(input)
   const source = yield* Effect.fromResult(Prompt.sourceOf(input))
   if (source === undefined) {
-    return yield* Effect.fromResult(
-      refuse("usage", "there is nothing to do", 'Give a task (task "…", task -, --prompt-file FILE)')
+    return yield* refusal(
+      "usage",
+      "there is nothing to do",
+      'Give a task (task "…", task -, --prompt-file FILE)'
     )
   }
   const planned = yield* Effect.fromResult(plan(input, runId, settings))
@@ -126,12 +128,10 @@ const tell = Effect.fnUntraced(function* (
 })
 
 const save = ({ path, write }: UserFiles.Output, text: string) =>
-  Effect.mapError(
-    write(text),
-    ({ detail }) =>
-      new Refusal({
-        exit: "input",
-        detail: `the patch cannot be written to ${path}: it ${detail}`,
-        remedy: "What it says is in the workspace; name another file with --patch"
-      })
+  Effect.mapError(write(text), ({ detail }) =>
+    refusal(
+      "input",
+      `the patch cannot be written to ${path}: it ${detail}`,
+      "What it says is in the workspace; name another file with --patch"
+    )
   )

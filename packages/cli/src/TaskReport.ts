@@ -6,6 +6,7 @@
 import type { LoopEnd, LoopOutcome, LoopProgress } from "@cogni/sandbox-loop/HostLoop"
 import type { TaskResult } from "@cogni/sandbox-graph-provider/TaskRun"
 import { exitCode, type ExitName } from "./ExitCode.ts"
+import { plural } from "./Quantity.ts"
 import { clip, oneLine } from "./TerminalText.ts"
 
 /** What of a call fits on a line. */
@@ -81,14 +82,14 @@ const words: ReadonlyArray<readonly [RegExp, string]> = [
 
 /** How much was done, in a line. */
 export const summary = ({ steps, toolCalls, usage }: LoopEnd): string =>
-  `${steps} ${steps === 1 ? "step" : "steps"}, ${toolCalls} tool ${toolCalls === 1 ? "call" : "calls"}, ${usage.inputTokens} tokens in, ${usage.outputTokens} out`
+  `${plural(steps, "step")}, ${plural(toolCalls, "tool call")}, ${usage.inputTokens} tokens in, ${usage.outputTokens} out`
 
 /** What changed, in a line. */
 export const changes = (result: TaskResult, file: string | undefined): string => {
   const { patch } = result
   if (patch === undefined || patch.problem !== undefined) return patchProblem(result) ?? ""
   if (patch.files === 0) return "nothing changed"
-  const what = `${patch.files} ${patch.files === 1 ? "file" : "files"} changed`
+  const what = `${plural(patch.files, "file")} changed`
   return file === undefined ? what : `${what}; the patch is in ${file}`
 }
 

@@ -8,7 +8,7 @@ import * as HostPath from "@cogni/sandbox-host-files/HostPath"
 import { fromErrno, type HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
 import { Effect, type Scope } from "effect"
 import type { ExitName } from "./ExitCode.ts"
-import { Refusal } from "./Failure.ts"
+import { type Refusal, refusal } from "./Failure.ts"
 
 /** The directory of an agent by device and inode. One that does not exist yet holds nothing. */
 export const agentDirectories = (
@@ -69,9 +69,9 @@ const exits: Partial<Record<HostPathRefused["problem"], ExitName>> = {
 }
 
 export const refusalOf = (what: string, error: HostPathRefused): Refusal =>
-  new Refusal({
-    exit: exits[error.problem] ?? "input",
-    reason: error.problem,
-    detail: `${what} cannot be used: ${JSON.stringify(error.path.slice(0, 200))} ${error.detail}`,
-    remedy: error.remedy
-  })
+  refusal(
+    exits[error.problem] ?? "input",
+    `${what} cannot be used: ${JSON.stringify(error.path.slice(0, 200))} ${error.detail}`,
+    error.remedy,
+    { reason: error.problem }
+  )

@@ -48,10 +48,10 @@ const rows: ReadonlyArray<readonly [entry: AuditEntry, says: string]> = [
     started,
     'call.started  POST  /v1/messages  model=m  2 KiB → 1 KiB  without 2: "metadata.user_id,a b"  call=c-1'
   ],
-  [ended, "call.ended  200  completed  512 bytes  1.5 s  in=12  out=3  usd=0.25  call=c-1"],
+  [ended, "call.ended  200  completed  512 B  1.5 s  in=12  out=3  usd=0.25  call=c-1"],
   [
     { ...endedWithout, usageMissing: true, detail: "it broke" },
-    'call.ended  200  completed  512 bytes  1.5 s  no usage  call=c-1  detail="it broke"'
+    'call.ended  200  completed  512 B  1.5 s  no usage  call=c-1  detail="it broke"'
   ],
   [
     { type: "request.answered", requestId: "r", method: "GET", path: "/v1/models", status: 200 },
