@@ -1,8 +1,8 @@
 /**
  * Run an agent on a task: what is started, its life in a sandbox, and what it came to.
  *
- * The command, the server and the graphs all call this, so that they mean the same by an answer. A command that somebody
- * seals without an agent lives the same life; its output is nobody's answer (`AgentOutput.unread`).
+ * The command, the server and the graphs all call this, so that they mean the same by an answer. A command that is
+ * sealed without an agent lives the same life, and its output is not read (`AgentOutput.unread`).
  */
 import type { RunEvent } from "@cogni/sandbox-core/RunEvent"
 import type { RunId } from "@cogni/sandbox-core/RunId"

@@ -68,7 +68,7 @@ export const defaultRuntimeSecondsMax = HostLoop.defaultLimits.runtimeSecondsMax
 /** How much longer than its loop a task may take: for the state at the beginning, and the patch at the end. */
 const patchSecondsMax = 2 * TaskPatch.commandSecondsMax + 30
 
-/** The sandbox of a task, from what the host decides: time and output for the patch, and its model asked by the host. */
+/** The sandbox of a task: besides what the host decides, time and output for the patch, and a model the host asks. */
 export const plan = (
   terms: HostTerms,
   limits: Partial<HostLoop.LoopLimits>,
@@ -91,9 +91,9 @@ export const plan = (
 }
 
 /**
- * Live a task to its end; interrupting it ends the sandbox, and waits until nothing of it is left. How it went is in the
- * end of its loop; it fails where the sandbox was over before that began or while it went on, or gives no patch that is
- * required.
+ * Live a task to its end; interrupting it ends the sandbox, and waits until nothing of it is left. How it went is in
+ * the end of its loop; it fails where the sandbox was over before that began or while it went on, or gives no patch
+ * that is required.
  */
 export const live = Effect.fn("TaskRun.live")(function* <D = undefined, E = never, R = never>(
   options: TaskOptions<D, E, R>
@@ -177,6 +177,5 @@ const complaintOf = (stderr: string): string | undefined => /^cogni-repo: [^\n]{
 
 const unreachable = new ProxyFailed({
   detail: "its socket does not lie on this host",
-  remedy:
-    "Run it where the engine is, with the gateway in this process: a task's model is asked over a socket of this host"
+  remedy: "Run it where the engine is, with the gateway in this process: its sockets lie on this host"
 })
