@@ -54,9 +54,7 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const stdio = yield* Stdio.Stdio
   const address = yield* Effect.fromResult(RunPlan.upstreamAddress(settings, false))
   const store = yield* Layer.build(
-    ConfigurationStore.layerFile(input.file, { toolNames, reloadSecondsMax }).pipe(
-      mapLayerError(refusalOf)
-    )
+    ConfigurationStore.layerFile(input.file, { toolNames, reloadSecondsMax }).pipe(mapLayerError(refusalOf))
   )
   const configuration = yield* Context.get(store, ConfigurationStore.ConfigurationStore).current
   const fallback = input.model ?? settings.model
