@@ -290,7 +290,7 @@ describe("package boundaries", () => {
       })
     }
     none(
-      load("packages/proxy/src/internal/shards/ShardRun.ts"),
+      load("packages/proxy/src/internal/shards/Shard.ts"),
       "import it as effect/Schema and the like: each thread would load all of Effect, which takes 10 MB"
     )
     assert.isTrue(loaded.has("packages/proxy/src/internal/policy/RequestBody.ts"))

@@ -43,10 +43,7 @@ const calls: ReadonlyArray<Ban> = [
     where: (path) => (isSource(path) || isTest(path)) && !isBench(path),
     except: {
       "packages/cli/src/Cli.ts": "a logger is called by Effect, and returns nothing that could be waited for",
-      "packages/proxy/src/internal/ContainerCarrier.ts": "Node's HTTP/2 reads and writes a Duplex",
-      "packages/proxy/src/internal/GatewayTools.ts": "a tool call arrives in a callback of Node's server",
-      "packages/proxy/src/internal/McpEndpoint.ts": "likewise",
-      "packages/proxy/src/internal/ServedRun.ts": "an observation arrives as a message of a shard's thread"
+      "packages/proxy/src/internal/shards/ShardWorker.ts": "the program of a thread"
     }
   },
   {

@@ -1,6 +1,6 @@
 /** The audit of a run on the disk: what is said to be written is written, and what cannot be written is said. */
 import { afterEach, assert, describe, it, vi } from "@effect/vitest"
-import { Arbitrary, Deferred, Effect, Exit, Scope } from "effect"
+import { Arbitrary, Deferred, Effect, Exit, Fiber, Scope } from "effect"
 import * as fs from "node:fs"
 import { open } from "node:fs/promises"
 import * as os from "node:os"
@@ -60,20 +60,14 @@ const acquire = Effect.fnUntraced(function* (options: Partial<AuditFile.AuditFil
   const failed = yield* Deferred.make<never, AuditFile.AuditFailed>()
   const onFailure = (problem: AuditFile.AuditProblem) =>
     void Deferred.doneUnsafe(failed, Effect.fail(new AuditFile.AuditFailed(problem)))
-  const file = yield* Effect.acquireRelease(
-    Effect.tryPromise({
-      try: () => AuditFile.open({ parent, runId, bytesMax: 64 * MiB, onFailure, ...options }),
-      catch: (thrown) => thrown as AuditFile.AuditFailed
-    }),
-    (open) => Effect.promise(open.release)
-  )
+  const file = yield* AuditFile.open({ parent, runId, bytesMax: 64 * MiB, onFailure, ...options })
   return { ...file, failure: Deferred.await(failed) }
 })
 
 const append = (file: AuditFile.AuditFile, ...entries: ReadonlyArray<AuditEntry>) =>
-  Effect.promise(() => Promise.all(entries.map((entry) => file.append(entry))))
+  Effect.forEach(entries, file.append, { concurrency: "unbounded" })
 
-const close = (file: AuditFile.AuditFile) => Effect.promise(() => file.close(totals))
+const close = (file: AuditFile.AuditFile) => file.close(totals)
 
 const verify = (file: AuditFile.AuditFile, ended = true) =>
   AuditLog.verify(fs.readFileSync(file.path), { runId, head: file.head(), ended })
@@ -181,12 +175,9 @@ describe("AuditFile", () => {
   it.effect("takes nothing after its last entry", () =>
     Effect.gen(function* () {
       const file = yield* acquire()
-      const [first, late, again] = yield* Effect.promise(() =>
-        Promise.all([
-          file.append(answered("/a")),
-          file.close(totals).then(() => file.append(ended())),
-          file.close(totals)
-        ])
+      const [first, late, again] = yield* Effect.all(
+        [file.append(answered("/a")), Effect.andThen(close(file), file.append(ended())), close(file)],
+        { concurrency: "unbounded" }
       )
       assert.deepStrictEqual([first, late, again], [true, false, undefined])
       assert.deepStrictEqual(types(file), ["request.answered", "run.closed"])
@@ -198,9 +189,9 @@ describe("AuditFile", () => {
       const parent = yield* directory
       const scope = yield* Scope.make()
       const file = yield* acquire({ parent, bytesMax: MiB }).pipe(Scope.provide(scope))
-      const writing = file.append(answered("/a"))
+      const writing = yield* Effect.forkChild(file.append(answered("/a")), { startImmediately: true })
       yield* Scope.close(scope, Exit.void)
-      assert.isTrue(yield* Effect.promise(() => writing))
+      assert.isTrue(yield* Fiber.join(writing))
       assert.deepStrictEqual(types(file), ["request.answered"])
       const held = fs.readdirSync("/proc/self/fd").flatMap((fd) => {
         try {
@@ -321,17 +312,23 @@ describe("lines that wait for the disk", () => {
       const parent = yield* directory
       const entry = ended("x".repeat(MiB))
       const worker = new Worker(
-        `const { module, parent, entry, runId } = require("node:worker_threads").workerData
-         import(module).then(async ({ open }) => {
-           const audit = await open({ parent, runId, bytesMax: 2 ** 30, onFailure: () => process.exit(1) })
-           const written = Array.from({ length: 96 }, () => audit.append(entry))
-           if (!(await Promise.all(written)).every(Boolean)) process.exit(2)
-           await audit.release()
+        `const { effect, module, parent, entry, runId } = require("node:worker_threads").workerData
+         Promise.all([import(effect), import(module)]).then(async ([Effect, { open }]) => {
+           await Effect.runPromise(
+             open({ parent, runId, bytesMax: 2 ** 30, onFailure: () => process.exit(1) }).pipe(
+               Effect.flatMap((audit) =>
+                 Effect.all(Array.from({ length: 96 }, () => audit.append(entry)), { concurrency: 96 })
+               ),
+               Effect.map((written) => written.every(Boolean) || process.exit(2)),
+               Effect.scoped
+             )
+           )
            process.exit(0)
          })`,
         {
           eval: true,
           workerData: {
+            effect: import.meta.resolve("effect/Effect"),
             module: new URL("../src/internal/audit/AuditFile.ts", import.meta.url).href,
             parent,
             entry,

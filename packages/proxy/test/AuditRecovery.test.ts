@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { LlmUsage } from "@cogni/sandbox-core/RunResult"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { Effect } from "effect"
+import { Effect, Exit, Scope } from "effect"
 import type { AuditEntry } from "../src/AuditEntry.ts"
 import * as Budget from "../src/internal/policy/Budget.ts"
 import * as AuditFile from "../src/internal/audit/AuditFile.ts"
@@ -67,20 +67,19 @@ describe("AuditRecovery", () => {
     it.live(`charges what the ledger had charged, and the reservation of what was open, ${what}`, () =>
       Effect.gen(function* () {
         const parent = yield* Gateway.directory
-        const audit = yield* Effect.promise(() =>
-          AuditFile.open({
-            parent,
-            runId,
-            bytesMax: 1_000_000,
-            onFailure: ({ detail }) => assert.fail(detail)
-          })
-        )
+        const scope = yield* Scope.make()
+        const audit = yield* AuditFile.open({
+          parent,
+          runId,
+          bytesMax: 1_000_000,
+          onFailure: ({ detail }) => assert.fail(detail)
+        }).pipe(Scope.provide(scope))
         const ledger = Budget.make(undefined, {
           ...(given === undefined ? {} : { prices: given }),
           defaults: { concurrentCallsMax: 100, requestsPerSecondMax: 100 }
         })
         const begin = (callId: string) => {
-          void audit.append(started(callId))
+          audit.note(started(callId))
           return ledger.begin({
             model: "m",
             requestBytes: 3000,
@@ -96,25 +95,18 @@ describe("AuditRecovery", () => {
             responseBytes: 100,
             mayHaveRun
           })
-          void audit.append(ended(`call-${index}`, usage))
+          audit.note(ended(`call-${index}`, usage))
         }
         begin("call-open")
         ledger.endAll()
-        yield* Effect.promise(() => audit.release())
+        yield* Scope.close(scope, Exit.void)
 
-        const outcome = yield* Effect.promise(() =>
-          AuditRecovery.recover(
-            { auditBytesMax: 1_000_000, prices: given } as ShardConfig,
-            {
-              runId,
-              auditParent: parent,
-              reason: "planted"
-            },
-            ProcessorMeter.make()
-          )
+        const { usage } = yield* AuditRecovery.recover(
+          { auditBytesMax: 1_000_000, prices: given } as ShardConfig,
+          { runId, auditParent: parent, reason: "planted" },
+          ProcessorMeter.make()
         )
-        assert.strictEqual(outcome.type, "recovered", JSON.stringify(outcome))
-        if (outcome.type === "recovered") assert.deepStrictEqual(outcome.traffic.usage, ledger.total())
+        assert.deepStrictEqual(usage, ledger.total())
       })
     )
 })

@@ -7,6 +7,7 @@
 import { assert } from "@effect/vitest"
 import { Result } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
+import type { BodyPolicy } from "../src/internal/policy/BodyRules.ts"
 import * as RequestBody from "../src/internal/policy/RequestBody.ts"
 import * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 
@@ -36,10 +37,7 @@ export const fixture = (name: string): Fixture => fixtures.find((one) => one.nam
 
 export const account = "acct"
 
-export const policyOf = (
-  api: RoutePolicy.Api,
-  policy: Partial<RequestBody.BodyPolicy> = {}
-): RequestBody.BodyPolicy => ({
+export const policyOf = (api: RoutePolicy.Api, policy: Partial<BodyPolicy> = {}): BodyPolicy => ({
   api,
   model: "m",
   models: { m: "m", other: "vendor/other" },
@@ -51,7 +49,7 @@ export const policyOf = (
 export const headersOf = ({ headers }: Fixture): ReadonlyArray<RoutePolicy.Header> => Object.entries(headers)
 
 /** As the run of this agent would have it. */
-export const policyFor = (one: Fixture, policy: Partial<RequestBody.BodyPolicy> = {}) =>
+export const policyFor = (one: Fixture, policy: Partial<BodyPolicy> = {}) =>
   policyOf(one.api, {
     model: one.body["model"],
     models: { [one.body["model"]]: one.body["model"] },
@@ -64,16 +62,15 @@ const encoder = new TextEncoder()
 export const bytesOf = (body: unknown): Uint8Array =>
   body instanceof Uint8Array ? body : encoder.encode(typeof body === "string" ? body : JSON.stringify(body))
 
-export const rebuild = (body: unknown, policy: RequestBody.BodyPolicy) =>
-  RequestBody.rebuild(bytesOf(body), policy)
+export const rebuild = (body: unknown, policy: BodyPolicy) => RequestBody.rebuild(bytesOf(body), policy)
 
-export const passed = (body: unknown, policy: RequestBody.BodyPolicy) => {
+export const passed = (body: unknown, policy: BodyPolicy) => {
   const result = rebuild(body, policy)
   if (Result.isFailure(result)) return assert.fail(`refused: ${JSON.stringify(result.failure)}`)
   return { ...result.success, sent: JSON.parse(result.success.body) as Json }
 }
 
-export const refused = (body: unknown, policy: RequestBody.BodyPolicy): RequestBody.BodyRefused => {
+export const refused = (body: unknown, policy: BodyPolicy): RequestBody.BodyRefused => {
   const result = rebuild(body, policy)
   if (Result.isSuccess(result)) return assert.fail(`passed: ${result.success.body.slice(0, 200)}`)
   return result.failure

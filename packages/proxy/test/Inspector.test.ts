@@ -1,5 +1,6 @@
 /** Whose body waits for whose, among runs that share a thread. */
 import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as Inspector from "../src/internal/gateway/Inspector.ts"
 import type { InspectionRequest } from "../src/internal/policy/RequestInspection.ts"
@@ -40,35 +41,27 @@ const attacker = runOf("run-000000000001")
 const victim = runOf("run-000000000002")
 
 describe("Inspector", () => {
-  it("keeps no ordinary body waiting behind one of another run that takes long", async () => {
-    const inspector = Inspector.make({ isAlone: () => false, secondsMax: Pace.hangMillis / 1000 })
-    const order: Array<string> = []
-    const heavy = Promise.resolve(inspector.inspect(attacker, costly())).then(
-      () => order.push("costly"),
-      () => order.push("costly")
-    )
-    await inspector.inspect(victim, ordinary())
-    order.push("ordinary")
-    inspector.close()
-    await heavy
-    assert.deepStrictEqual(order, ["ordinary", "costly"])
-  })
+  const inspector = () => Inspector.make({ isAlone: () => false, secondsMax: Pace.hangMillis / 1000 })
 
-  it("looks into nothing more of a run that is over", async () => {
-    const inspector = Inspector.make({ isAlone: () => false, secondsMax: Pace.hangMillis / 1000 })
-    const waiting = [costly(), costly(), costly()].map((request) =>
-      Promise.resolve(inspector.inspect(attacker, request)).then(
-        () => "inspected",
-        (error: Error) => error.message
+  it.live("keeps no ordinary body waiting behind one of another run that takes long", () =>
+    Effect.gen(function* () {
+      const { inspect } = inspector()
+      const heavy = yield* Effect.forkChild(inspect(attacker, costly()), { startImmediately: true })
+      yield* inspect(victim, ordinary())
+      assert.isUndefined(heavy.pollUnsafe())
+      yield* Fiber.interrupt(heavy)
+    })
+  )
+
+  it.live("looks into nothing more of a run that is over", () =>
+    Effect.gen(function* () {
+      const { inspect } = inspector()
+      const waiting = yield* Effect.forEach([costly(), costly(), costly()], (request) =>
+        Effect.forkChild(inspect(attacker, request), { startImmediately: true })
       )
-    )
-    const other = inspector.inspect(victim, costly())
-    inspector.forget(attacker.runId)
-    assert.deepStrictEqual(
-      await Promise.all(waiting),
-      waiting.map(() => "the run is over")
-    )
-    assert.strictEqual((await other).outcome._tag, "Sent")
-    inspector.close()
-  })
+      const other = yield* Effect.forkChild(inspect(victim, costly()), { startImmediately: true })
+      yield* Fiber.interruptAll(waiting)
+      assert.strictEqual((yield* Fiber.join(other)).outcome._tag, "Sent")
+    })
+  )
 })

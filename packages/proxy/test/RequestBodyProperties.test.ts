@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Result, Schema } from "effect"
-import type * as RequestBody from "../src/internal/policy/RequestBody.ts"
+import type { BodyPolicy } from "../src/internal/policy/BodyRules.ts"
 import type * as RoutePolicy from "../src/internal/policy/RoutePolicy.ts"
 import { violations } from "./AllowedBody.ts"
 import { type Fixture, fixtures, type Json, policyFor, policyOf, rebuild } from "./Bodies.ts"
@@ -76,7 +76,7 @@ const escaped = (text: string): string =>
   `"${text.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)}"`
 
 /** Refused, or with nothing in it that may not be there. Says which. */
-const judge = (body: unknown, policy: RequestBody.BodyPolicy): "refused" | "passed" => {
+const judge = (body: unknown, policy: BodyPolicy): "refused" | "passed" => {
   const result = rebuild(body, policy)
   if (Result.isFailure(result)) {
     assert.include([400, 404], result.failure.status)

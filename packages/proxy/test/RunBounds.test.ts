@@ -1,5 +1,6 @@
 /** The bounds of one run, without sockets and without a clock. */
 import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber } from "effect"
 import { EventEmitter } from "node:events"
 import * as Allowance from "../src/internal/policy/Allowance.ts"
 import * as DescriptorLimit from "../src/internal/shards/DescriptorLimit.ts"
@@ -206,41 +207,55 @@ describe("ToolPort", () => {
   })
   const answer = { status: 200, headers: {}, body: "{}" }
 
-  it("sends so many calls at one time, lets so many wait, and refuses the rest at once", async () => {
-    const sent: Array<number> = []
-    const port = ToolPort.make((serial) => sent.push(serial))
-    const answers = Array.from({ length: ToolPort.concurrentMax + ToolPort.waitingMax + 5 }, () =>
-      port.handle(request("{}"))
-    )
-    const refused = await Promise.all(answers.slice(-5))
-    assert.deepStrictEqual(
-      refused.map(({ status }) => status),
-      [503, 503, 503, 503, 503]
-    )
-    assert.strictEqual(sent.length, ToolPort.concurrentMax)
-    port.answered(sent[0]!, answer)
-    assert.deepStrictEqual(await answers[0], answer)
-    assert.strictEqual(sent.length, ToolPort.concurrentMax + 1)
-    port.close()
-    assert.strictEqual((await answers[1]!).status, 503)
-  })
+  const asked = (port: ToolPort.ToolPort, body: string) =>
+    Effect.forkScoped(port.handle(request(body)), { startImmediately: true })
 
-  it("sends no more bytes at once than one call may have, and nothing that is too large or too deep", async () => {
-    let bytes = 0
-    const port = ToolPort.make((_serial, { body, headers }) => {
-      bytes += body.byteLength
-      assert.deepStrictEqual(Object.keys(headers), ["content-type"])
+  it.live("sends so many calls at one time, lets so many wait, and refuses the rest at once", () =>
+    Effect.gen(function* () {
+      const sent: Array<number> = []
+      const port = ToolPort.make((serial) => sent.push(serial))
+      const answers = yield* Effect.replicateEffect(
+        asked(port, "{}"),
+        ToolPort.concurrentMax + ToolPort.waitingMax + 5
+      )
+      const refused = yield* Fiber.joinAll(answers.slice(-5))
+      assert.deepStrictEqual(
+        refused.map(({ status }) => status),
+        [503, 503, 503, 503, 503]
+      )
+      assert.strictEqual(sent.length, ToolPort.concurrentMax)
+      port.answered(sent[0]!, answer)
+      assert.deepStrictEqual(yield* Fiber.join(answers[0]!), answer)
+      yield* Effect.eventually(reached(sent, ToolPort.concurrentMax + 1))
+      // One that is not waited for any more leaves its turn to the next.
+      yield* Fiber.interrupt(answers[1]!)
+      yield* Effect.eventually(reached(sent, ToolPort.concurrentMax + 2))
     })
-    const large = `"${"x".repeat(200 * 1024)}"`
-    const waiting = Array.from({ length: 10 }, () => port.handle(request(large)))
-    assert.isAtMost(bytes, 2 * ToolPort.bytesMax)
-    const tooLarge = await port.handle(request(`"${"x".repeat(ToolPort.bytesMax)}"`))
-    assert.strictEqual(tooLarge.status, 413)
-    assert.strictEqual((await port.handle(request("[".repeat(100)))).status, 400)
-    port.close()
-    assert.deepStrictEqual(
-      (await Promise.all(waiting)).map(({ status }) => status),
-      waiting.map(() => 503)
+  )
+
+  const reached = (sent: ReadonlyArray<number>, count: number) =>
+    Effect.filterOrFail(
+      Effect.delay(
+        Effect.sync(() => sent.length),
+        1
+      ),
+      (length) => length === count
     )
-  })
+
+  it.live(
+    "sends no more bytes at once than one call may have, and nothing that is too large or too deep",
+    () =>
+      Effect.gen(function* () {
+        let bytes = 0
+        const port = ToolPort.make((_serial, { body, headers }) => {
+          bytes += body.byteLength
+          assert.deepStrictEqual(Object.keys(headers), ["content-type"])
+        })
+        yield* Effect.replicateEffect(asked(port, `"${"x".repeat(200 * 1024)}"`), 10)
+        assert.isAbove(bytes, 0)
+        assert.isAtMost(bytes, 2 * ToolPort.bytesMax)
+        assert.strictEqual((yield* port.handle(request(`"${"x".repeat(ToolPort.bytesMax)}"`))).status, 413)
+        assert.strictEqual((yield* port.handle(request("[".repeat(100)))).status, 400)
+      })
+  )
 })

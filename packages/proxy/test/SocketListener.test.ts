@@ -15,10 +15,7 @@ describe("SocketListener", () => {
       const server = http.createServer((_request, response) => void response.end("ok"))
       let failures = 0
       server.on("error", () => (failures += 1))
-      const listener = yield* Effect.acquireRelease(
-        Effect.promise(() => SocketListener.listen(server, own)),
-        (made) => Effect.promise(() => made.close())
-      )
+      const listener = yield* SocketListener.listen(server, own)
       listener.pause(10)
       mkdirSync(own)
       yield* Effect.eventually(

@@ -13,7 +13,7 @@ import type { Answer } from "./gateway/GatewayAnswers.ts"
 import * as GatewayAnswers from "./gateway/GatewayAnswers.ts"
 import * as ToolGateway from "../ToolGateway.ts"
 import type { ToolCalled } from "../AuditEntry.ts"
-import { newRequestId } from "./gateway/GatewayServer.ts"
+import { newRequestId } from "./gateway/Exchange.ts"
 import * as McpEndpoint from "@cogni/sandbox-loop/McpEndpoint"
 import type { ToolRequest } from "./gateway/ToolPort.ts"
 
@@ -37,7 +37,7 @@ const statuses: Readonly<Record<Tools.ToolErrorCode, number>> = {
 }
 
 export interface GatewayTools {
-  readonly handle: (request: ToolRequest) => Promise<Answer>
+  readonly handle: (request: ToolRequest) => Effect.Effect<Answer>
   /** End what is under way, so that all of it is told before the run's last word. */
   readonly close: Effect.Effect<void>
 }
@@ -53,7 +53,6 @@ export const make = Effect.fnUntraced(function* (options: {
   const { request } = options
   const { planted } = request.canaries
   const context = yield* Effect.context<never>()
-  const runPromise = Effect.runPromiseWith(context)
   const gateway = yield* ToolGateway.make({
     runId: request.runId,
     identity: request.llm.identity,
@@ -68,54 +67,50 @@ export const make = Effect.fnUntraced(function* (options: {
     called: (fact) => options.called({ ...fact, tool: Canary.redact(planted, fact.tool) })
   })
   const mcp = McpEndpoint.make({ gateway, context, newRequestId })
-  const ended = new AbortController()
-  yield* Effect.addFinalizer(() =>
-    Effect.promise(() => {
-      ended.abort()
-      return mcp.dispose().catch(() => undefined)
-    })
-  )
+  yield* Effect.addFinalizer(() => Effect.promise(() => mcp.dispose().catch(() => undefined)))
 
-  const exec = async (requestId: string, body: Uint8Array): Promise<Answer> => {
+  const exec = (requestId: string, body: Uint8Array): Effect.Effect<Answer> => {
     const parsed = parse(body)
-    if (parsed === undefined) return failed("invalid_json", "the request is not JSON")
+    if (parsed === undefined) return Effect.succeed(failed("invalid_json", "the request is not JSON"))
     const call = Option.getOrUndefined(decodeExec(parsed))
     if (call === undefined)
-      return failed("validation", 'send {"tool": "<name>", "args": {…}} and nothing else')
-    return await runPromise(
-      gateway
-        .call({ requestId, via: "http", tool: call.tool, input: call.args ?? {}, runId: call.runId })
-        .pipe(
-          Effect.match({
-            onSuccess: (result) => json(200, { ok: true, result }),
-            onFailure: ({ code, detail }) => failed(code, detail)
-          })
-        ),
-      { signal: ended.signal }
-    )
+      return Effect.succeed(failed("validation", 'send {"tool": "<name>", "args": {…}} and nothing else'))
+    return gateway
+      .call({ requestId, via: "http", tool: call.tool, input: call.args ?? {}, runId: call.runId })
+      .pipe(
+        Effect.match({
+          onSuccess: (result) => json(200, { ok: true, result }),
+          onFailure: ({ code, detail }) => failed(code, detail)
+        })
+      )
   }
 
   const described = ({ description, effect, name }: Tool) => ({ name, description, effect })
 
-  const handle: GatewayTools["handle"] = async ({ body, headers, method, path, query, requestId }) => {
-    if (path === McpEndpoint.path) return await overMcp(mcp, { body, headers, method })
-    switch (`${method} ${path}`) {
-      case "POST /tool/exec":
-        return await exec(requestId, body)
-      case "GET /tool/list":
-        return json(200, { tools: gateway.allowed.map(described) })
-      case "GET /tool/schema": {
-        const name = new URLSearchParams(query).get("tool") ?? ""
-        const tool = gateway.allowed.find((candidate) => candidate.name === name)
-        return tool === undefined
-          ? failed("policy_denied", `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}`)
-          : json(200, { ...described(tool), inputSchema: tool.inputSchema })
-      }
-      default:
-        return GatewayAnswers.render(GatewayAnswers.known("path_not_allowed"), "openai")
-    }
+  const schemaOf = (query: string): Answer => {
+    const name = new URLSearchParams(query).get("tool") ?? ""
+    const tool = gateway.allowed.find((candidate) => candidate.name === name)
+    return tool === undefined
+      ? failed("policy_denied", `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}`)
+      : json(200, { ...described(tool), inputSchema: tool.inputSchema })
   }
-  return { handle, close: gateway.close }
+
+  return {
+    handle: ({ body, headers, method, path, query, requestId }) => {
+      if (path === McpEndpoint.path) return overMcp(mcp, { body, headers, method })
+      switch (`${method} ${path}`) {
+        case "POST /tool/exec":
+          return exec(requestId, body)
+        case "GET /tool/list":
+          return Effect.sync(() => json(200, { tools: gateway.allowed.map(described) }))
+        case "GET /tool/schema":
+          return Effect.sync(() => schemaOf(query))
+        default:
+          return Effect.succeed(GatewayAnswers.render(GatewayAnswers.known("path_not_allowed"), "openai"))
+      }
+    },
+    close: gateway.close
+  }
 })
 
 const parse = (body: Uint8Array): unknown => {
@@ -135,18 +130,18 @@ const json = (status: number, value: unknown): Answer => ({
 const failed = (code: Tools.ToolErrorCode, message: string): Answer =>
   json(statuses[code], { ok: false, error: { code, message } })
 
-const overMcp = async (
+const overMcp = Effect.fnUntraced(function* (
   mcp: McpEndpoint.McpEndpoint,
   { body, headers, method }: Pick<ToolRequest, "body" | "headers" | "method">
-): Promise<Answer> => {
+) {
   // A stream from the server would have nothing to say: tools do not change while a run lives.
   if (method !== "POST") return GatewayAnswers.render(GatewayAnswers.known("method_not_allowed"), "openai")
-  const response = await mcp.handle(Object.entries(headers), body)
+  const response = yield* Effect.promise(() => mcp.handle(Object.entries(headers), body))
   return {
     status: response.status,
     headers: Object.fromEntries(
       [...response.headers].filter(([name]) => name === "content-type" || name.startsWith("mcp-"))
     ),
-    body: await response.text()
+    body: yield* Effect.promise(() => response.text())
   }
-}
+})

@@ -18,11 +18,18 @@ export const genesis = (runId: string): AuditHead => ({
   hash: sha256(`cogni-sandbox audit 1\n${runId}\n`)
 })
 
+/** An entry as its writer has it: a field that is undefined is left out of the line. */
+export type AuditDraft = Draft<AuditEntry>
+
+type Draft<Entry> = Entry extends unknown
+  ? { readonly [Key in keyof Entry]: {} extends Pick<Entry, Key> ? Entry[Key] | undefined : Entry[Key] }
+  : never
+
 /** The next line, and where the chain stands after it. */
 export const append = (
   head: AuditHead,
   at: string,
-  entry: AuditEntry
+  entry: AuditDraft
 ): { readonly line: string; readonly head: AuditHead } => {
   const seq = head.entries + 1
   const covered = JSON.stringify({ seq, at, ...entry, prev: head.hash }).slice(0, -1)

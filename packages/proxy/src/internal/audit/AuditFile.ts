@@ -5,13 +5,17 @@
  * be written, or somebody else has touched the file, the run's way out has failed: it must not go on unobserved. When
  * the file is full, no call begins any more; how those that had begun ended is still written down.
  */
-import { messageOf } from "@cogni/sandbox-host-files/Attempt"
+import { attempt, messageOf } from "@cogni/sandbox-host-files/Attempt"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import * as Data from "effect/Data"
+import * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
-import type { AuditEntry, RunClosed } from "../../AuditEntry.ts"
+import type { RunClosed } from "../../AuditEntry.ts"
 import * as AuditChain from "./AuditChain.ts"
+import type { AuditDraft } from "./AuditChain.ts"
 
 export interface AuditFileOptions {
   /** A directory of this run only. */
@@ -38,24 +42,25 @@ export interface AuditProblem {
 }
 
 /** The audit cannot be made. */
-export class AuditFailed extends Error {
-  readonly problem: AuditProblem
-  constructor(problem: AuditProblem) {
-    super(problem.detail)
-    this.problem = problem
+export class AuditFailed extends Data.TaggedError("AuditFailed")<AuditProblem> {
+  override get message(): string {
+    return this.detail
   }
 }
 
+/** Entries are written in the order in which they are given. */
 export interface AuditFile {
   readonly path: string
-  /** Settles when it is written; false when it cannot be. Never rejects. */
-  readonly append: (entry: AuditEntry) => Promise<boolean>
+  /** Give an entry, and go on. */
+  readonly note: (entry: AuditDraft) => void
+  /** Succeeds when the entry is written; with false when it cannot be. */
+  readonly append: (entry: AuditDraft) => Effect.Effect<boolean>
   /** Of what is written. */
   readonly head: () => AuditHead
-  /** Write the last entry, and see it on the disk. Whatever is appended after it is not written. Never rejects. */
-  readonly close: (totals: Omit<RunClosed, "type">) => Promise<void>
-  /** Wait for what is being written, and let go of the file. Never rejects. */
-  readonly release: () => Promise<void>
+  /** Nothing is being written. */
+  readonly settled: Effect.Effect<void>
+  /** Write the last entry, and see it on the disk. What is given after it is not written. */
+  readonly close: (totals: Omit<RunClosed, "type">) => Effect.Effect<void>
 }
 
 /** Kept below the bound for how that ends which had begun: some thousand entries without bodies. */
@@ -67,43 +72,55 @@ const closingBytes = 4096
 /** How often it is looked at whether somebody else has touched the file, while it is being written. */
 const lookMillis = 1000
 
-/** Open a run's audit, which must not be there yet. Rejects with `AuditFailed`. */
-export const open = async (options: AuditFileOptions): Promise<AuditFile> => {
-  const file = await openFile(options)
+/** Open a run's audit, which must not be there yet. It is let go of with the scope, when all that was given is written. */
+export const open = Effect.fnUntraced(function* (
+  options: AuditFileOptions
+): Effect.fn.Return<AuditFile, AuditFailed, Scope.Scope> {
+  const file = yield* Effect.acquireRelease(
+    attempt(() => openFile(options), notMade),
+    ({ handle }) => Effect.promise(() => handle.close().catch(() => undefined))
+  )
   const fail = options.onFailure
-  const start = options.resume ?? { head: AuditChain.genesis(options.runId), bytes: 0 }
-  const writer = makeWriter(file, start, fail)
+  const writer = makeWriter(
+    file,
+    options.resume ?? { head: AuditChain.genesis(options.runId), bytes: 0 },
+    fail
+  )
+  yield* Effect.addFinalizer(() => Effect.promise(writer.settled))
 
   const bounds = boundsOf(options.bytesMax)
-  let full = false
-  let closing: Promise<void> | undefined
+  let isFull = false
+  let isClosed = false
 
-  const append = (entry: AuditEntry): Promise<boolean> => {
-    if (closing !== undefined || (full && begins(entry))) return refused
+  const give = (entry: AuditDraft, done: (isWritten: boolean) => void): void => {
+    if (isClosed || (isFull && begins(entry))) return done(false)
     const bound = begins(entry) ? bounds.beginning : bounds.ending
-    const written = writer.write(entry, bound) ?? writer.write(withoutBody(entry), bound)
-    if (written !== undefined) return written
-    full = true
+    if (writer.write(entry, bound, done) || writer.write(withoutBody(entry), bound, done)) return
+    isFull = true
     fail({
       detail: `the run's audit is full, at ${options.bytesMax} bytes: another call would go by unwritten`,
       remedy: "Give the agent less to do in one run, or see in the audit what it kept asking for"
     })
-    return refused
+    done(false)
   }
 
   return {
     path: file.path,
-    append,
+    note: (entry) => give(entry, ignore),
+    append: (entry) =>
+      Effect.callback((resume) => give(entry, (isWritten) => resume(Effect.succeed(isWritten)))),
     head: writer.head,
-    close: (totals) => (closing ??= finish(writer, { type: "run.closed", ...totals }, options.bytesMax)),
-    release: async () => {
-      await writer.settled()
-      await file.handle.close().catch(() => undefined)
-    }
+    settled: Effect.promise(writer.settled),
+    close: (totals) =>
+      Effect.suspend(() => {
+        if (!isClosed) writer.write({ type: "run.closed", ...totals }, options.bytesMax, ignore)
+        isClosed = true
+        return Effect.promise(writer.sync)
+      })
   }
-}
+})
 
-const refused = Promise.resolve(false)
+const ignore = () => undefined
 
 /** Up to where what begins something may be written, and what says how it ended. */
 const boundsOf = (bytesMax: number) => {
@@ -112,10 +129,10 @@ const boundsOf = (bytesMax: number) => {
 }
 
 /** Something that need not happen: all else has happened already. */
-const begins = ({ type }: AuditEntry): boolean =>
+const begins = ({ type }: AuditDraft): boolean =>
   type === "call.started" || type === "request.answered" || type === "request.refused"
 
-const withoutBody = (entry: AuditEntry): AuditEntry => {
+const withoutBody = (entry: AuditDraft): AuditDraft => {
   if (!("body" in entry)) return entry
   const { body: _, ...rest } = entry
   return rest
@@ -127,8 +144,8 @@ interface OpenFile {
 }
 
 interface Writer {
-  /** `undefined` where it would grow over this bound. */
-  readonly write: (entry: AuditEntry, bytesMax: number) => Promise<boolean> | undefined
+  /** False where the file would grow over this bound: it is not taken then. */
+  readonly write: (entry: AuditDraft, bytesMax: number, done: (isWritten: boolean) => void) => boolean
   readonly head: () => AuditHead
   /** See on the disk what is written, untouched. */
   readonly sync: () => Promise<void>
@@ -136,16 +153,11 @@ interface Writer {
   readonly settled: () => Promise<void>
 }
 
-const finish = async (writer: Writer, last: AuditEntry, bytesMax: number): Promise<void> => {
-  await writer.write(last, bytesMax)
-  await writer.sync()
-}
-
 interface Pending {
   /** Bytes, which lie outside the heap of a thread: many long lines may wait for a disk. */
   readonly line: Buffer
   readonly head: AuditHead
-  readonly resolve: (written: boolean) => void
+  readonly done: (isWritten: boolean) => void
 }
 
 const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditProblem) => void): Writer => {
@@ -181,15 +193,15 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
     } catch (cause) {
       fail(cause)
     }
+    bytesWritten += done
     // A disk that is full may have taken a part: what is whole of it is written.
     let end = 0
-    for (const { head, line, resolve } of batch) {
+    for (const { done: tell, head, line } of batch) {
       end += done === bytes.byteLength ? 0 : line.byteLength
       const whole = end <= done
       if (whole) written = head
-      resolve(whole && !broken)
+      tell(whole && !broken)
     }
-    bytesWritten += done
   }
 
   const drain = async () => {
@@ -197,23 +209,21 @@ const makeWriter = (file: OpenFile, start: Resumed, onFailure: (problem: AuditPr
     await Promise.resolve()
     for (let batch = queue; batch.length > 0; batch = queue) {
       queue = []
-      if (broken) for (const { resolve } of batch) resolve(false)
+      if (broken) for (const { done } of batch) done(false)
       else await writeBatch(batch)
     }
     writing = undefined
   }
 
   return {
-    write: (entry, bytesMax) => {
+    write: (entry, bytesMax, done) => {
       const next = AuditChain.append(taken.head, new Date().toISOString(), entry)
       const line = Buffer.from(next.line, "utf8")
-      if (taken.bytes + line.byteLength > bytesMax || line.byteLength > AuditChain.lineBytesMax)
-        return undefined
+      if (taken.bytes + line.byteLength > bytesMax || line.byteLength > AuditChain.lineBytesMax) return false
       taken = { head: next.head, bytes: taken.bytes + line.byteLength }
-      return new Promise((resolve) => {
-        queue.push({ line, head: next.head, resolve })
-        writing ??= drain()
-      })
+      queue.push({ line, head: next.head, done })
+      writing ??= drain()
+      return true
     },
     head: () => written,
     sync: async () => {
@@ -238,24 +248,20 @@ const untouched = async ({ handle, path: name }: OpenFile, bytes: number): Promi
   if (ours.size !== bytes) throw new TypeError("it was cut or written to by another")
 }
 
+const notMade = (cause: string): AuditFailed =>
+  new AuditFailed({
+    detail: `the run's audit cannot be made: ${cause}`,
+    remedy: "Make the run's directory writable, and see that its disk has space"
+  })
+
 /** Only this user can read it. */
 const openFile = async ({ parent, resume }: AuditFileOptions): Promise<OpenFile> => {
   const file = path.join(parent, AuditChain.relativePath)
-  try {
-    if (resume !== undefined) {
-      const handle = await OwnFiles.openLog(file)
-      await handle.truncate(resume.bytes)
-      return { path: file, handle }
-    }
-    await fs.mkdir(path.dirname(file), { mode: 0o700 })
-    return {
-      path: file,
-      handle: await OwnFiles.openNewLog(file)
-    }
-  } catch (cause) {
-    throw new AuditFailed({
-      detail: `the run's audit cannot be made: ${messageOf(cause)}`,
-      remedy: "Make the run's directory writable, and see that its disk has space"
-    })
+  if (resume !== undefined) {
+    const handle = await OwnFiles.openLog(file)
+    await handle.truncate(resume.bytes)
+    return { path: file, handle }
   }
+  await fs.mkdir(path.dirname(file), { mode: 0o700 })
+  return { path: file, handle: await OwnFiles.openNewLog(file) }
 }

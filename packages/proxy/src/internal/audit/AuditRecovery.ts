@@ -2,48 +2,44 @@
  * Completes the audit of a run whose shard was lost, from what the audit itself says: a call is written down before it
  * happens, so every call that was open is known. Those are charged as reserved, and the last entry says what happened.
  */
-import { messageOf } from "@cogni/sandbox-host-files/Attempt"
+import { attempt } from "@cogni/sandbox-host-files/Attempt"
 import { createReadStream } from "node:fs"
 import * as path from "node:path"
+import * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
 import type { AuditHead, Exhaustion, LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import type { AuditLine } from "../../AuditEntry.ts"
+import * as CallAnswer from "../gateway/CallAnswer.ts"
+import type { ProcessorMeter } from "../gateway/ProcessorMeter.ts"
+import * as RequestRefused from "../gateway/RequestRefused.ts"
+import * as TrafficCount from "../gateway/TrafficCount.ts"
 import * as Budget from "../policy/Budget.ts"
+import type { RunLost, RunTraffic, ShardConfig } from "../shards/ShardMessage.ts"
 import * as AuditChain from "./AuditChain.ts"
 import * as AuditFile from "./AuditFile.ts"
-import * as CallAnswer from "../gateway/CallAnswer.ts"
-import * as GatewayRun from "../gateway/GatewayRun.ts"
-import type { ProcessorMeter } from "../gateway/ProcessorMeter.ts"
-import type { FromRecovery, RunLost, RunTraffic, ShardConfig } from "../shards/ShardMessage.ts"
 
 type Line<Type extends AuditLine["type"]> = Extract<AuditLine, { readonly type: Type }>
 
-/** Never rejects. */
-export const recover = async (
+export const recover = (
   config: ShardConfig,
   lost: RunLost,
   { exempt }: Pick<ProcessorMeter, "exempt">
-): Promise<FromRecovery> => {
-  try {
-    return { type: "recovered", traffic: await complete(config, lost, exempt) }
-  } catch (thrown) {
-    return {
-      type: "failed",
-      problem: {
-        detail: `the run's audit could not be completed: ${messageOf(thrown)}`,
-        remedy: "Keep the run's directory: its audit holds every call up to where the thread was lost"
-      }
-    }
-  }
-}
+): Effect.Effect<RunTraffic, AuditFile.AuditFailed> => Effect.scoped(complete(config, lost, exempt))
 
-const complete = async (
+const notCompleted = (cause: string) =>
+  new AuditFile.AuditFailed({
+    detail: `the run's audit could not be completed: ${cause}`,
+    remedy: "Keep the run's directory: its audit holds every call up to where the thread was lost"
+  })
+
+const complete = Effect.fnUntraced(function* (
   config: ShardConfig,
   lost: RunLost,
   exempt: ProcessorMeter["exempt"]
-): Promise<RunTraffic> => {
-  const read = await replay(config, lost, exempt)
+): Effect.fn.Return<RunTraffic, AuditFile.AuditFailed, Scope.Scope> {
+  const read = yield* attempt(() => replay(config, lost, exempt), notCompleted)
   let problem: string | undefined
-  const audit = await AuditFile.open({
+  const audit = yield* AuditFile.open({
     parent: lost.auditParent,
     runId: lost.runId,
     bytesMax: config.auditBytesMax,
@@ -51,37 +47,27 @@ const complete = async (
     onFailure: ({ detail }) => {
       problem = detail
     }
-  })
-  try {
-    if (read.closed === undefined) {
-      for (const { ticket, usage } of read.ledger.endAll()) {
-        const line = read.lineOf(ticket)
-        if (line === undefined) continue
-        const call = { ...endOf(line), ...(usage === undefined ? {} : { usage }) }
-        read.add(callOf(line, call))
-        void audit.append({ type: "call.ended", ...call })
-      }
-      const { callsTotal, refusedTotal, toolCallsTotal } = read.counts
-      await audit.close({
-        usage: read.ledger.total(),
-        callsTotal,
-        toolCallsTotal,
-        refusedTotal,
-        failure: lost.reason
-      })
+  }).pipe(Effect.mapError(({ detail }) => notCompleted(detail)))
+  if (read.closed === undefined) {
+    for (const { ticket, usage } of read.ledger.endAll()) {
+      const line = read.lineOf(ticket)
+      if (line === undefined) continue
+      const call = { ...endOf(line), ...(usage === undefined ? {} : { usage }) }
+      read.traffic.call(callOf(line, call))
+      audit.note({ type: "call.ended", ...call })
     }
-  } finally {
-    await audit.release()
+    const { calls: _, ...totals } = read.traffic.read()
+    yield* audit.close({ usage: read.ledger.total(), ...totals, failure: lost.reason })
   }
-  if (problem !== undefined) throw new Error(problem)
+  yield* audit.settled
+  if (problem !== undefined) return yield* notCompleted(problem)
   return {
-    ...read.counts,
-    calls: read.calls,
+    ...read.traffic.read(),
     usage: read.closed?.usage ?? read.ledger.total(),
-    ...(read.exhausted() === undefined ? {} : { exhausted: read.exhausted() }),
+    exhausted: read.exhausted(),
     auditHead: audit.head()
   }
-}
+})
 
 interface Open {
   readonly line: Line<"call.started">
@@ -99,19 +85,14 @@ const replay = async (
     defaults: { concurrentCallsMax: Number.POSITIVE_INFINITY, requestsPerSecondMax: 1 }
   })
   const open = new Map<string, Open>()
-  const calls: Array<LlmCall> = []
-  const counts = { callsTotal: 0, refusedTotal: 0, toolCallsTotal: 0 }
+  const traffic = TrafficCount.make()
   let exhausted: Exhaustion | undefined
   /** As the run itself closed it. */
   let closed: Line<"run.closed"> | undefined
-  const add = (call: LlmCall) => {
-    counts.callsTotal += 1
-    if (calls.length < GatewayRun.callsKeptMax) calls.push(call)
-  }
   const addListed = (line: Line<"request.refused" | "request.answered">, outcome: LlmOutcome) => {
     const { at, call, method = "", path: target = "", requestId = "", status } = line
     if (call === undefined) return
-    add({ at, requestId, method, path: target, status, ...call, completed: true, outcome })
+    traffic.call({ at, requestId, method, path: target, status, ...call, completed: true, outcome })
   }
   const take = (line: AuditLine) => {
     switch (line.type) {
@@ -140,17 +121,15 @@ const replay = async (
           // A call that was charged for its model has both figures; a cost alone is what a refusal came to.
           mayHaveRun: line.usage?.outputTokens !== undefined
         })
-        return add(callOf(began.line, line))
+        return traffic.call(callOf(began.line, line))
       }
       case "request.refused":
-        counts.refusedTotal += 1 + (line.suppressed ?? 0)
-        counts.callsTotal += line.suppressedCalls ?? 0
-        return addListed(line, CallAnswer.outcomeOfRefusal(line.code))
+        traffic.add({ refusedTotal: 1 + (line.suppressed ?? 0), callsTotal: line.suppressedCalls ?? 0 })
+        return addListed(line, RequestRefused.outcomeOf(line.code))
       case "request.answered":
         return addListed(line, "answered")
       case "tool.called":
-        counts.toolCallsTotal += 1
-        return
+        return traffic.add({ toolCallsTotal: 1 })
       case "budget.exhausted":
         exhausted ??= line.exhaustion
         return
@@ -165,7 +144,7 @@ const replay = async (
     exempt
   )
   const lineOf = (of: Budget.Ticket) => [...open.values()].find(({ ticket }) => ticket === of)?.line
-  return { ledger, lineOf, calls, counts, add, exhausted: () => exhausted, closed, head, bytes }
+  return { ledger, lineOf, traffic, exhausted: () => exhausted, closed, head, bytes }
 }
 
 const lineFeed = 10

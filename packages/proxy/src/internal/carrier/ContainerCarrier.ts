@@ -14,6 +14,7 @@ import type { Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerR
 import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import * as CallbackFibers from "../CallbackFibers.ts"
 import type { CarriedSocket, CarryRequest, SocketCarrier } from "./SocketCarrier.ts"
 import * as SocketTunnel from "./SocketTunnel.ts"
 
@@ -288,7 +289,7 @@ const queuedBytesMax = 64 * MiB
 
 /** The container's standard streams as one, in the shape that Node's HTTP/2 speaks over. */
 const pipeOf = Effect.fnUntraced(function* (container: Container) {
-  const fork = Effect.runForkWith(yield* Effect.context<never>())
+  const sends = yield* CallbackFibers.make
   let errors = ""
   let wanted: (() => void) | undefined
   let wantsMore = true
@@ -302,13 +303,14 @@ const pipeOf = Effect.fnUntraced(function* (container: Container) {
     pieces = []
     isSending = piece.byteLength > 0
     if (!isSending) return
-    fork(container.send(piece)).addObserver(() => {
+    const sent = () => {
       queuedBytes -= piece.byteLength
       sendNext()
       const go = whenRoom
       whenRoom = undefined
       go?.()
-    })
+    }
+    sends.fork(container.send(piece).pipe(Effect.ignoreCause, Effect.andThen(Effect.sync(sent))))
   }
   const pipe = new Duplex({
     read: () => {

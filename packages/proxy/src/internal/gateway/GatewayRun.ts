@@ -1,21 +1,20 @@
 /** What the gateway knows of one run while its socket is open: its policy, its money, its calls, its audit. */
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import type { Evidence, Exhaustion, LlmCall } from "@cogni/sandbox-core/RunResult"
+import type { Evidence, Exhaustion } from "@cogni/sandbox-core/RunResult"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
-import type { AuditEntry } from "../../AuditEntry.ts"
+import type { AuditEntry, ToolCalled } from "../../AuditEntry.ts"
+import type { AuditFile } from "../audit/AuditFile.ts"
 import type * as Budget from "../policy/Budget.ts"
 import type * as KeyInjection from "../../KeyInjection.ts"
-import type { BodyPolicy } from "../policy/RequestBody.ts"
+import type { BodyPolicy } from "../policy/BodyRules.ts"
 import type { Api } from "../policy/RoutePolicy.ts"
 import type { Address } from "../../Upstream.ts"
 import type { Inspector } from "./Inspector.ts"
 import type { Reading } from "./RequestReader.ts"
 import type { RunGate } from "./RunGate.ts"
+import * as TrafficCount from "./TrafficCount.ts"
 import type { UpstreamClient } from "./UpstreamClient.ts"
-
-/** More calls than these are counted, and are to be read in the audit. */
-export const callsKeptMax = 1000
 
 /** Refusals that are written down in a second; what is over that is counted. */
 const refusalsPerSecondMax = 20
@@ -37,8 +36,7 @@ export interface Options {
   readonly runId: RunId
   readonly llm: LlmAccess
   readonly ledger: Budget.Ledger
-  /** Never fails; true when it is written. */
-  readonly append: (entry: AuditEntry) => Promise<boolean>
+  readonly audit: Pick<AuditFile, "append" | "note">
   readonly canaries: { readonly policy: CanaryPolicy; readonly planted: ReadonlyArray<Canary.Canary> }
   /** How its bodies are read. */
   readonly reading: Reading
@@ -52,23 +50,21 @@ export interface GatewayRun extends Options {
   readonly policyOf: (api: Api, betas: ReadonlyArray<string>) => BodyPolicy
   /** Names the agent may use. */
   readonly modelNames: ReadonlyArray<string>
-  readonly calls: Array<LlmCall>
-  readonly addCall: (call: LlmCall) => void
+  readonly traffic: TrafficCount.TrafficCount
   /** Write a refusal down, unless there were too many in this second. */
-  readonly refuse: (refusal: Omit<Extract<AuditEntry, { type: "request.refused" }>, "type">) => void
+  readonly refuse: (refusal: Refusal) => void
   readonly suspect: (sighting: Omit<Evidence, "at">) => void
+  readonly toolCalled: (fact: typeof ToolCalled.Type) => void
   /** Say once that a budget is spent for good. */
   readonly spent: (refusal: Budget.Refusal) => void
-  readonly counts: { callsTotal: number; refusedTotal: number; active: number; toolCallsTotal: number }
-  /** The run is over: what is still under way ends with it. */
-  closing: boolean
 }
 
+export type Refusal = Omit<Extract<AuditEntry, { type: "request.refused" }>, "type">
+
 export const make = (options: Options): GatewayRun => {
-  const { append, ledger, llm, shared } = options
+  const { audit, ledger, llm, shared } = options
   const models: Readonly<Record<string, string>> = { [llm.model]: llm.model, ...llm.models }
-  const calls: Array<LlmCall> = []
-  const counts = { callsTotal: 0, refusedTotal: 0, active: 0, toolCallsTotal: 0 }
+  const traffic = TrafficCount.make()
   let second = 0
   let written = 0
   let suppressed = 0
@@ -79,9 +75,7 @@ export const make = (options: Options): GatewayRun => {
   return {
     ...options,
     modelNames: Object.keys(models),
-    calls,
-    counts,
-    closing: false,
+    traffic,
     policyOf: (api, betas) => {
       const { absent, max } = ledger.answerCaps(Object.values(models))
       const perCall = shared.outputTokensPerCallMax
@@ -101,12 +95,8 @@ export const make = (options: Options): GatewayRun => {
         sentBytesMax: shared.requestBytesMax
       }
     },
-    addCall: (call) => {
-      counts.callsTotal += 1
-      if (calls.length < callsKeptMax) calls.push(call)
-    },
     refuse: (refusal) => {
-      counts.refusedTotal += 1
+      traffic.add({ refusedTotal: 1 })
       const now = Math.floor(performance.now() / 1000)
       if (now !== second) {
         second = now
@@ -120,7 +110,7 @@ export const make = (options: Options): GatewayRun => {
       written += 1
       const { detail, path } = refusal
       const clean = (text: string) => Canary.redact(options.canaries.planted, text)
-      void append({
+      audit.note({
         type: "request.refused",
         ...refusal,
         detail: clean(detail),
@@ -137,13 +127,17 @@ export const make = (options: Options): GatewayRun => {
       if (suspected.has(kind)) return
       suspected.add(kind)
       const evidence = { at: new Date().toISOString(), ...sighting }
-      void append({ type: "exfiltration.suspected", evidence })
+      audit.note({ type: "exfiltration.suspected", evidence })
       options.suspected(evidence)
+    },
+    toolCalled: (fact) => {
+      traffic.add({ toolCallsTotal: 1 })
+      audit.note(fact)
     },
     spent: ({ exhaustion, final }) => {
       if (!final || told) return
       told = true
-      void append({ type: "budget.exhausted", exhaustion })
+      audit.note({ type: "budget.exhausted", exhaustion })
       options.exhausted(exhaustion)
     }
   }

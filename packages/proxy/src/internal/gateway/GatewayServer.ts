@@ -3,44 +3,38 @@
  * what needs no thought.
  *
  * One server per run. Whoever speaks here is that run, whatever he says; when it is closed, so is everything on it.
- * What a request asks for is decided elsewhere (`RequestRoutes`), which is still being loaded when this one begins to
- * listen.
+ * A request that is within the bounds is a fiber (`RequestRoutes`). What bounds it are plain calls within Node's
+ * callbacks: a flood of what is refused must cost as little as can be.
  */
-import { randomUUID } from "node:crypto"
 import * as http from "node:http"
 import type { Socket } from "node:net"
-import type { AuditEntry } from "../../AuditEntry.ts"
-import * as GatewayAnswers from "./GatewayAnswers.ts"
+import * as Effect from "effect/Effect"
+import type { CallbackFibers } from "../CallbackFibers.ts"
 import * as RoutePolicy from "../policy/RoutePolicy.ts"
+import * as Exchange from "./Exchange.ts"
+import * as GatewayAnswers from "./GatewayAnswers.ts"
+import type { Refusal } from "./GatewayRun.ts"
 import type { Metered, ProcessorMeter } from "./ProcessorMeter.ts"
-import * as RunConnections from "./RunConnections.ts"
+import type { RunConnections } from "./RunConnections.ts"
 import type { RunGate } from "./RunGate.ts"
 import type { RunShare } from "./RunShare.ts"
 
-export type Refused = Omit<Extract<AuditEntry, { type: "request.refused" }>, "type">
-
-/** What happens to a request that is within the bounds. */
-export interface Handler {
-  readonly handle: (request: http.IncomingMessage, response: http.ServerResponse) => Promise<void>
-  readonly refuse: (refused: Refused) => void
-}
-
 export interface GatewayServerOptions {
-  readonly handler: Promise<Handler>
+  /** Where requests are fibers. */
+  readonly requests: CallbackFibers
+  /** What happens to a request that is within the bounds. */
+  readonly serve: (request: http.IncomingMessage, response: http.ServerResponse) => Effect.Effect<void>
+  readonly refuse: (refusal: Refusal) => void
   readonly gate: RunGate
+  readonly connections: RunConnections
   readonly meter: ProcessorMeter
+  readonly metered: Metered
   /** Connections of the run. */
   readonly share: RunShare
   readonly headerSecondsMax: number
   readonly requestSecondsMax: number
   /** Stop listening for so long: too many connections came. */
   readonly onCrowd: (millis: number) => void
-}
-
-export interface GatewayServer {
-  readonly server: http.Server
-  readonly connections: RunConnections.RunConnections
-  readonly metered: Metered
 }
 
 const headerBytesMax = 16 * 1024
@@ -57,31 +51,23 @@ const crowdMillis = 1000
 /** How long nothing is read of a run that kept its thread to itself for one turn. */
 const holdMillis = 25
 
-export const make = (options: GatewayServerOptions): GatewayServer => {
-  const connections = RunConnections.make()
-  const metered: Metered = {
-    worked: (processorMillis) => {
-      const now = performance.now()
-      options.gate.worked(now, processorMillis)
-      const pauseMillis = options.gate.pauseMillis(now)
-      if (pauseMillis > 0) connections.pauseAll(Math.max(holdMillis, pauseMillis))
-    },
-    hold: () => connections.pauseAll(holdMillis)
-  }
-  let loaded: Handler | undefined
-  void options.handler.then((handler) => (loaded = handler))
-  const door: Door = {
-    ...options,
-    connections,
-    metered,
-    // At once where it can be: what follows on a connection must not be answered before.
-    handled: (use) => (loaded === undefined ? options.handler.then(use) : use(loaded))
-  }
+/** What the run's work is charged to, and what holds it back. */
+export const meteredBy = (gate: RunGate, connections: RunConnections): Metered => ({
+  worked: (processorMillis) => {
+    const now = performance.now()
+    gate.worked(now, processorMillis)
+    const pauseMillis = gate.pauseMillis(now)
+    if (pauseMillis > 0) connections.pauseAll(Math.max(holdMillis, pauseMillis))
+  },
+  hold: () => connections.pauseAll(holdMillis)
+})
+
+export const make = (door: GatewayServerOptions): http.Server => {
   const server = http.createServer(
     {
       maxHeaderSize: headerBytesMax,
-      headersTimeout: Math.min(options.headerSecondsMax, options.requestSecondsMax) * 1000,
-      requestTimeout: options.requestSecondsMax * 1000,
+      headersTimeout: Math.min(door.headerSecondsMax, door.requestSecondsMax) * 1000,
+      requestTimeout: door.requestSecondsMax * 1000,
       keepAliveTimeout: 65_000,
       connectionsCheckingInterval: 1000,
       insecureHTTPParser: false,
@@ -101,24 +87,16 @@ export const make = (options: GatewayServerOptions): GatewayServer => {
     if (isServed(door, socket)) refuseRaw(door, socket, GatewayAnswers.known("method_not_allowed"))
   })
   // While it listens: that no connection can be accepted is told by those that are not answered.
-  server.on("error", (error) => refuse(door, { status: 503, code: "not_accepted", detail: error.message }))
-  return { server, connections, metered }
+  server.on("error", (error) => door.refuse({ status: 503, code: "not_accepted", detail: error.message }))
+  return server
 }
 
-interface Door extends GatewayServerOptions {
-  readonly connections: RunConnections.RunConnections
-  readonly metered: Metered
-  readonly handled: <A>(use: (handler: Handler) => A) => A | Promise<A>
-}
-
-const refuse = ({ handled }: Door, refused: Refused): void => void handled((run) => run.refuse(refused))
-
-const onConnection = (door: Door, socket: Socket): void => {
+const onConnection = (door: GatewayServerOptions, socket: Socket): void => {
   const { connections, gate, meter, metered, onCrowd, share } = door
   meter.note(metered)
   const tooMany = (detail: string) => {
     socket.destroy()
-    refuse(door, { status: 503, code: "too_many_connections", detail })
+    door.refuse({ status: 503, code: "too_many_connections", detail })
   }
   if (!gate.connected(performance.now())) {
     onCrowd(crowdMillis)
@@ -130,7 +108,7 @@ const onConnection = (door: Door, socket: Socket): void => {
 }
 
 /** Whether a request on this connection is served; where it is not, it has had all the answer it gets. */
-const isServed = (door: Door, socket: Socket, slow?: () => void): boolean => {
+const isServed = (door: GatewayServerOptions, socket: Socket, slow?: () => void): boolean => {
   const { connections, gate, meter, metered } = door
   meter.note(metered)
   const verdict = gate.arrived(performance.now())
@@ -139,7 +117,7 @@ const isServed = (door: Door, socket: Socket, slow?: () => void): boolean => {
     slow()
     connections.pause(socket, slowMillis)
   } else socket.destroy()
-  refuse(door, { status: 429, code: "rate", detail: "too many requests of any kind in a second" })
+  door.refuse({ status: 429, code: "rate", detail: "too many requests of any kind in a second" })
   return false
 }
 
@@ -156,12 +134,12 @@ const unreadable = ({
   httpVersion === "1.1" && headers.host === undefined ? GatewayAnswers.known("bad_request") : undefined
 
 /** What is still sent of an answered request is thrown away; the run pays for reading it. */
-const meterRest = ({ meter, metered }: Door, request: http.IncomingMessage): void => {
+const meterRest = ({ meter, metered }: GatewayServerOptions, request: http.IncomingMessage): void => {
   if (!request.complete) request.on("data", () => meter.note(metered))
 }
 
 const onRequest = (
-  door: Door,
+  door: GatewayServerOptions,
   request: http.IncomingMessage,
   response: http.ServerResponse,
   refused?: GatewayAnswers.GatewayError
@@ -171,56 +149,35 @@ const onRequest = (
   response.on("error", ignore)
   if (socket.destroyed) return
   response.once("finish", () => meterRest(door, request))
-  const slow = () => {
-    const dialect = GatewayAnswers.dialectOf(request.url ?? "")
-    answer(request, response, GatewayAnswers.render(tooManyRequests, dialect))
-  }
+  const answer = (given: GatewayAnswers.Answer) =>
+    Exchange.answer({ request, response, requestId: Exchange.newRequestId() }, given)
+  const slow = () =>
+    answer(GatewayAnswers.render(tooManyRequests, GatewayAnswers.dialectOf(request.url ?? "")))
   if (!isServed(door, socket, slow)) return
   const inTurn = door.connections.inTurn(request, response, () => {
     if (refused !== undefined) {
       response.shouldKeepAlive = false
-      answer(request, response, GatewayAnswers.render(refused, "openai"))
-      return refuse(door, { status: refused.status, code: refused.code, detail: refused.message })
+      answer(GatewayAnswers.render(refused, "openai"))
+      return door.refuse({ status: refused.status, code: refused.code, detail: refused.message })
     }
-    if (pathOf(request.url ?? "") === RoutePolicy.healthPath)
-      return answer(request, response, GatewayAnswers.health)
-    void Promise.resolve(door.handled((run) => run.handle(request, response))).catch((thrown: unknown) => {
-      // A defect of ours is one run's bad answer, and never the end of the thread.
-      refuse(door, { status: 500, code: "defect", detail: String(thrown) })
-      response.destroy()
-    })
+    if (Exchange.pathOf(request.url ?? "") === RoutePolicy.healthPath) return answer(GatewayAnswers.health)
+    door.requests.fork(
+      door.serve(request, response).pipe(
+        // A defect of ours is one run's bad answer, and never the end of the thread.
+        Effect.catchDefect((thrown) =>
+          Effect.sync(() => {
+            door.refuse({ status: 500, code: "defect", detail: String(thrown) })
+            response.destroy()
+          })
+        )
+      )
+    )
   })
   if (!inTurn) socket.destroy()
 }
 
-/** As nginx makes them. */
-export const newRequestId = (): string => randomUUID().replaceAll("-", "")
-
-/** Without the query. */
-export const pathOf = (target: string): string => {
-  const mark = target.indexOf("?")
-  return mark === -1 ? target : target.slice(0, mark)
-}
-
-/** Answer, and throw away what is still on its way: a client that only sends would never read why. */
-export const answer = (
-  request: http.IncomingMessage,
-  response: http.ServerResponse,
-  { body, headers, status }: GatewayAnswers.Answer,
-  requestId = newRequestId()
-): void => {
-  if (response.headersSent || response.destroyed) return
-  response.writeHead(status, {
-    ...headers,
-    "x-request-id": requestId,
-    "content-length": String(Buffer.byteLength(body))
-  })
-  response.end(body)
-  request.resume()
-}
-
 /** Not HTTP: smuggling, broken off, too long or too slow. The parser has stopped; the connection ends. */
-const onMalformed = (door: Door, error: NodeJS.ErrnoException, socket: Socket): void => {
+const onMalformed = (door: GatewayServerOptions, error: NodeJS.ErrnoException, socket: Socket): void => {
   if (error.code === "ECONNRESET" || !socket.writable) {
     socket.destroy()
     return
@@ -233,7 +190,12 @@ const onMalformed = (door: Door, error: NodeJS.ErrnoException, socket: Socket): 
   refuseRaw(door, socket, known, error.code)
 }
 
-const refuseRaw = (door: Door, socket: Socket, error: GatewayAnswers.GatewayError, detail?: string): void => {
+const refuseRaw = (
+  door: GatewayServerOptions,
+  socket: Socket,
+  error: GatewayAnswers.GatewayError,
+  detail?: string
+): void => {
   // Node has let go of this connection: an error that nobody hears would end the thread.
   socket.on("error", ignore)
   const { body, headers, status } = GatewayAnswers.render(error, "openai")
@@ -246,7 +208,7 @@ const refuseRaw = (door: Door, socket: Socket, error: GatewayAnswers.GatewayErro
     `HTTP/1.1 ${status} ${http.STATUS_CODES[status] ?? ""}\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join("")}\r\n${body}`
   )
   setTimeout(() => socket.destroy(), lingerMillisMax).unref()
-  refuse(door, { status, code: error.code, detail: detail ?? error.message })
+  door.refuse({ status, code: error.code, detail: detail ?? error.message })
 }
 
 const ignore = (): void => undefined

@@ -7,6 +7,8 @@
  * body that takes too long, or too much memory, ends with its thread; those that wait behind it are served by the next.
  */
 import { Worker } from "node:worker_threads"
+import * as Data from "effect/Data"
+import * as Effect from "effect/Effect"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as RequestInspection from "../policy/RequestInspection.ts"
 import * as JsonText from "../policy/JsonText.ts"
@@ -25,7 +27,7 @@ export interface Told {
 }
 
 /** A body could not be looked into. */
-export class InspectionFailed extends Error {}
+export class InspectionFailed extends Data.TaggedError("InspectionFailed")<{ readonly detail: string }> {}
 
 /** Whose body it is, and where what it costs is counted. */
 export interface Inspected {
@@ -34,14 +36,14 @@ export interface Inspected {
 }
 
 export interface Inspector {
-  readonly inspect: (
-    run: Inspected,
-    request: RequestInspection.InspectionRequest
-  ) => RequestInspection.Inspection | Promise<RequestInspection.Inspection>
-  /** The run is over: nothing of it is looked into any more. */
-  readonly forget: (runId: RunId) => void
-  readonly close: () => void
+  /** Interrupted, it is given up at once, together with the thread that was at it. */
+  readonly inspect: Inspect
 }
+
+type Inspect = (
+  run: Inspected,
+  request: RequestInspection.InspectionRequest
+) => Effect.Effect<RequestInspection.Inspection, InspectionFailed>
 
 export interface InspectorOptions {
   /** For one body. */
@@ -70,8 +72,7 @@ const quickMemoryMiBMax = 256
 interface Waiting {
   readonly run: Inspected
   readonly ask: Ask
-  readonly resolve: (inspection: RequestInspection.Inspection) => void
-  readonly reject: (error: InspectionFailed) => void
+  readonly resume: (inspected: Effect.Effect<RequestInspection.Inspection, InspectionFailed>) => void
 }
 
 /** Runs from sources and from what is published alike. */
@@ -86,20 +87,13 @@ export const make = (options: InspectorOptions): Inspector => {
   const isInline = (bytes: number, isPlain: () => boolean) =>
     bytes <= inlineBytesMax || (bytes <= inlineAloneBytesMax && options.isAlone() && isPlain())
   return {
-    inspect: (run, request) => {
-      const bytes = request.body.byteLength
-      const isPlain = onceAsked(() => !JsonText.survey(request.body).vastNumbers)
-      if (isInline(bytes, isPlain)) return RequestInspection.inspect(request)
-      return (bytes <= quickBytesMax && isPlain() ? quick : slow).inspect(run, request)
-    },
-    forget: (runId) => {
-      quick.forget(runId)
-      slow.forget(runId)
-    },
-    close: () => {
-      quick.close()
-      slow.close()
-    }
+    inspect: (run, request) =>
+      Effect.suspend(() => {
+        const bytes = request.body.byteLength
+        const isPlain = onceAsked(() => !JsonText.survey(request.body).vastNumbers)
+        if (isInline(bytes, isPlain)) return Effect.sync(() => RequestInspection.inspect(request))
+        return bytes <= quickBytesMax && isPlain() ? quick(run, request) : slow(run, request)
+      })
   }
 }
 
@@ -108,17 +102,8 @@ const onceAsked = <A>(ask: () => A): (() => A) => {
   return () => (told ??= { answer: ask() }).answer
 }
 
-interface Lane {
-  readonly inspect: (
-    run: Inspected,
-    request: RequestInspection.InspectionRequest
-  ) => Promise<RequestInspection.Inspection>
-  readonly forget: (runId: RunId) => void
-  readonly close: () => void
-}
-
 /** One thread, and those that wait for it. */
-const makeLane = (options: InspectorOptions, heapMiBMax: number): Lane => {
+const makeLane = (options: InspectorOptions, heapMiBMax: number): Inspect => {
   /** By run, the one that has waited longest first: a run that sends many waits behind itself. */
   const queues = new Map<RunId, Array<Waiting>>()
   let worker: Worker | undefined
@@ -126,7 +111,6 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Lane => {
   let late: NodeJS.Timeout | undefined
   let later: NodeJS.Timeout | undefined
   let serial = 0
-  let closed = false
   let beganMillis = 0
 
   const finish = (processorMillis: number): Waiting | undefined => {
@@ -146,8 +130,8 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Lane => {
     // What it still says is ignored; without a listener an error of it would end the thread.
     old?.on("error", () => undefined)
     void old?.terminate()
-    waiting?.reject(new InspectionFailed(failed))
     next()
+    waiting?.resume(Effect.fail(new InspectionFailed({ detail: failed })))
   }
 
   const start = (): Worker => {
@@ -162,8 +146,9 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Lane => {
     started.unref()
     started.on("message", ({ id, inspection, processorMillis }: Told) => {
       if (current?.ask.id !== id) return
-      finish(processorMillis)?.resolve(inspection)
+      const waiting = finish(processorMillis)
       next()
+      waiting?.resume(Effect.succeed(inspection))
     })
     started.on("error", (error) => give(`the inspection failed: ${error.message}`))
     started.on("exit", () => {
@@ -191,7 +176,7 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Lane => {
 
   const next = () => {
     clearTimeout(later)
-    if (current !== undefined || closed) return
+    if (current !== undefined) return
     current = pick()
     if (current === undefined) return
     worker ??= start()
@@ -205,30 +190,19 @@ const makeLane = (options: InspectorOptions, heapMiBMax: number): Lane => {
     worker.postMessage(ask, [ask.request.body.buffer as ArrayBuffer])
   }
 
-  return {
-    inspect: (run, request) =>
-      new Promise((resolve, reject) => {
-        if (closed) {
-          reject(new InspectionFailed("the gateway is closed"))
-          return
-        }
-        const waiting = queues.get(run.runId) ?? []
-        waiting.push({ run, ask: { id: serial++, request }, resolve, reject })
-        queues.set(run.runId, waiting)
-        next()
-      }),
-    forget: (runId) => {
-      const left = queues.get(runId) ?? []
-      queues.delete(runId)
-      for (const waiting of left) waiting.reject(new InspectionFailed("the run is over"))
-      if (current?.run.runId === runId) give("the run is over")
-    },
-    close: () => {
-      closed = true
-      const left = [...queues.values()].flat()
-      queues.clear()
-      for (const waiting of left) waiting.reject(new InspectionFailed("the gateway is closed"))
-      give("the gateway is closed")
-    }
+  const giveUp = (waiting: Waiting) => {
+    if (current === waiting) return give("it is not wanted any more")
+    const { runId } = waiting.run
+    const left = (queues.get(runId) ?? []).filter((other) => other !== waiting)
+    if (left.length > 0) queues.set(runId, left)
+    else queues.delete(runId)
   }
+
+  return (run, request) =>
+    Effect.callback((resume) => {
+      const waiting = { run, ask: { id: serial++, request }, resume }
+      queues.set(run.runId, [...(queues.get(run.runId) ?? []), waiting])
+      next()
+      return Effect.sync(() => giveUp(waiting))
+    })
 }

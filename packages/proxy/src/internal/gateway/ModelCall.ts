@@ -1,86 +1,89 @@
 /**
- * The first half of a call of an agent to its model, from its first byte until it goes upstream.
+ * A call of an agent to its model, from its first byte until it is settled.
  *
- *     read ─► inspect ─► canaries ─► budget ─► audit ─► upstream ─► answer (CallAnswer)
+ *     read ─► inspect ─► canaries ─► budget ─► audit ─► upstream ─► answer ─► settled
+ *
+ * A call that has its place in the ledger is settled exactly once, with one end: the ledger, the list of calls and the
+ * audit hear of it together.
  */
+import * as Effect from "effect/Effect"
 import * as Result from "effect/Result"
-import type { IncomingMessage, ServerResponse } from "node:http"
-import type { AuditEntry } from "../../AuditEntry.ts"
+import type { IncomingMessage } from "node:http"
+import * as Canary from "@cogni/sandbox-core/Canary"
+import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
+import type { AuditDraft } from "../audit/AuditChain.ts"
 import type * as Budget from "../policy/Budget.ts"
-import * as GatewayAnswers from "./GatewayAnswers.ts"
+import * as ChargeRule from "../policy/ChargeRule.ts"
 import * as KeyInjection from "../../KeyInjection.ts"
 import type { Sent } from "../policy/RequestInspection.ts"
 import * as RoutePolicy from "../policy/RoutePolicy.ts"
 import * as CallAnswer from "./CallAnswer.ts"
+import * as Exchange from "./Exchange.ts"
+import * as GatewayAnswers from "./GatewayAnswers.ts"
 import type { GatewayRun } from "./GatewayRun.ts"
 import * as RequestReader from "./RequestReader.ts"
+import { RequestRefused } from "./RequestRefused.ts"
 
-/** A request that has come to the run's socket. */
-export interface Exchange {
-  readonly requestId: string
-  readonly request: IncomingMessage
-  readonly response: ServerResponse
-  readonly path: string
-  readonly query: string
-  readonly dialect: GatewayAnswers.Dialect
-  readonly at: Date
-  /** Of `performance.now()`. */
-  readonly startedMs: number
-  readonly answer: (answer: GatewayAnswers.Answer) => void
-}
-
-export const serve = async (run: GatewayRun, exchange: Exchange, api: RoutePolicy.Api): Promise<void> => {
-  const { request } = exchange
-  const refuse = (error: GatewayAnswers.GatewayError, requestBytes = 0) =>
-    refuseWith(run, exchange, error, requestBytes)
-  if (!isJson(request)) return refuse(GatewayAnswers.unsupportedMediaType)
-
-  const read = await RequestReader.read(request, run.shared.requestBytesMax, run.reading)
-  if (read._tag !== "Body") return refuseUnread(run, exchange, read._tag)
-  const requestBytes = read.body.byteLength
-  let grownBytes = 0
-  try {
-    const betas = RoutePolicy.betas(CallAnswer.pairs(request.rawHeaders))
-    const inspection = await Promise.resolve(
-      run.shared.inspector.inspect(run, {
-        body: read.body,
-        policy: run.policyOf(api, betas),
-        canaries: run.canaries.planted
-      })
-    ).catch(() => undefined)
-    if (inspection === undefined) return refuse(GatewayAnswers.inspectionFailed, requestBytes)
-    for (const sighting of inspection.sightings)
-      run.suspect({ ...sighting, channel: "prompt", requestId: exchange.requestId })
-    if (inspection.sightings.length > 0 && run.canaries.policy === "stop")
-      return refuse(GatewayAnswers.exfiltration, requestBytes)
-    if (inspection.outcome._tag === "Refused") return refuse(inspection.outcome.refused, requestBytes)
-    const { sent } = inspection.outcome
-    // Numbers grow when they are written out, and what goes out is held as long as the call lasts.
-    const moreBytes = Math.max(0, sent.body.byteLength - requestBytes)
-    if (!run.reading.share.take(moreBytes)) return refuse(GatewayAnswers.busy, requestBytes)
-    grownBytes = moreBytes
-    await pass(run, exchange, { api, betas, requestBytes, requestDigest: inspection.digest, sent })
-  } finally {
-    run.reading.share.give(grownBytes)
-    read.release()
-  }
-}
-
-interface Inspected {
+export interface CallRequest {
   readonly api: RoutePolicy.Api
-  readonly betas: ReadonlyArray<string>
+  /** Of its target, without the question mark. */
+  readonly query: string
+}
+
+export const serve = (run: GatewayRun, exchange: Exchange.Exchange, called: CallRequest) =>
+  Effect.gen(function* () {
+    const { request } = exchange
+    if (!isJson(request)) return yield* refused(GatewayAnswers.unsupportedMediaType)
+    const read = yield* RequestReader.read(request, run.shared.requestBytesMax, run.reading)
+    const { digest, sent } = yield* inspect(run, exchange, called.api, read)
+    // Numbers grow when they are written out, and what goes out is held as long as the call lasts.
+    const moreBytes = Math.max(0, sent.body.byteLength - read.bytes)
+    if (!run.reading.share.take(moreBytes)) return yield* refused(GatewayAnswers.busy, read.bytes)
+    yield* Effect.addFinalizer(() => Effect.sync(() => run.reading.share.give(moreBytes)))
+    yield* pass(run, exchange, {
+      ...called,
+      callId: crypto.randomUUID(),
+      requestBytes: read.bytes,
+      requestDigest: digest,
+      sent
+    })
+  }).pipe(Effect.scoped)
+
+const refused = (error: GatewayAnswers.GatewayError, requestBytes = 0) =>
+  Effect.fail(new RequestRefused({ error, requestBytes }))
+
+const inspect = Effect.fnUntraced(function* (
+  run: GatewayRun,
+  { request, requestId }: Exchange.Exchange,
+  api: RoutePolicy.Api,
+  { body, bytes }: RequestReader.RequestBytes
+) {
+  const inspection = yield* run.shared.inspector
+    .inspect(run, {
+      body,
+      policy: run.policyOf(api, betasOf(request)),
+      canaries: run.canaries.planted
+    })
+    .pipe(Effect.catchTag("InspectionFailed", () => refused(GatewayAnswers.inspectionFailed, bytes)))
+  for (const sighting of inspection.sightings) run.suspect({ ...sighting, channel: "prompt", requestId })
+  if (inspection.sightings.length > 0 && run.canaries.policy === "stop")
+    return yield* refused(GatewayAnswers.exfiltration, bytes)
+  if (inspection.outcome._tag === "Refused") return yield* refused(inspection.outcome.refused, bytes)
+  return { digest: inspection.digest, sent: inspection.outcome.sent }
+})
+
+interface Call extends CallRequest {
+  readonly callId: string
   readonly requestBytes: number
   readonly requestDigest: string
   readonly sent: Sent
 }
 
-const pass = async (run: GatewayRun, exchange: Exchange, inspected: Inspected): Promise<void> => {
-  const { response } = exchange
-  const { api, requestBytes, sent } = inspected
-  const callId = crypto.randomUUID()
-  const headers = headersOf(run, exchange, inspected, callId)
+const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Exchange, call: Call) {
+  const { api, requestBytes, sent } = call
+  const headers = headersOf(run, exchange, call)
   // Looked at when the socket was made; it cannot have become unusable.
-  if (headers === undefined) return refuseWith(run, exchange, GatewayAnswers.upstreamRefused, requestBytes)
+  if (headers === undefined) return yield* refused(GatewayAnswers.upstreamRefused, requestBytes)
   const ticket = run.ledger.begin({
     model: sent.model,
     requestBytes: sent.body.byteLength,
@@ -91,52 +94,132 @@ const pass = async (run: GatewayRun, exchange: Exchange, inspected: Inspected): 
   })
   if ("exhaustion" in ticket) {
     run.spent(ticket)
-    return refuseWith(run, exchange, ofBudget(ticket), requestBytes)
+    return yield* refused(ofBudget(ticket), requestBytes)
   }
-  run.counts.active += 1
-  const written = await run.append(started(run, exchange, inspected, callId))
-  const call = CallAnswer.make(run, exchange, { api, callId, requestBytes, sent, ticket })
-  // A call that cannot be written down does not happen.
-  if (!written) return call.fail("run_ended", GatewayAnswers.busy, "the audit could not be written")
-  if (response.destroyed) return call.gone()
+  const count = CallAnswer.makeCount(run, exchange.startedMs)
+  let isSent = false
+  const settleWith = (end: CallAnswer.CallEnd) =>
+    settle(run, exchange, call, ticket, count.read(), end, isSent)
+  yield* Effect.suspend(() => run.audit.append(started(run, exchange, call))).pipe(
+    Effect.flatMap((isWritten) => {
+      // A call that cannot be written down does not happen.
+      if (!isWritten)
+        return Effect.succeed(
+          CallAnswer.fail(run, exchange, "run_ended", GatewayAnswers.busy, "the audit could not be written")
+        )
+      if (exchange.response.destroyed) return Effect.succeed(hungUp(exchange, "client_aborted"))
+      isSent = true
+      return Effect.raceFirst(answered(run, exchange, call, headers, count), clientGone(exchange))
+    }),
+    Effect.onInterrupt(() => Effect.sync(() => settleWith(hungUp(exchange, "run_ended")))),
+    Effect.map(settleWith)
+  )
+})
 
-  call.sent()
-  const breakOff = run.shared.client.send(
-    `${exchange.path}${exchange.query === "" ? "" : `?${exchange.query}`}`,
-    headers,
-    sent.body,
-    {
-      onAnswer: call.answered,
-      onFailure: (failure, detail) =>
-        call.fail(
-          failure,
-          failure === "upstream_timeout"
+/** Send it to the upstream, and its answer to the agent. */
+const answered = (
+  run: GatewayRun,
+  exchange: Exchange.Exchange,
+  { api, query, sent }: Call,
+  headers: ReadonlyArray<RoutePolicy.Header>,
+  count: CallAnswer.AnswerCount
+): Effect.Effect<CallAnswer.CallEnd> =>
+  run.shared.client.send(`${exchange.path}${query === "" ? "" : `?${query}`}`, headers, sent.body).pipe(
+    Effect.flatMap((answer) =>
+      CallAnswer.pass(run, exchange, answer, count, { api, withholdUsage: sent.usageAdded })
+    ),
+    Effect.catchTag("UpstreamFailed", ({ detail, outcome }) =>
+      Effect.sync(() =>
+        CallAnswer.fail(
+          run,
+          exchange,
+          outcome,
+          outcome === "upstream_timeout"
             ? GatewayAnswers.known("upstream_timeout")
             : GatewayAnswers.known("upstream_unreachable", 502),
           detail
         )
-    }
+      )
+    )
   )
-  response.once("close", () => {
-    if (response.writableFinished) return
-    call.gone()
-    breakOff()
+
+const clientGone = (exchange: Exchange.Exchange): Effect.Effect<CallAnswer.CallEnd> =>
+  Effect.callback((resume) => {
+    const { response } = exchange
+    const onClose = () => {
+      if (!response.writableFinished) resume(Effect.succeed(hungUp(exchange, "client_aborted")))
+    }
+    response.once("close", onClose)
+    return Effect.sync(() => response.off("close", onClose))
   })
-  // What the call holds in memory is let go of only then.
-  await call.settled
+
+const hungUp = ({ response }: Exchange.Exchange, outcome: LlmOutcome): CallAnswer.CallEnd => ({
+  outcome,
+  status: response.headersSent ? response.statusCode : CallAnswer.statusGone
+})
+
+const settle = (
+  run: GatewayRun,
+  { at, path, requestId, startedMs }: Exchange.Exchange,
+  { api, callId, requestBytes, sent }: Call,
+  ticket: Budget.Ticket,
+  counted: CallAnswer.Counted,
+  { detail, outcome, status }: CallAnswer.CallEnd,
+  isSent: boolean
+): void => {
+  const { body, costUsd, end, firstByteMs, responseBytes, responseDigest, upstreamStatus } = counted
+  const told = costUsd === undefined ? end?.usage : { ...end?.usage, costUsd: end?.usage?.costUsd ?? costUsd }
+  const usage = run.ledger.end(ticket, {
+    ...(told === undefined ? {} : { usage: told }),
+    responseBytes,
+    mayHaveRun: ChargeRule.mayHaveRun({ sent: isSent, outcome, upstreamStatus })
+  })
+  const isOk = upstreamStatus !== undefined && upstreamStatus < 300
+  const durationMs = Exchange.millisSince(startedMs)
+  run.traffic.call({
+    at: at.toISOString(),
+    requestId,
+    method: "POST",
+    path,
+    status,
+    callId,
+    requestBytes,
+    responseBytes,
+    durationMs,
+    completed: outcome === "completed",
+    outcome,
+    model: sent.model,
+    ...(usage === undefined ? {} : { usage })
+  })
+  run.audit.note({
+    type: "call.ended",
+    requestId,
+    callId,
+    status,
+    outcome,
+    responseBytes,
+    responseDigest,
+    durationMs,
+    usage,
+    firstByteMs,
+    events: end === undefined || end.events === 0 ? undefined : end.events,
+    usageMissing: told?.inputTokens === undefined && isOk && api !== "count_tokens" ? true : undefined,
+    detail,
+    body: keptBody(run, body)
+  })
 }
 
 const headersOf = (
   run: GatewayRun,
-  { request }: Exchange,
-  { betas }: Inspected,
-  callId: string
+  { request }: Exchange.Exchange,
+  { callId }: Call
 ): ReadonlyArray<RoutePolicy.Header> | undefined => {
+  const betas = betasOf(request)
   const headers = KeyInjection.inject({
     upstreamKey: run.shared.upstreamKey,
     identity: run.llm.identity,
     runId: run.runId,
-    client: CallAnswer.pairs(request.rawHeaders),
+    client: Exchange.pairs(request.rawHeaders),
     callId,
     keyHeader: run.shared.keyHeader
   })
@@ -146,10 +229,9 @@ const headersOf = (
 
 const started = (
   run: GatewayRun,
-  { path, requestId }: Exchange,
-  { api, requestBytes, requestDigest, sent }: Inspected,
-  callId: string
-): AuditEntry => ({
+  { path, requestId }: Exchange.Exchange,
+  { api, callId, requestBytes, requestDigest, sent }: Call
+): AuditDraft => ({
   type: "call.started",
   requestId,
   callId,
@@ -157,7 +239,7 @@ const started = (
   path,
   api,
   model: sent.model,
-  ...(sent.modelRequested === undefined ? {} : { modelRequested: sent.modelRequested }),
+  modelRequested: sent.modelRequested,
   stream: sent.stream,
   requestBytes,
   requestDigest,
@@ -166,58 +248,17 @@ const started = (
   dropped: sent.dropped,
   droppedTotal: sent.droppedTotal,
   inputTokensMax: sent.inputTokensMax,
-  ...(sent.cachesForHour ? { cachesForHour: true as const } : {}),
-  ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
-  ...CallAnswer.bodyIfAsked(run, sent.body)
+  cachesForHour: sent.cachesForHour ? true : undefined,
+  outputTokensMax: sent.outputTokensMax,
+  body: keptBody(run, sent.body)
 })
 
-/** Why a body was not read. */
-export const refuseUnread = (
-  run: GatewayRun,
-  exchange: Exchange,
-  why: Exclude<RequestReader.Read["_tag"], "Body">
-): void => {
-  // What else it sends is not read: the connection ends with the answer.
-  if (why === "Stalled" || why === "NoRoom") exchange.response.shouldKeepAlive = false
-  refuseWith(run, exchange, unread[why], 0)
-}
-
-const unread: Readonly<Record<Exclude<RequestReader.Read["_tag"], "Body">, GatewayAnswers.GatewayError>> = {
-  TooLarge: GatewayAnswers.known("request_too_large"),
-  NoRoom: GatewayAnswers.busy,
-  Stalled: GatewayAnswers.known("request_timeout"),
-  Aborted: { ...GatewayAnswers.known("bad_request"), code: "client_aborted" }
-}
-
-export const refuseWith = (
-  run: GatewayRun,
-  exchange: Exchange,
-  error: GatewayAnswers.GatewayError,
-  requestBytes: number
-): void => {
-  const { dialect, path, request, requestId } = exchange
-  const answer = GatewayAnswers.render(error, dialect)
-  exchange.answer(answer)
-  const call = CallAnswer.listed(exchange, answer, requestBytes)
-  run.addCall({
-    at: exchange.at.toISOString(),
-    requestId,
-    method: request.method ?? "",
-    path,
-    status: answer.status,
-    ...call,
-    completed: true,
-    outcome: CallAnswer.outcomeOfRefusal(error.code)
-  })
-  run.refuse({
-    requestId,
-    method: request.method ?? "",
-    path,
-    status: answer.status,
-    code: error.code,
-    detail: error.param === undefined ? error.message : `${error.param}: ${error.message}`,
-    call
-  })
+/** A body for the audit, where it was asked for, without what is the host's own or was planted. */
+const keptBody = (run: GatewayRun, body: Uint8Array): string | undefined => {
+  if (run.shared.auditBodies !== "full") return undefined
+  const bytes = Math.min(body.byteLength, CallAnswer.bodyKeptBytesMax)
+  const text = Buffer.from(body.buffer, body.byteOffset, bytes).toString("utf8")
+  return Canary.redact(run.canaries.planted, CallAnswer.withoutHost(run, text))
 }
 
 export const ofBudget = ({
@@ -230,8 +271,11 @@ export const ofBudget = ({
   code: final ? "insufficient_quota" : `${exhaustion.budget}_exceeded`,
   message: detail,
   final,
-  ...(final ? {} : { retryAfterSeconds: retryAfterSeconds ?? 1 })
+  retryAfterSeconds: final ? undefined : (retryAfterSeconds ?? 1)
 })
+
+const betasOf = ({ rawHeaders }: IncomingMessage): ReadonlyArray<string> =>
+  RoutePolicy.betas(Exchange.pairs(rawHeaders))
 
 const isJson = ({ headers }: IncomingMessage): boolean =>
   /^application\/json\s*(?:;|$)/iu.test(headers["content-type"] ?? "") &&

@@ -1,5 +1,8 @@
 /** The body of a request, within bounds: its own, the run's share of the memory, and a least speed. */
 import type { IncomingMessage } from "node:http"
+import * as Data from "effect/Data"
+import * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
 import type { RunShare } from "./RunShare.ts"
 
 /** How bodies of one run are read. */
@@ -14,51 +17,64 @@ export interface Reading {
   readonly onPiece: () => void
 }
 
-export type Read =
-  | {
-      readonly _tag: "Body"
-      readonly body: Uint8Array
-      /** Let go of what is held of it. Once. */
-      readonly release: () => void
-    }
-  | { readonly _tag: "TooLarge" }
-  | { readonly _tag: "NoRoom" }
-  /** It came too slowly. */
-  | { readonly _tag: "Stalled" }
-  | { readonly _tag: "Aborted" }
+/** Why a body was not read; `Stalled`: it came too slowly. */
+export type UnreadReason = "TooLarge" | "NoRoom" | "Stalled" | "Aborted"
+
+export class BodyUnread extends Data.TaggedError("BodyUnread")<{ readonly reason: UnreadReason }> {}
+
+export interface RequestBytes {
+  /** Its own memory, whole, so that it can be handed to another thread; there is nothing in it then. */
+  readonly body: Uint8Array
+  readonly bytes: number
+}
 
 const initialBytes = 16 * 1024
 
-/** Its own memory, whole: so that it can be handed to another thread. */
-export const read = (request: IncomingMessage, bytesMax: number, reading: Reading): Promise<Read> =>
-  new Promise((resolve) => {
+/** Holds its part of the run's share until the scope is closed. */
+export const read = (
+  request: IncomingMessage,
+  bytesMax: number,
+  reading: Reading
+): Effect.Effect<RequestBytes, BodyUnread, Scope.Scope> =>
+  Effect.acquireRelease(
+    receive(request, bytesMax, reading),
+    ({ bytes }) => Effect.sync(() => reading.share.give(bytes)),
+    { interruptible: true }
+  )
+
+const receive = (request: IncomingMessage, bytesMax: number, reading: Reading) =>
+  Effect.callback<RequestBytes, BodyUnread>((resume) => {
     const { share } = reading
     // One growing buffer: a piece can be a single byte, and keeping it by itself costs a hundred.
     let buffer = new Uint8Array(0)
     let bytes = 0
-    let done = false
+    let isOver = false
     const declared = Number(request.headers["content-length"] ?? 0)
-    const settle = (outcome: Read) => {
-      if (done) return
-      done = true
+    const end = () => {
+      isOver = true
       request.off("data", onData)
       clearInterval(watch)
-      if (outcome._tag !== "Body") {
-        share.give(bytes)
-        buffer = new Uint8Array(0)
-        request.pause()
-      }
-      resolve(outcome)
+    }
+    const drop = () => {
+      end()
+      share.give(bytes)
+      buffer = new Uint8Array(0)
+    }
+    const refuse = (reason: UnreadReason) => {
+      if (isOver) return
+      drop()
+      request.pause()
+      resume(Effect.fail(new BodyUnread({ reason })))
     }
     const watch = watchProgress(
       reading,
       () => bytes,
-      () => settle({ _tag: "Stalled" })
+      () => refuse("Stalled")
     )
     const onData = (piece: Buffer) => {
       reading.onPiece()
-      if (bytes + piece.byteLength > bytesMax) return settle({ _tag: "TooLarge" })
-      if (!share.take(piece.byteLength)) return settle({ _tag: "NoRoom" })
+      if (bytes + piece.byteLength > bytesMax) return refuse("TooLarge")
+      if (!share.take(piece.byteLength)) return refuse("NoRoom")
       const needed = bytes + piece.byteLength
       if (needed > buffer.byteLength) {
         const least = Math.min(declared || initialBytes, initialBytes)
@@ -69,25 +85,18 @@ export const read = (request: IncomingMessage, bytesMax: number, reading: Readin
       buffer.set(piece, bytes)
       bytes = needed
     }
-    if (declared > bytesMax) return settle({ _tag: "TooLarge" })
+    if (declared > bytesMax) return refuse("TooLarge")
     request.on("data", onData)
     request.once("end", () => {
+      if (isOver) return
+      end()
       const body = bytes === buffer.byteLength ? buffer : buffer.slice(0, bytes)
-      buffer = new Uint8Array(0)
-      let released = false
-      settle({
-        _tag: "Body",
-        body,
-        release: () => {
-          if (released) return
-          released = true
-          share.give(bytes)
-        }
-      })
+      resume(Effect.succeed({ body, bytes }))
     })
     // A `close` without an `end` is a client that went away.
-    request.once("error", () => settle({ _tag: "Aborted" }))
-    request.once("close", () => settle({ _tag: "Aborted" }))
+    request.once("error", () => refuse("Aborted"))
+    request.once("close", () => refuse("Aborted"))
+    return Effect.sync(drop)
   })
 
 const watchProgress = (

@@ -1,18 +1,28 @@
 /** A server on a run's socket in a directory of the host, which may stop listening for a while. */
-import type * as http from "node:http"
+import { attempt } from "@cogni/sandbox-host-files/Attempt"
+import * as Data from "effect/Data"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Schedule from "effect/Schedule"
+import type * as Scope from "effect/Scope"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
+import type * as http from "node:http"
 import * as path from "node:path"
+import * as CallbackFibers from "../CallbackFibers.ts"
 
 export interface SocketListener {
   /** Accept nothing for so long: a client that connects is refused by the system, at no cost to this process. A
    *  connection with no request under way is closed. */
   readonly pause: (millis: number) => void
   /** Close the socket; connections that are open stay open. */
-  readonly stop: () => void
-  /** Close the socket and every connection of it. */
-  readonly close: () => Promise<void>
+  readonly stop: Effect.Effect<void>
 }
+
+/** The socket cannot be made. */
+export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly detail: string }> {}
+
+const notListening = (detail: string) => new ListenFailed({ detail })
 
 /** `sun_path` is 108 bytes, its end included; less on other systems. */
 const socketPathBytesMax = 103
@@ -22,69 +32,58 @@ const backlog = 512
 /** After how long a server that could not listen tries again. */
 const againMillis = 1000
 
-/** Have a server listen on a socket at this path; what was there is replaced. */
-export const listen = async (server: http.Server, socketPath: string): Promise<SocketListener> => {
-  await fs.rm(socketPath, { force: true })
-  const { handle, where } = await address(socketPath)
-  const begin = () =>
-    new Promise<void>((resolve, reject) => {
-      server.once("error", reject)
-      // For any user of the sandbox: on the host the directory lies below one that only this process can enter.
-      server.listen({ path: where, backlog, readableAll: true, writableAll: true }, () => {
-        server.off("error", reject)
-        resolve()
-      })
+/** A server on a socket at this path, which replaces what was there. Closed with the scope, with every connection. */
+export const listen = Effect.fnUntraced(function* (
+  server: http.Server,
+  socketPath: string
+): Effect.fn.Return<SocketListener, ListenFailed, Scope.Scope> {
+  yield* attempt(() => fs.rm(socketPath, { force: true }), notListening)
+  const where = yield* address(socketPath)
+  yield* Effect.addFinalizer(() => closed(server))
+  const bind = Effect.callback<void, ListenFailed>((resume) => {
+    const onError = (error: Error) => resume(Effect.fail(notListening(error.message)))
+    server.once("error", onError)
+    // For any user of the sandbox: on the host the directory lies below one that only this process can enter.
+    server.listen({ path: where, backlog, readableAll: true, writableAll: true }, () => {
+      server.off("error", onError)
+      resume(Effect.void)
     })
-  try {
-    await begin()
-  } catch (thrown) {
-    await handle?.close()
-    throw thrown
-  }
-  let paused: NodeJS.Timeout | undefined
-  let stopped = false
-  const beginAgain = async () => {
-    try {
-      await begin()
-    } catch {
-      // It has been said as an error of the server; without descriptors, say, it can again in a moment.
-      if (!stopped) beginAfter(againMillis)
-      return
-    }
-    paused = undefined
-    if (stopped) server.close()
-  }
-  const beginAfter = (millis: number) => {
-    paused = setTimeout(() => void beginAgain(), millis)
-  }
+  })
+  yield* bind
+  const pauses = yield* CallbackFibers.make
   return {
     pause: (millis) => {
-      if (stopped || paused !== undefined) return
+      if (!server.listening) return
       server.close()
-      beginAfter(millis)
+      // A failure has been said as an error of the server; without descriptors, say, it can again in a moment.
+      const again = Effect.retry(bind, Schedule.spaced(Duration.millis(againMillis)))
+      pauses.fork(Effect.ignore(Effect.delay(again, Duration.millis(millis))))
     },
-    stop: () => {
-      stopped = true
-      clearTimeout(paused)
-      server.close()
-    },
-    close: async () => {
-      stopped = true
-      clearTimeout(paused)
-      await new Promise<void>((resolve) => {
-        if (server.listening) server.close(() => resolve())
-        else resolve()
-        server.closeAllConnections()
-      })
-      // Closing removes the socket by the path it was made by: that name must be nobody else's until then.
-      await handle?.close()
-    }
+    stop: Effect.andThen(
+      pauses.interrupt,
+      Effect.sync(() => server.close())
+    )
   }
-}
+})
 
-/** A path that a socket can be made by: a long one is named through the descriptor of its directory. */
-const address = async (socketPath: string) => {
-  if (Buffer.byteLength(socketPath) <= socketPathBytesMax) return { where: socketPath, handle: undefined }
-  const handle = await fs.open(path.dirname(socketPath), constants.O_RDONLY | constants.O_DIRECTORY)
-  return { where: `/proc/self/fd/${handle.fd}/${path.basename(socketPath)}`, handle }
-}
+const closed = (server: http.Server) =>
+  Effect.callback<void>((resume) => {
+    if (server.listening) server.close(() => resume(Effect.void))
+    else resume(Effect.void)
+    server.closeAllConnections()
+  })
+
+/**
+ * A path that a socket can be made by: a long one is named through the descriptor of its directory. Closing a server
+ * removes the socket by that path, so the descriptor is open until then.
+ */
+const address = (socketPath: string): Effect.Effect<string, ListenFailed, Scope.Scope> =>
+  Buffer.byteLength(socketPath) <= socketPathBytesMax
+    ? Effect.succeed(socketPath)
+    : Effect.acquireRelease(
+        attempt(
+          () => fs.open(path.dirname(socketPath), constants.O_RDONLY | constants.O_DIRECTORY),
+          notListening
+        ),
+        (handle) => Effect.promise(() => handle.close())
+      ).pipe(Effect.map(({ fd }) => `/proc/self/fd/${fd}/${path.basename(socketPath)}`))

@@ -3,9 +3,12 @@
  * agent asks of them is bounded before it is sent there.
  */
 import type { IncomingHttpHeaders } from "node:http"
-import type * as GatewayAnswers from "./GatewayAnswers.ts"
+import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
+import * as Semaphore from "effect/Semaphore"
 import * as Allowance from "../policy/Allowance.ts"
 import * as JsonText from "../policy/JsonText.ts"
+import type * as GatewayAnswers from "./GatewayAnswers.ts"
 
 /** A request for the host's tools, as it is sent to the main thread. */
 export interface ToolRequest {
@@ -21,13 +24,12 @@ export interface ToolRequest {
 /** Answers a request that is for the host's tools. */
 export type ToolHandler = (
   request: Omit<ToolRequest, "headers"> & { readonly headers: IncomingHttpHeaders }
-) => Promise<GatewayAnswers.Answer>
+) => Effect.Effect<GatewayAnswers.Answer>
 
 export interface ToolPort {
   readonly handle: ToolHandler
   /** What the main thread says to a request. */
   readonly answered: (serial: number, answer: GatewayAnswers.Answer) => void
-  readonly close: () => void
 }
 
 /** Requests of one run in the main thread at one time. */
@@ -49,65 +51,65 @@ const depthMax = 64
 
 const heard = ["content-type", "accept", "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"]
 
-interface Waiting {
-  readonly request: ToolRequest
-  readonly resolve: (answer: GatewayAnswers.Answer) => void
-}
-
 export const make = (send: (serial: number, request: ToolRequest) => void): ToolPort => {
   const requests = Allowance.make(requestsPerSecondMax)
   const bytes = Allowance.make(bytesPerSecondMax, bytesMax)
-  const waiting: Array<Waiting> = []
+  const places = Semaphore.makeUnsafe(waitingMax)
+  const turns = Semaphore.makeUnsafe(concurrentMax)
+  const pace = Semaphore.makeUnsafe(1)
   const open = new Map<number, (answer: GatewayAnswers.Answer) => void>()
-  let serial = 0
-  let timer: NodeJS.Timeout | undefined
+  let last = 0
 
-  const next = () => {
-    clearTimeout(timer)
-    timer = undefined
-    while (waiting.length > 0 && open.size < concurrentMax) {
+  /** One after the other, and none before there is an allowance for it. */
+  const paced = (requestBytes: number) =>
+    Effect.suspend(() => {
       const now = performance.now()
       const pauseMillis = Math.max(requests.waitMillis(now), bytes.waitMillis(now))
-      if (pauseMillis > 0) {
-        timer = setTimeout(next, Math.ceil(pauseMillis))
-        return
-      }
-      const { request, resolve } = waiting.shift()!
-      requests.charge(now, 1)
-      bytes.charge(now, request.body.byteLength)
-      serial += 1
-      open.set(serial, resolve)
+      return pauseMillis === 0 ? Effect.void : Effect.sleep(Math.ceil(pauseMillis))
+    }).pipe(
+      Effect.andThen(
+        Effect.sync(() => {
+          const now = performance.now()
+          requests.charge(now, 1)
+          bytes.charge(now, requestBytes)
+        })
+      ),
+      pace.withPermit
+    )
+
+  const ask = (request: ToolRequest) =>
+    Effect.callback<GatewayAnswers.Answer>((resume) => {
+      last += 1
+      const serial = last
+      open.set(serial, (answer) => resume(Effect.succeed(answer)))
       send(serial, request)
-    }
-  }
+      return Effect.sync(() => open.delete(serial))
+    })
 
   return {
-    handle: async ({ body, headers, ...rest }) => {
+    handle: ({ body, headers, ...rest }) => {
       if (body.byteLength > bytesMax)
-        return refused(413, "validation", `the request is over ${bytesMax} bytes. Ask for less`)
-      if (JsonText.survey(body).depth > depthMax)
-        return refused(400, "validation", `the request is nested more than ${depthMax} levels deep`)
-      if (waiting.length >= waitingMax)
-        return refused(
-          503,
-          "unavailable",
-          "too many tool calls of this sandbox are waiting. Try again in a moment"
+        return Effect.succeed(
+          refused(413, "validation", `the request is over ${bytesMax} bytes. Ask for less`)
         )
-      return await new Promise((resolve) => {
-        waiting.push({ request: { ...rest, body, headers: headersOf(headers) }, resolve })
-        next()
-      })
+      if (JsonText.survey(body).depth > depthMax)
+        return Effect.succeed(
+          refused(400, "validation", `the request is nested more than ${depthMax} levels deep`)
+        )
+      return turns.takeScoped(1).pipe(
+        Effect.andThen(paced(body.byteLength)),
+        places.withPermitsIfAvailable(1),
+        Effect.flatMap((placed) =>
+          Option.isNone(placed)
+            ? Effect.succeed(tooManyWaiting)
+            : ask({ ...rest, body, headers: headersOf(headers) })
+        ),
+        Effect.scoped
+      )
     },
-    answered: (of, answer) => {
-      open.get(of)?.(answer)
-      open.delete(of)
-      next()
-    },
-    close: () => {
-      clearTimeout(timer)
-      for (const { resolve } of waiting.splice(0)) resolve(closed)
-      for (const resolve of open.values()) resolve(closed)
-      open.clear()
+    answered: (serial, answer) => {
+      open.get(serial)?.(answer)
+      open.delete(serial)
     }
   }
 }
@@ -118,7 +120,11 @@ const refused = (status: number, code: string, message: string): GatewayAnswers.
   body: JSON.stringify({ ok: false, error: { code, message } })
 })
 
-const closed = refused(503, "unavailable", "the sandbox is over")
+const tooManyWaiting = refused(
+  503,
+  "unavailable",
+  "too many tool calls of this sandbox are waiting. Try again in a moment"
+)
 
 const headersOf = (headers: IncomingHttpHeaders): Readonly<Record<string, string>> =>
   Object.fromEntries(

@@ -4,10 +4,11 @@
  * What goes out was written by this side alone, so connections are shared between runs. Nothing is sent twice: an
  * upstream that breaks off may have run the model already, and only the agent can know whether it wants that again.
  */
-import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import * as http from "node:http"
 import * as https from "node:https"
 import * as tls from "node:tls"
+import * as Data from "effect/Data"
+import * as Effect from "effect/Effect"
 import type { Header } from "../policy/RoutePolicy.ts"
 import type { Address } from "../../Upstream.ts"
 
@@ -18,23 +19,19 @@ export interface UpstreamClientOptions {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
 }
 
-export type UpstreamFailure = "upstream_unreachable" | "upstream_timeout" | "upstream_cut"
-
-export interface Listener {
-  readonly onAnswer: (answer: http.IncomingMessage) => void
-  /** At most once, and only before the answer began. */
-  readonly onFailure: (failure: UpstreamFailure, detail: string) => void
-}
+/** There is no answer, or no more of it. */
+export class UpstreamFailed extends Data.TaggedError("UpstreamFailed")<{
+  readonly outcome: "upstream_unreachable" | "upstream_timeout" | "upstream_cut"
+  readonly detail: string
+}> {}
 
 export interface UpstreamClient {
-  /** Send it off. The returned function breaks it off, at once. */
+  /** Send it off. Succeeds when its answer begins; interrupted, it is broken off at once. */
   readonly send: (
     target: string,
     headers: ReadonlyArray<Header>,
-    body: Uint8Array,
-    listener: Listener
-  ) => () => void
-  readonly close: () => void
+    body: Uint8Array
+  ) => Effect.Effect<http.IncomingMessage, UpstreamFailed>
 }
 
 /** Below what servers keep a quiet connection for (uvicorn: 5 s), so that none is used while its end is under way. */
@@ -57,72 +54,58 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
   const request = address.secure ? https.request : http.request
 
   return {
-    send: (target, headers, body, { onAnswer, onFailure }) => {
-      let settled = false
-      const outgoing = request({
-        agent,
-        host: address.host,
-        port: address.port,
-        method: "POST",
-        path: `${address.basePath}${target}`,
-        headers: [
-          "host",
-          address.authority,
-          "content-length",
-          String(body.byteLength),
-          ...headers.flatMap(([name, value]) => [name, bytesOf(value)])
-        ],
-        ...(address.secure && !isAddress(address.host) ? { servername: address.host } : {})
-      })
-      const fail = (failure: UpstreamFailure, detail: string) => {
-        if (settled) return
-        settled = true
-        onFailure(failure, detail)
-      }
-      let connected = false
-      const late = setTimeout(() => {
-        fail("upstream_timeout", `no connection within ${connectSecondsMax} s`)
-        outgoing.destroy()
-      }, connectSecondsMax * 1000)
-      outgoing.once("socket", (socket) => {
-        const on = () => {
-          connected = true
+    send: (target, headers, body) =>
+      Effect.callback((resume) => {
+        const outgoing = request({
+          agent,
+          host: address.host,
+          port: address.port,
+          method: "POST",
+          path: `${address.basePath}${target}`,
+          headers: [
+            "host",
+            address.authority,
+            "content-length",
+            String(body.byteLength),
+            ...headers.flatMap(([name, value]) => [name, bytesOf(value)])
+          ],
+          ...(address.secure && !isAddress(address.host) ? { servername: address.host } : {})
+        })
+        const fail = (outcome: UpstreamFailed["outcome"], detail: string) =>
+          resume(Effect.fail(new UpstreamFailed({ outcome, detail })))
+        let isConnected = false
+        const late = setTimeout(() => {
+          fail("upstream_timeout", `no connection within ${connectSecondsMax} s`)
+          outgoing.destroy()
+        }, connectSecondsMax * 1000)
+        outgoing.once("socket", (socket) => {
+          const on = () => {
+            isConnected = true
+            clearTimeout(late)
+            socket.setTimeout(0)
+          }
+          if (socket.connecting) socket.once(address.secure ? "secureConnect" : "connect", on)
+          else on()
+        })
+        outgoing.once("response", (answer) => {
+          // An answer that breaks off after the call has ended is nobody's any more, and must not end the thread.
+          answer.on("error", () => undefined)
+          resume(Effect.succeed(answer))
+        })
+        outgoing.on("error", (error: NodeJS.ErrnoException) => {
           clearTimeout(late)
-          socket.setTimeout(0)
-        }
-        if (socket.connecting) socket.once(address.secure ? "secureConnect" : "connect", on)
-        else on()
+          fail(isConnected ? "upstream_cut" : "upstream_unreachable", error.message)
+        })
+        outgoing.once("close", () => {
+          clearTimeout(late)
+          fail("upstream_cut", "the connection was closed before an answer")
+        })
+        outgoing.end(body)
+        return Effect.sync(() => {
+          clearTimeout(late)
+          outgoing.destroy()
+        })
       })
-      outgoing.once("response", (answer) => {
-        if (settled) {
-          answer.destroy()
-          return
-        }
-        settled = true
-        try {
-          onAnswer(answer)
-        } catch (thrown) {
-          // Whatever an upstream sends, it must not end the host process.
-          answer.destroy()
-          onFailure("upstream_cut", messageOf(thrown))
-        }
-      })
-      outgoing.on("error", (error: NodeJS.ErrnoException) => {
-        clearTimeout(late)
-        fail(connected ? "upstream_cut" : "upstream_unreachable", error.message)
-      })
-      outgoing.once("close", () => {
-        clearTimeout(late)
-        fail("upstream_cut", "the connection was closed before an answer")
-      })
-      outgoing.end(body)
-      return () => {
-        settled = true
-        clearTimeout(late)
-        outgoing.destroy()
-      }
-    },
-    close: () => agent.destroy()
   }
 }
 

@@ -6,7 +6,6 @@
 import * as Result from "effect/Result"
 import * as Schema from "effect/Schema"
 import { createHash } from "node:crypto"
-import type { BodyPolicy } from "./RequestBody.ts"
 import type { Api } from "./RoutePolicy.ts"
 import * as ChatCompletions from "./apis/ChatCompletions.ts"
 import * as Messages from "./apis/Messages.ts"
@@ -14,6 +13,26 @@ import * as Responses from "./apis/Responses.ts"
 import * as BodyRefusal from "./BodyRefusal.ts"
 
 export type Body = Readonly<Record<string, unknown>>
+
+/** What holds for a run's requests. Plain data: it may go to another thread. */
+export interface BodyPolicy {
+  readonly api: Api
+  /** The run's own, where the agent names none. */
+  readonly model: string
+  /** Names the agent may use, and what the upstream calls each. Holds `model`. */
+  readonly models: Readonly<Record<string, string>>
+  readonly billingAccountId: string
+  /** Left out and noted, or refused. */
+  readonly unknownFields: "drop" | "refuse"
+  /** The most output tokens that a call may ask for. */
+  readonly outputTokensMax?: number | undefined
+  /** Put into a call that names no cap; left out, such a call is given `outputTokensMax`. */
+  readonly outputTokensAbsent?: number | undefined
+  /** The most bytes of what is sent, beside `ownBytesMax`; left out, as large as a request may be. */
+  readonly sentBytesMax?: number | undefined
+  /** Betas of Anthropic's API that go out with the request: without one, its fields are not understood. */
+  readonly betas?: ReadonlyArray<string> | undefined
+}
 
 export interface ApiRules {
   readonly decode: (body: unknown) => Result.Result<unknown, Schema.SchemaError>

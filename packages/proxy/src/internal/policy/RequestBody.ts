@@ -9,30 +9,11 @@
 import * as Result from "effect/Result"
 import * as BodyRefusal from "./BodyRefusal.ts"
 import * as BodyRules from "./BodyRules.ts"
+import type { BodyPolicy } from "./BodyRules.ts"
 import * as DroppedPaths from "./DroppedPaths.ts"
 import * as InputBound from "./InputBound.ts"
 import * as JsonText from "./JsonText.ts"
-import { type Api, requestBytesMax } from "./RoutePolicy.ts"
-
-/** What holds for a run's requests. Plain data: it may go to another thread. */
-export interface BodyPolicy {
-  readonly api: Api
-  /** The run's own, where the agent names none. */
-  readonly model: string
-  /** Names the agent may use, and what the upstream calls each. Holds `model`. */
-  readonly models: Readonly<Record<string, string>>
-  readonly billingAccountId: string
-  /** Left out and noted, or refused. */
-  readonly unknownFields: "drop" | "refuse"
-  /** The most output tokens that a call may ask for. */
-  readonly outputTokensMax?: number | undefined
-  /** Put into a call that names no cap; left out, such a call is given `outputTokensMax`. */
-  readonly outputTokensAbsent?: number | undefined
-  /** The most bytes of what is sent, beside `ownBytesMax`; left out, as large as a request may be. */
-  readonly sentBytesMax?: number | undefined
-  /** Betas of Anthropic's API that go out with the request: without one, its fields are not understood. */
-  readonly betas?: ReadonlyArray<string> | undefined
-}
+import { requestBytesMax } from "./RoutePolicy.ts"
 
 export interface Rebuilt {
   readonly body: string

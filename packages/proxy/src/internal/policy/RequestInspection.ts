@@ -9,11 +9,12 @@ import * as Result from "effect/Result"
 import { createHash } from "node:crypto"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { GatewayError } from "../gateway/GatewayAnswers.ts"
+import type { BodyPolicy } from "./BodyRules.ts"
 import * as RequestBody from "./RequestBody.ts"
 
 export interface InspectionRequest {
   readonly body: Uint8Array
-  readonly policy: RequestBody.BodyPolicy
+  readonly policy: BodyPolicy
   readonly canaries: ReadonlyArray<Canary.Canary>
 }
 

@@ -3,10 +3,11 @@
  * last word, which is there even when the shard is not.
  */
 import { Deferred, Duration, Effect, Option, type Scope } from "effect"
-import type { LlmObservation, LlmRequest } from "@cogni/sandbox-core/LlmProxy"
+import * as CallbackFibers from "../CallbackFibers.ts"
+import * as GatewayAnswers from "../gateway/GatewayAnswers.ts"
+import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
-import * as GatewayAnswers from "../gateway/GatewayAnswers.ts"
 import type { AuditProblem } from "../audit/AuditFile.ts"
 import * as GatewayTools from "../GatewayTools.ts"
 import type { FromRecovery, FromRun, RunStart, RunTraffic, ToRun } from "./ShardMessage.ts"
@@ -32,7 +33,6 @@ export interface ServedRunOptions {
 
 /** How long what was observed may take to be told. */
 const tellMillisMax = 2000
-const tellStepMillis = 5
 
 /** How long the audit of a lost run may take to be read again and closed. */
 const recoverySecondsMax = 60
@@ -53,7 +53,8 @@ export const make = Effect.fnUntraced(function* (
   const listening = yield* Deferred.make<void, ProxyFailed>()
   const failed = yield* Deferred.make<never, ProxyFailed>()
   const finished = yield* Deferred.make<RunTraffic>()
-  const observer = yield* makeObserver(request)
+  const observations = yield* CallbackFibers.make
+  const toolCalls = yield* CallbackFibers.make
   const say = (message: ToRun) => port.postMessage(message)
   const asked = makeAsked(say)
   const tools = yield* GatewayTools.make({
@@ -74,11 +75,17 @@ export const make = Effect.fnUntraced(function* (
       case "failed":
         return fail(message.problem)
       case "suspected":
-        return observer.observe({ _tag: "ExfiltrationSuspected", evidence: message.evidence })
+        return observations.fork(
+          request.observe({ _tag: "ExfiltrationSuspected", evidence: message.evidence })
+        )
       case "exhausted":
-        return observer.observe({ _tag: "BudgetExhausted", exhaustion: message.exhaustion })
+        return observations.fork(request.observe({ _tag: "BudgetExhausted", exhaustion: message.exhaustion }))
       case "tool":
-        return answerTool(tools.handle, message, say)
+        return toolCalls.fork(
+          Effect.map(answerOf(tools.handle, message.request), (answer) =>
+            say({ type: "tool_answer", serial: message.serial, answer })
+          )
+        )
       case "traffic":
         return asked.answered(message.serial, message.traffic)
       case "finished":
@@ -114,7 +121,8 @@ export const make = Effect.fnUntraced(function* (
     tools.close.pipe(
       Effect.andThen(Effect.sync(() => say({ type: "finish" }))),
       Effect.andThen(orRecovered(Deferred.await(finished))),
-      Effect.tap(observer.told),
+      // The run waits for what was observed before it says its last word.
+      Effect.tap(Effect.timeoutOption(observations.awaitEmpty, Duration.millis(tellMillisMax))),
       Effect.uninterruptible
     )
   )
@@ -129,25 +137,6 @@ export const make = Effect.fnUntraced(function* (
 
 const lostRemedy =
   "Run again: other runs were not touched. If it happens again, see in the run's audit what the agent kept asking for"
-
-/** The run waits for what was observed before it says its last word. */
-const makeObserver = Effect.fnUntraced(function* (request: LlmRequest) {
-  const fork = Effect.runForkWith(yield* Effect.context<never>())
-  let active = 0
-  return {
-    observe: (observation: LlmObservation) => {
-      active += 1
-      fork(request.observe(observation)).addObserver(() => {
-        active -= 1
-      })
-    },
-    told: Effect.sleep(Duration.millis(tellStepMillis)).pipe(
-      Effect.repeat({ while: () => active > 0 }),
-      Effect.timeoutOption(Duration.millis(tellMillisMax)),
-      Effect.when(Effect.sync(() => active > 0))
-    )
-  }
-})
 
 /** Questions about the traffic so far, and their answers. */
 const makeAsked = (say: (message: ToRun) => void) => {
@@ -168,15 +157,11 @@ const makeAsked = (say: (message: ToRun) => void) => {
   }
 }
 
-const answerTool = (
-  tools: (request: ToolRequest) => Promise<GatewayAnswers.Answer>,
-  { request, serial }: Extract<FromRun, { readonly type: "tool" }>,
-  say: (message: ToRun) => void
-): void => {
-  const answer = (given: GatewayAnswers.Answer) => say({ type: "tool_answer", serial, answer: given })
-  // A defect of a tool is one call's bad answer, and never the end of the host process.
-  tools(request).then(answer, () => answer(GatewayAnswers.render(GatewayAnswers.busy, "openai")))
-}
+/** A defect of a tool is one call's bad answer, and never the end of the host process. */
+const answerOf = (tools: GatewayTools.GatewayTools["handle"], request: ToolRequest) =>
+  Effect.catchDefect(tools(request), () =>
+    Effect.succeed(GatewayAnswers.render(GatewayAnswers.busy, "openai"))
+  )
 
 /** Another shard reads the audit of a run whose own is lost, and closes it. */
 const recover = ({ pool, start }: ServedRunOptions, reason: string): Effect.Effect<RunTraffic, ProxyFailed> =>

@@ -1,6 +1,6 @@
 /** What the main thread and a shard say to each other. Plain data, copied on its way. */
 import type { Canary } from "@cogni/sandbox-core/Canary"
-import type { AuditHead, Evidence, Exhaustion, LlmCall, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
+import type { AuditHead, Evidence, Exhaustion, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
 import type { MessagePort } from "node:worker_threads"
@@ -12,6 +12,7 @@ import type { Address } from "../../Upstream.ts"
 import type { AuditProblem } from "../audit/AuditFile.ts"
 import type { Limits } from "../gateway/RunShare.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
+import type { Traffic } from "../gateway/TrafficCount.ts"
 
 /** What a thread is started with. It holds no secret. */
 export interface ShardStart {
@@ -61,11 +62,7 @@ export interface RunStart {
 }
 
 /** What has gone through a run's socket. */
-export interface RunTraffic {
-  readonly calls: ReadonlyArray<LlmCall>
-  readonly callsTotal: number
-  readonly refusedTotal: number
-  readonly toolCallsTotal: number
+export interface RunTraffic extends Traffic {
   readonly usage: LlmUsageTotal
   readonly exhausted?: Exhaustion | undefined
   readonly auditHead: AuditHead

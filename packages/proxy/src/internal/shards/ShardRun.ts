@@ -1,212 +1,232 @@
 /** One run in its shard, from the audit's first entry to its last. */
-import { messageOf } from "@cogni/sandbox-host-files/Attempt"
+import * as Data from "effect/Data"
+import * as Deferred from "effect/Deferred"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { MessagePort } from "node:worker_threads"
 import * as AuditChain from "../audit/AuditChain.ts"
 import * as AuditFile from "../audit/AuditFile.ts"
+import * as CallbackFibers from "../CallbackFibers.ts"
+import * as GatewayRun from "../gateway/GatewayRun.ts"
 import * as GatewayServer from "../gateway/GatewayServer.ts"
-import type * as GatewayRun from "../gateway/GatewayRun.ts"
-import type * as ProcessorMeter from "../gateway/ProcessorMeter.ts"
+import type { ProcessorMeter } from "../gateway/ProcessorMeter.ts"
+import * as RequestRoutes from "../gateway/RequestRoutes.ts"
+import * as RunConnections from "../gateway/RunConnections.ts"
 import * as RunGate from "../gateway/RunGate.ts"
-import type { RunHandler } from "../gateway/RunHandler.ts"
 import * as RunShare from "../gateway/RunShare.ts"
-import type { ShardCounters } from "./ShardCounters.ts"
-import type { FromRun, RunStart, RunTraffic, ShardConfig, ToRun } from "./ShardMessage.ts"
 import * as SocketListener from "../gateway/SocketListener.ts"
 import * as ToolPort from "../gateway/ToolPort.ts"
+import * as Budget from "../policy/Budget.ts"
+import type { ShardCounters } from "./ShardCounters.ts"
+import type { FromRun, RunStart, RunTraffic, ShardConfig, ToRun } from "./ShardMessage.ts"
 
 /** What the runs of a shard have in common. */
 export interface Shard {
   readonly config: ShardConfig
   readonly counters: ShardCounters
   readonly slot: number
-  readonly meter: ProcessorMeter.ProcessorMeter
+  readonly meter: ProcessorMeter
+  readonly shared: GatewayRun.Shared
   /** Runs of all shards that live now. */
   readonly runs: () => number
-  readonly isAlone: () => boolean
 }
 
-/** How long calls that have their answer may take to be written down. */
-const settleMillisMax = 2000
-const settleStepMillis = 5
-/** How long an agent's connections may outlive it, before they are cut off. */
+/** How long an agent's requests may outlive it, before they are cut off. */
 const lingerMillis = 200
 
-/** Serve a run until the main thread says that it is over. Settles then; never rejects. */
-export const serve = async (shard: Shard, start: RunStart, port: MessagePort): Promise<void> => {
+/** Serve a run until the main thread says that it is over. */
+export const serve = Effect.fnUntraced(function* (
+  shard: Shard,
+  start: RunStart,
+  port: MessagePort
+): Effect.fn.Return<void, never, Scope.Scope> {
+  yield* Effect.addFinalizer(() => Effect.sync(() => port.close()))
   const tell = (message: FromRun) => port.postMessage(message)
   const tools = ToolPort.make((serial, request) => tell({ type: "tool", serial, request }))
-  const { promise: over, resolve: end } = Promise.withResolvers<void>()
-  const opening = open(shard, start, tools, tell)
-  // Where it cannot be opened there is nobody to ask; a rejection that nobody hears would end the thread.
-  const handler = opening.then(({ handler }) => handler).catch(() => undefined)
-  const auditHead = opening.then(
-    ({ audit }) => audit.head(),
-    (thrown: unknown) => headOf(start, thrown)
-  )
-  port.on("message", (message: ToRun) => {
+  const messages = yield* CallbackFibers.make
+  const over = yield* Deferred.make<void>()
+  const opened = yield* Deferred.make<OpenRun, NotOpened>()
+
+  const hear = (message: ToRun): Effect.Effect<void> => {
     switch (message.type) {
       case "finish":
-        return end()
+        return Effect.asVoid(Deferred.succeed(over, undefined))
       case "tool_answer":
-        return tools.answered(message.serial, message.answer)
+        return Effect.sync(() => tools.answered(message.serial, message.answer))
       case "traffic":
-        return void Promise.all([handler, auditHead]).then(([opened, head]) =>
-          tell({
-            type: "traffic",
-            serial: message.serial,
-            traffic: opened === undefined ? nothing(head) : opened.traffic()
-          })
+        return Deferred.await(opened).pipe(
+          Effect.match({ onSuccess: trafficOf, onFailure: ({ auditHead }) => nothing(auditHead) }),
+          Effect.map((traffic) => tell({ type: "traffic", serial: message.serial, traffic }))
         )
       case "tool_called":
-        return void handler.then((opened) => {
-          if (opened === undefined) return undefined
-          opened.run.counts.toolCallsTotal += 1
-          return opened.run.append(message.fact)
-        })
+        return ifOpened(({ run }) => run.toolCalled(message.fact))
       case "sighted":
-        return void handler.then((opened) => opened?.run.suspect(message.sighting))
+        return ifOpened(({ run }) => run.suspect(message.sighting))
     }
-  })
-  // The main thread has let go of the run without a word.
-  port.once("close", end)
-  try {
-    const opened = await opening
-    tell({ type: "opened" })
-    await over
-    tell({ type: "finished", traffic: await finish(opened, tools) })
-  } catch (thrown) {
-    tell({ type: "failed", problem: problemOf(thrown) })
-    await over
-    tell({ type: "finished", traffic: nothing(await auditHead) })
-  } finally {
-    port.close()
   }
-}
+  const ifOpened = (use: (run: OpenRun) => void) => Effect.ignore(Effect.map(Deferred.await(opened), use))
+  port.on("message", (message: ToRun) => messages.fork(hear(message)))
+  // The main thread has let go of the run without a word.
+  port.once("close", () => Deferred.doneUnsafe(over, Effect.void))
 
-interface Opened {
+  const traffic = yield* Effect.gen(function* () {
+    const run = yield* open(shard, start, tools, tell)
+    yield* Deferred.succeed(opened, run)
+    tell({ type: "opened" })
+    yield* Deferred.await(over)
+    return yield* finish(run)
+  }).pipe(
+    Effect.scoped,
+    Effect.catchTag("NotOpened", (error) =>
+      Effect.gen(function* () {
+        yield* Deferred.fail(opened, error)
+        tell({ type: "failed", problem: error.problem })
+        yield* Deferred.await(over)
+        return nothing(error.auditHead)
+      })
+    )
+  )
+  tell({ type: "finished", traffic })
+}, Effect.scoped)
+
+interface OpenRun {
   readonly audit: AuditFile.AuditFile
-  readonly door: GatewayServer.GatewayServer
   readonly listener: SocketListener.SocketListener
-  readonly handler: Promise<RunHandler>
-  readonly release: () => void
+  readonly requests: CallbackFibers.CallbackFibers
+  readonly run: GatewayRun.GatewayRun
+  readonly server: ReturnType<typeof GatewayServer.make>
 }
 
-const open = async (
+/** It cannot be served. Its audit is closed, where there is one. */
+class NotOpened extends Data.TaggedError("NotOpened")<{
+  readonly problem: AuditFile.AuditProblem
+  readonly auditHead: AuditHead
+}> {}
+
+const open = Effect.fnUntraced(function* (
   shard: Shard,
   start: RunStart,
   tools: ToolPort.ToolPort,
   tell: (message: FromRun) => void
-): Promise<Opened> => {
-  const audit = await AuditFile.open({
+): Effect.fn.Return<OpenRun, NotOpened, Scope.Scope> {
+  const { config, meter } = shard
+  const gate = gateOf(shard, start)
+  // What was held goes back in whole when the run ends, however its requests do.
+  const connectionShare = yield* shareOf(shard, config.connections, "connections", 1)
+  const bytesShare = yield* shareOf(shard, config.heldBytes, "heldKiB", 1024)
+  const audit = yield* AuditFile.open({
     parent: start.auditParent,
     runId: start.runId,
-    bytesMax: shard.config.auditBytesMax,
+    bytesMax: config.auditBytesMax,
     onFailure: (problem) => tell({ type: "failed", problem })
-  })
-  await audit.append(start.opened)
-  let listener: SocketListener.SocketListener | undefined
-  const { gate, handler, release, share } = made(shard, start, audit, tools, tell, () => door)
-  const door: GatewayServer.GatewayServer = GatewayServer.make({
-    handler,
-    gate,
-    meter: shard.meter,
-    share,
-    headerSecondsMax: shard.config.headerSecondsMax,
-    requestSecondsMax: shard.config.requestSecondsMax,
-    onCrowd: (millis) => listener?.pause(millis)
-  })
-  try {
-    listener = await SocketListener.listen(door.server, start.socketPath)
-    return { audit, door, listener, handler, release }
-  } catch (thrown) {
-    const problem = problemOf(thrown)
-    await audit.close({ ...noTotals, failure: problem.detail })
-    await audit.release()
-    throw new NotOpened(problem, audit.head())
-  }
-}
-
-/** The run's bounds, and what decides about its requests. */
-const made = (
-  shard: Shard,
-  start: RunStart,
-  audit: AuditFile.AuditFile,
-  tools: ToolPort.ToolPort,
-  tell: (message: FromRun) => void,
-  door: () => GatewayServer.GatewayServer
-) => {
-  const { config, meter } = shard
-  const share = (limits: RunShare.Limits, field: "heldKiB" | "connections", unit: number) =>
-    RunShare.make({ ...shard, limits, field, unit })
-  const requestsPerSecondMax = Math.max(
-    config.requestsPerSecondMax,
-    start.llm.budget?.requestsPerSecondMax ?? 0
+  }).pipe(
+    Effect.mapError(
+      ({ detail, remedy }) =>
+        new NotOpened({ problem: { detail, remedy }, auditHead: AuditChain.genesis(start.runId) })
+    )
   )
-  const gate = RunGate.make({
+  yield* audit.append(start.opened)
+  const connections = yield* Effect.acquireRelease(Effect.sync(RunConnections.make), ({ forgetPause }) =>
+    Effect.sync(forgetPause)
+  )
+  const metered = GatewayServer.meteredBy(gate, connections)
+  const run = GatewayRun.make({
+    shared: shard.shared,
+    runId: start.runId,
+    llm: start.llm,
+    ledger: Budget.make(start.llm.budget, { prices: config.prices, defaults: config }),
+    audit,
+    gate,
+    canaries: start.canaries,
+    reading: {
+      share: bytesShare,
+      progressSecondsMax: config.bodyProgressSecondsMax,
+      bytesPerSecondMin: config.bodyBytesPerSecondMin,
+      isPaused: connections.isPaused,
+      onPiece: () => meter.note(metered)
+    },
+    suspected: (evidence) => tell({ type: "suspected", evidence }),
+    exhausted: (exhaustion) => tell({ type: "exhausted", exhaustion })
+  })
+  const requests = yield* CallbackFibers.make
+  const server = GatewayServer.make({
+    requests,
+    serve: (request, response) =>
+      RequestRoutes.serve({ connections, run, tools: tools.handle }, request, response),
+    refuse: run.refuse,
+    gate,
+    connections,
+    meter,
+    metered,
+    share: connectionShare,
+    headerSecondsMax: config.headerSecondsMax,
+    requestSecondsMax: config.requestSecondsMax,
+    onCrowd: (millis) => listener.pause(millis)
+  })
+  const listener: SocketListener.SocketListener = yield* SocketListener.listen(server, start.socketPath).pipe(
+    Effect.catchTag("ListenFailed", ({ detail }) =>
+      notListening(audit, `the socket cannot be made: ${detail}`)
+    )
+  )
+  return { audit, listener, requests, run, server }
+})
+
+const notListening = (audit: AuditFile.AuditFile, detail: string) =>
+  audit.close({ ...noTotals, failure: detail }).pipe(
+    Effect.andThen(
+      Effect.suspend(() =>
+        Effect.fail(
+          new NotOpened({
+            problem: {
+              detail,
+              remedy: "Make the run's directory writable, and see that its disk has space"
+            },
+            auditHead: audit.head()
+          })
+        )
+      )
+    )
+  )
+
+const gateOf = ({ config }: Shard, { llm }: RunStart): RunGate.RunGate => {
+  const requestsPerSecondMax = Math.max(config.requestsPerSecondMax, llm.budget?.requestsPerSecondMax ?? 0)
+  return RunGate.make({
     requestsPerSecondMax,
     connectionsPerSecondMax: Math.max(config.connectionsPerSecondMax, requestsPerSecondMax),
     connectionsMax: config.connections.wholeMax,
     processorShareMax: config.processorShareMax
   })
-  const held = share(config.heldBytes, "heldKiB", 1024)
-  const handler = import("../gateway/RunHandler.ts").then((RunHandler) =>
-    RunHandler.make({
-      config,
-      shared: (shared ??= RunHandler.makeShared(config, shard.isAlone)),
-      start,
-      audit,
-      gate,
-      reading: {
-        share: held,
-        progressSecondsMax: config.bodyProgressSecondsMax,
-        bytesPerSecondMin: config.bodyBytesPerSecondMin,
-        isPaused: () => door().connections.isPaused(),
-        onPiece: () => meter.note(door().metered)
-      },
-      tools: tools.handle,
-      slow: (request, millis) => door().connections.pause(request.socket, millis),
-      tell
-    })
+}
+
+const shareOf = (shard: Shard, limits: RunShare.Limits, field: "heldKiB" | "connections", unit: number) =>
+  Effect.acquireRelease(
+    Effect.sync(() => RunShare.make({ ...shard, limits, field, unit })),
+    ({ release }) => Effect.sync(release)
   )
-  const connections = share(config.connections, "connections", 1)
-  // What was held goes back in whole when the run ends, however its requests do.
-  const release = () => [held, connections].forEach((one) => one.release())
-  return { gate, handler, share: connections, release }
-}
 
-/** Of this thread. */
-let shared: GatewayRun.Shared | undefined
-
-const idle = async ({ run }: RunHandler, millisMax: number): Promise<void> => {
-  const until = performance.now() + millisMax
-  while (run.counts.active > 0 && performance.now() < until)
-    await new Promise((resolve) => setTimeout(resolve, settleStepMillis))
-}
-
-/** No new request, then none at all: what has its answer may end, the rest is cut off; then the last entry. */
-const finish = async ({ audit, door, handler, listener, release }: Opened, tools: ToolPort.ToolPort) => {
-  const loaded = await handler
-  const { run } = loaded
-  listener.stop()
-  door.server.closeIdleConnections()
-  await idle(loaded, lingerMillis)
-  run.closing = true
-  tools.close()
-  door.server.closeAllConnections()
-  run.shared.inspector.forget(run.runId)
-  await idle(loaded, settleMillisMax)
+/** No new connection, then no request: what ends soon may end, the rest is cut off; then the last entry. */
+const finish = Effect.fnUntraced(function* (opened: OpenRun): Effect.fn.Return<RunTraffic> {
+  const { audit, listener, requests, run, server } = opened
+  yield* listener.stop
+  server.closeIdleConnections()
+  yield* Effect.timeoutOption(requests.awaitEmpty, Duration.millis(lingerMillis))
+  yield* requests.interrupt
+  server.closeAllConnections()
   // No end will be heard of what is still under way.
   run.ledger.endAll()
-  const { callsTotal, refusedTotal, toolCallsTotal } = run.counts
-  await audit.close({ usage: run.ledger.total(), callsTotal, toolCallsTotal, refusedTotal })
-  const traffic = loaded.traffic()
-  await listener.close()
-  await audit.release()
-  release()
-  door.connections.forgetPause()
-  return traffic
-}
+  const { calls: _, ...totals } = run.traffic.read()
+  yield* audit.close({ usage: run.ledger.total(), ...totals })
+  return trafficOf(opened)
+})
+
+const trafficOf = ({ audit, run }: OpenRun): RunTraffic => ({
+  ...run.traffic.read(),
+  usage: run.ledger.total(),
+  exhausted: run.ledger.exhausted(),
+  auditHead: audit.head()
+})
 
 const noTotals = {
   callsTotal: 0,
@@ -223,25 +243,5 @@ const noTotals = {
   }
 } as const
 
-/** Of a run that was never served. */
+/** The traffic of a run that was never served. */
 const nothing = (auditHead: AuditHead): RunTraffic => ({ ...noTotals, calls: [], auditHead })
-
-/** The audit is there, begun and closed; the socket is not. */
-class NotOpened extends AuditFile.AuditFailed {
-  readonly auditHead: AuditHead
-  constructor(problem: AuditFile.AuditProblem, auditHead: AuditHead) {
-    super(problem)
-    this.auditHead = auditHead
-  }
-}
-
-const headOf = ({ runId }: RunStart, thrown: unknown): AuditHead =>
-  thrown instanceof NotOpened ? thrown.auditHead : AuditChain.genesis(runId)
-
-const problemOf = (thrown: unknown): AuditFile.AuditProblem =>
-  thrown instanceof AuditFile.AuditFailed
-    ? thrown.problem
-    : {
-        detail: `the socket cannot be made: ${messageOf(thrown)}`,
-        remedy: "Make the run's directory writable, and see that its disk has space"
-      }

@@ -1,0 +1,84 @@
+/** A request that has come to a run's socket, and the answer to it. */
+import { randomUUID } from "node:crypto"
+import type { IncomingMessage, ServerResponse } from "node:http"
+import type { LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
+import type { Header } from "../policy/RoutePolicy.ts"
+import * as GatewayAnswers from "./GatewayAnswers.ts"
+
+export interface Exchange {
+  readonly requestId: string
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly method: string
+  /** Without the query. */
+  readonly path: string
+  readonly dialect: GatewayAnswers.Dialect
+  readonly at: Date
+  /** Of `performance.now()`. */
+  readonly startedMs: number
+}
+
+export const make = (request: IncomingMessage, response: ServerResponse): Exchange => {
+  const path = pathOf(request.url ?? "")
+  return {
+    requestId: newRequestId(),
+    request,
+    response,
+    method: (request.method ?? "").slice(0, 16),
+    path,
+    dialect: GatewayAnswers.dialectOf(path),
+    at: new Date(),
+    startedMs: performance.now()
+  }
+}
+
+/** As nginx makes them. */
+export const newRequestId = (): string => randomUUID().replaceAll("-", "")
+
+/** Without the query. */
+export const pathOf = (target: string): string => {
+  const mark = target.indexOf("?")
+  return mark === -1 ? target : target.slice(0, mark)
+}
+
+/** Answer, and throw away what is still on its way: a client that only sends would never read why. */
+export const answer = (
+  { request, requestId, response }: Pick<Exchange, "request" | "response" | "requestId">,
+  { body, headers, status }: GatewayAnswers.Answer
+): void => {
+  if (response.headersSent || response.destroyed) return
+  response.writeHead(status, {
+    ...headers,
+    "x-request-id": requestId,
+    "content-length": String(Buffer.byteLength(body))
+  })
+  response.end(body)
+  request.resume()
+}
+
+/** A request that went nowhere, as the list of calls has it. */
+export const listed = (
+  { at, method, path, requestId, startedMs }: Exchange,
+  { body, status }: GatewayAnswers.Answer,
+  outcome: LlmOutcome,
+  requestBytes = 0
+): LlmCall => ({
+  at: at.toISOString(),
+  requestId,
+  method,
+  path,
+  status,
+  requestBytes,
+  responseBytes: Buffer.byteLength(body),
+  durationMs: millisSince(startedMs),
+  completed: true,
+  outcome
+})
+
+/** To a microsecond. */
+export const millisSince = (startedMs: number): number =>
+  Math.round((performance.now() - startedMs) * 1000) / 1000
+
+/** A message's headers as Node has them, flat, in pairs. */
+export const pairs = (raw: ReadonlyArray<string>): ReadonlyArray<Header> =>
+  Array.from({ length: raw.length / 2 }, (_, index) => [raw[2 * index]!, raw[2 * index + 1]!] as const)

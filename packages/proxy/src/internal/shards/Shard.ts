@@ -1,0 +1,80 @@
+/**
+ * A shard: what a thread does that serves the sockets of one run, or of a few where there are more runs than threads.
+ *
+ * Everything that touches bytes of an agent happens here.
+ */
+import * as Effect from "effect/Effect"
+import type { MessagePort } from "node:worker_threads"
+import * as AuditRecovery from "../audit/AuditRecovery.ts"
+import * as CallbackFibers from "../CallbackFibers.ts"
+import type { Shared } from "../gateway/GatewayRun.ts"
+import * as Inspector from "../gateway/Inspector.ts"
+import * as ProcessorMeter from "../gateway/ProcessorMeter.ts"
+import * as UpstreamClient from "../gateway/UpstreamClient.ts"
+import * as KeyInjection from "../../KeyInjection.ts"
+import type { ShardCounters } from "./ShardCounters.ts"
+import type { FromRecovery, ShardConfig, ToShard } from "./ShardMessage.ts"
+import * as ShardRun from "./ShardRun.ts"
+
+/** Serves the runs that it is told of. Ends with its thread. */
+export const program = (parent: MessagePort, counters: ShardCounters, slot: number): Effect.Effect<never> =>
+  Effect.gen(function* () {
+    const messages = yield* CallbackFibers.make
+    const meter = ProcessorMeter.make()
+    const own = new Set<MessagePort>()
+    let runs = 1
+    let shard: ShardRun.Shard | undefined
+
+    const recover = ({ port, run }: Extract<ToShard, { type: "recover" }>) =>
+      AuditRecovery.recover(shard!.config, run, meter).pipe(
+        Effect.match({
+          onSuccess: (traffic): FromRecovery => ({ type: "recovered", traffic }),
+          onFailure: ({ detail, remedy }): FromRecovery => ({ type: "failed", problem: { detail, remedy } })
+        }),
+        Effect.map((told) => {
+          port.postMessage(told, [])
+          port.close()
+        })
+      )
+    const open = ({ port, run }: Extract<ToShard, { type: "open" }>) => {
+      own.add(port)
+      return Effect.ensuring(
+        ShardRun.serve(shard!, run, port),
+        Effect.sync(() => own.delete(port))
+      )
+    }
+
+    parent.on("message", (message: ToShard) => {
+      switch (message.type) {
+        case "configure":
+          shard = {
+            config: message.config,
+            counters,
+            slot,
+            meter,
+            runs: () => runs,
+            shared: sharedOf(message.config, () => own.size === 1)
+          }
+          return
+        case "runs":
+          runs = message.runs
+          return
+        case "recover":
+          return messages.fork(recover(message))
+        case "open":
+          return messages.fork(open(message))
+      }
+    })
+    return yield* Effect.never
+  }).pipe(Effect.scoped)
+
+const sharedOf = (config: ShardConfig, isAlone: () => boolean): Shared => ({
+  address: config.address,
+  client: UpstreamClient.make(config),
+  inspector: Inspector.make({ isAlone }),
+  upstreamKey: KeyInjection.received(config.key),
+  keyHeader: config.keyHeader,
+  requestBytesMax: config.requestBytesMax,
+  outputTokensPerCallMax: config.outputTokensPerCallMax,
+  auditBodies: config.auditBodies
+})
