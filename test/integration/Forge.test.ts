@@ -97,6 +97,8 @@ it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", 
         maintainer_can_modify: false
       })
       assert.isTrue(api.requests.every(({ authorization }) => authorization?.endsWith(` ${token}`) === true))
+      // No id of a trace of ours.
+      assert.isTrue(api.requests.every(({ headers }) => !("traceparent" in headers || "b3" in headers)))
     })
   )
 

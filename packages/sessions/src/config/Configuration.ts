@@ -5,7 +5,7 @@
  * safe choice. No secret belongs in it. Pure: whoever has the text brings it.
  */
 import type { Network } from "@cogni/sandbox-core/SandboxSpec"
-import { Array, Effect, Result, Schema, SchemaIssue } from "effect"
+import { Effect, Result, Schema, SchemaIssue } from "effect"
 import * as AgentConfigRegistry from "./AgentConfigRegistry.ts"
 import type { AgentConfig, ModelTier } from "./AgentConfig.ts"
 import { bytesOf, ConfigurationFile } from "../internal/config/ConfigurationFile.ts"
@@ -85,14 +85,7 @@ export const parse = Effect.fnUntraced(function* (
   { file, toolNames }: ParseOptions
 ): Effect.fn.Return<Configuration, ConfigurationError.ConfigurationError> {
   const refuse = (problems: ReadonlyArray<ConfigurationError.Problem>) =>
-    Effect.fail(
-      ConfigurationError.invalid(
-        file,
-        Array.isReadonlyArrayNonEmpty(problems)
-          ? problems
-          : [{ key: "", message: "Expected a configuration" }]
-      )
-    )
+    Effect.fail(ConfigurationError.invalid(file, problems))
   if (Buffer.byteLength(text) > textBytesMax) {
     return yield* refuse([{ key: "", message: `Expected at most ${textBytesMax} bytes (1 MiB)` }])
   }

@@ -4,7 +4,7 @@
  * All that is wrong is said at once, each with its line, its column and its key. A value is never repeated whole: what
  * was written by mistake may be a secret.
  */
-import { Array, Order, Schema } from "effect"
+import { Schema } from "effect"
 
 /** How many problems are told of one file; of more it is said that there are more. */
 export const problemsMax = 100
@@ -38,7 +38,7 @@ export class ConfigurationUnreadable extends Schema.TaggedError<ConfigurationUnr
 
 /** The text is not a configuration. */
 export class ConfigurationInvalid extends Schema.TaggedError<ConfigurationInvalid>()("ConfigurationInvalid", {
-  problems: Schema.NonEmptyArray(Problem),
+  problems: Schema.Array(Problem),
   /** Of those beyond {@link problemsMax}. */
   problemsOmitted: Schema.Int
 }) {}
@@ -70,19 +70,16 @@ export const describe = ({ column = 1, key, line, message }: Problem): string =>
 }
 
 /** In the order of the file, and no more than are told. */
-export const invalid = (
-  file: string,
-  problems: readonly [Problem, ...ReadonlyArray<Problem>]
-): ConfigurationError => {
-  const sorted = Array.sortWith(problems, ({ column = 0, line = 0 }) => line * 1e7 + column, Order.Number)
-  return new ConfigurationError({
+export const invalid = (file: string, problems: ReadonlyArray<Problem>): ConfigurationError =>
+  new ConfigurationError({
     file,
     reason: new ConfigurationInvalid({
-      problems: Array.take(sorted, problemsMax) as unknown as typeof problems,
-      problemsOmitted: Math.max(0, sorted.length - problemsMax)
+      problems: problems
+        .toSorted((a, b) => (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0))
+        .slice(0, problemsMax),
+      problemsOmitted: Math.max(0, problems.length - problemsMax)
     })
   })
-}
 
 export const unreadable = (
   file: string,

@@ -45,15 +45,12 @@ export interface Refusal {
   readonly waitSeconds?: number | undefined
 }
 
+type Branches = Pick<PullRequestTarget, "baseBranch" | "branch">
+
 /** One repository at a kind of forge, asked with one credential. */
 export interface ForgeClient {
-  readonly find: (
-    branches: Pick<PullRequestTarget, "baseBranch" | "branch">
-  ) => Effect.Effect<OpenPullRequest | undefined, Refusal>
-  readonly create: (
-    branches: Pick<PullRequestTarget, "baseBranch" | "branch">,
-    text: NewPullRequest
-  ) => Effect.Effect<OpenPullRequest, Refusal>
+  readonly find: (branches: Branches) => Effect.Effect<OpenPullRequest | undefined, Refusal>
+  readonly create: (branches: Branches, text: NewPullRequest) => Effect.Effect<OpenPullRequest, Refusal>
 }
 
 /** Sends a request, again where that may help, and returns its answer as the schema has it. */
@@ -226,13 +223,5 @@ const unreachable = (error: Error): Refusal => {
 }
 
 /** Itself and what it came of, outermost first. */
-const causesOf = (error: Error): ReadonlyArray<Error> => {
-  const causes = [error]
-  // Nothing here is deeper; a circle would be.
-  while (causes.length < 8) {
-    const cause = causes.at(-1)?.cause
-    if (!(cause instanceof Error)) break
-    causes.push(cause)
-  }
-  return causes
-}
+const causesOf = (error: Error): ReadonlyArray<Error> =>
+  error.cause instanceof Error ? [error, ...causesOf(error.cause)] : [error]
