@@ -4,19 +4,7 @@
  * No message repeats what was written: by mistake it may be a secret. Pure.
  */
 import { Result } from "effect"
-import {
-  isAlias,
-  isMap,
-  isNode,
-  isPair,
-  isScalar,
-  isSeq,
-  LineCounter,
-  type Node,
-  parseDocument,
-  visit,
-  type YAMLError
-} from "yaml"
+import { isAlias, isMap, isNode, isScalar, isSeq, LineCounter, parseDocument, type YAMLError } from "yaml"
 import type { Problem } from "../../config/ConfigurationError.ts"
 
 /** Keys of mappings, indices of sequences, from the root. */
@@ -44,6 +32,8 @@ export const parse = (text: string): Result.Result<YamlDocument, ReadonlyArray<P
       schema: "core",
       merge: false,
       stringKeys: true,
+      // The library compares each key with each: a minute for a large file that is named by mistake.
+      uniqueKeys: false,
       resolveKnownTags: false,
       // Pretty ones show the line that is wrong, and with it what was written.
       prettyErrors: false,
@@ -51,46 +41,70 @@ export const parse = (text: string): Result.Result<YamlDocument, ReadonlyArray<P
       logLevel: "error",
       lineCounter
     })
-    const problems: Array<Problem> = []
-    const anchors = new Set<string>()
-    const keys = new Map<number, string>()
-    visit(document, {
-      Node: (_, node, ancestors) => {
-        const offset = node.range?.[0] ?? 0
-        const key = describePath(
-          ancestors.flatMap((one) => (isPair(one) && isScalar(one.key) ? [String(one.key.value)] : []))
-        )
-        keys.set(offset, key)
-        const message = refusalOf(node, anchors)
-        if (message !== undefined) problems.push(at(offset, key, message))
-        if (!isAlias(node) && node.anchor !== undefined) anchors.add(node.anchor)
-      }
-    })
-    for (const error of [...document.errors, ...document.warnings])
-      problems.push(at(error.pos[0], keys.get(error.pos[0]) ?? "", sentenceOf(error)))
-    if (problems.length > 0) return Result.fail(problems)
-    return Result.succeed({
-      value: document.toJS({ maxAliasCount: aliasesMax }),
-      problem: (path, message) => at(offsetOf(document.contents, path), describePath(path), message)
-    })
+    const broken = [...document.errors, ...document.warnings]
+    if (broken.length > 0) return Result.fail(broken.map((error) => at(error.pos[0], "", sentenceOf(error))))
+    const { offsets, refusals } = placesOf(document.contents)
+    const problem = (path: Path, message: string) => at(offsets(path), describePath(path), message)
+    return refusals.length > 0
+      ? Result.fail(refusals.map(({ message, offset, path }) => at(offset, describePath(path), message)))
+      : Result.succeed({ value: document.toJS({ maxAliasCount: aliasesMax }), problem })
   } catch (thrown) {
     return Result.fail([{ key: "", message: thrown instanceof ReferenceError ? tooManyAliases : tooDeep }])
   }
 }
 
-/** What is not taken although it is YAML. */
-const refusalOf = (node: Node, anchors: ReadonlySet<string>): string | undefined => {
-  if (isAlias(node)) {
-    return anchors.has(node.source)
-      ? undefined
-      : "Expected an alias (`*…`) of an anchor (`&…`) that stands before it"
+/** How a key is written in a message: `routing.senders."slack:U0*"`. */
+const describePath = (path: Path): string =>
+  path
+    .map((step) => {
+      const characters = [...String(step)]
+      const name = characters.length > 40 ? `${characters.slice(0, 39).join("")}…` : characters.join("")
+      return /^(?:\d+|[A-Za-z_][\w-]*…?)$/u.test(name) ? name : JSON.stringify(name)
+    })
+    .join(".")
+
+/** Where each key begins, and what is not taken although it is YAML. */
+const placesOf = (root: unknown) => {
+  const places = new Map<string, number>()
+  const anchors = new Set<string>()
+  const refusals: Array<{ readonly path: Path; readonly offset: number; readonly message: string }> = []
+  const walk = (node: unknown, path: Path): void => {
+    if (!isNode(node)) return
+    const refuse = (message: string) => refusals.push({ path, offset: offsetOf(node), message })
+    if (isAlias(node)) {
+      if (!anchors.has(node.source))
+        refuse("Expected an alias (`*…`) of an anchor (`&…`) that stands before it")
+      return
+    }
+    if (node.anchor !== undefined) anchors.add(node.anchor)
+    if (isMap(node)) {
+      for (const { key, value } of node.items) {
+        const inner = [...path, isScalar(key) ? String(key.value) : ""]
+        const id = JSON.stringify(inner)
+        const offset = offsetOf(key)
+        if (places.has(id))
+          refusals.push({ path: inner, offset, message: "Expected a key to stand once, got it again" })
+        places.set(id, offset)
+        walk(value, inner)
+      }
+    } else if (isSeq(node)) {
+      for (const [index, item] of node.items.entries()) {
+        places.set(JSON.stringify([...path, index]), offsetOf(item))
+        walk(item, [...path, index])
+      }
+    } else if (isScalar(node) && typeof node.value === "number" && !decimal.test(node.source ?? "")) {
+      refuse("Expected a plain decimal number, such as 300 or 0.5 (quote what is to be a string)")
+    }
   }
-  return isScalar(node) &&
-    typeof node.value === "number" &&
-    !/^-?(?:0|[1-9]\d{0,20})(?:\.\d{1,20})?$/u.test(node.source ?? "")
-    ? "Expected a plain decimal number, such as 300 or 0.5 (quote what is to be a string)"
-    : undefined
+  walk(root, [])
+  const offsets = (path: Path): number =>
+    path.length === 0 ? 0 : (places.get(JSON.stringify(path)) ?? offsets(path.slice(0, -1)))
+  return { refusals, offsets }
 }
+
+const decimal = /^-?(?:0|[1-9]\d{0,20})(?:\.\d{1,20})?$/u
+
+const offsetOf = (node: unknown): number => (isNode(node) ? (node.range?.[0] ?? 0) : 0)
 
 const tooDeep = "Expected fewer levels in each other"
 
@@ -99,7 +113,6 @@ const tooManyAliases = `Expected at most ${aliasesMax} uses of an anchor, with t
 /** In place of sentences of the library that repeat what was written, or say what a programmer may do. */
 const sentences: Partial<Record<YAMLError["code"], string>> = {
   BAD_DIRECTIVE: "Expected no directive (`%…`): this file is read as YAML 1.2",
-  DUPLICATE_KEY: "Expected a key to stand once, got it again",
   MULTIPLE_DOCS: "Expected one document, got another (`---`)",
   NON_STRING_KEY: "Expected a string as key",
   RESOURCE_EXHAUSTION: tooDeep,
@@ -109,27 +122,3 @@ const sentences: Partial<Record<YAMLError["code"], string>> = {
 /** What comes after a colon is what was written. */
 const sentenceOf = ({ code, message }: YAMLError): string =>
   sentences[code] ?? message.replace(/(?<=\S): .*/su, "")
-
-const offsetOf = (root: unknown, path: Path): number => {
-  let node = root
-  let offset = 0
-  for (const step of path) {
-    const pair = isMap(node) ? node.items.find(({ key }) => isScalar(key) && key.value === step) : undefined
-    const next: unknown = isSeq(node) ? node.items[Number(step)] : pair?.value
-    const start = pair?.key ?? next
-    if (!isNode(start)) break
-    offset = start.range?.[0] ?? offset
-    node = next
-  }
-  return offset
-}
-
-/** How a key is written in a message: `routing.senders."slack:U0*"`. */
-export const describePath = (path: Path): string =>
-  path
-    .map((step) => {
-      const characters = [...String(step)]
-      const name = characters.length > 40 ? `${characters.slice(0, 39).join("")}…` : characters.join("")
-      return /^(?:\d+|[A-Za-z_][\w-]*…?)$/u.test(name) ? name : JSON.stringify(name)
-    })
-    .join(".")
