@@ -1,6 +1,6 @@
 /** The contract of a relay over real git, real Docker and repositories of this host. */
 import { CommitId } from "@cogni/sandbox-git-relay/Refs"
-import * as GitRelayContract from "@cogni/sandbox-git-relay/testing/GitRelayContract"
+import * as GitRelayContract from "../../packages/git-relay/test/GitRelayContract.ts"
 import { Effect, Layer } from "effect"
 import { join } from "node:path"
 import * as GitOrigin from "../harness/GitOrigin.ts"

@@ -26,7 +26,7 @@ import {
 import * as OriginAnswers from "./internal/origin/OriginAnswers.ts"
 import * as PolicyGate from "./internal/policy/PolicyGate.ts"
 import { branchOf, type CommitId } from "./Refs.ts"
-import * as MemoryObjects from "./testing/MemoryObjects.ts"
+import * as MemoryObjects from "./internal/git/MemoryObjects.ts"
 
 /** Files by path. */
 export type Files = Readonly<Record<string, MemoryObjects.File>>

@@ -1,6 +1,6 @@
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import type { CommitId } from "@cogni/sandbox-git-relay/Refs"
-import * as MemoryObjects from "@cogni/sandbox-git-relay/testing/MemoryObjects"
+import * as MemoryObjects from "../src/internal/git/MemoryObjects.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import * as CommitWalk from "../src/internal/policy/CommitWalk.ts"

@@ -1,6 +1,6 @@
 import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import type { CommitId } from "@cogni/sandbox-git-relay/Refs"
-import * as MemoryObjects from "@cogni/sandbox-git-relay/testing/MemoryObjects"
+import * as MemoryObjects from "../src/internal/git/MemoryObjects.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as CommitWalk from "../src/internal/policy/CommitWalk.ts"
@@ -43,8 +43,7 @@ const history = (files: Files = baseFiles, format?: "sha1" | "sha256") => {
       tip,
       policy: { ...defaultPolicy, ...policy },
       objectFormat: objects.format,
-      secrets: [],
-      canaries: [known]
+      secrets: [known]
     })
   return { objects, commit, base, walk }
 }

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import * as MemoryObjects from "@cogni/sandbox-git-relay/testing/MemoryObjects"
+import * as MemoryObjects from "../src/internal/git/MemoryObjects.ts"
 import * as GitObject from "../src/internal/git/GitObject.ts"
 
 const byte = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 255 }))

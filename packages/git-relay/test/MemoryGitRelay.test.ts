@@ -5,7 +5,7 @@ import * as CommitPolicy from "@cogni/sandbox-git-relay/CommitPolicy"
 import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"
 import { BranchName } from "@cogni/sandbox-git-relay/Refs"
-import * as GitRelayContract from "@cogni/sandbox-git-relay/testing/GitRelayContract"
+import * as GitRelayContract from "./GitRelayContract.ts"
 import { Effect, Layer } from "effect"
 
 const stage = Layer.effect(

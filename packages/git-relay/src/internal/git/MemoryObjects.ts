@@ -1,9 +1,9 @@
 /** A repository's objects in memory, encoded and named as git does it. For tests, and for relays that hold nothing. */
 import { createHash } from "node:crypto"
 import { Effect } from "effect"
-import * as GitObject from "../internal/git/GitObject.ts"
-import type { ObjectInfo, ObjectReader, ObjectType } from "../internal/git/ObjectReader.ts"
-import { CommitId, type ObjectFormat } from "../Refs.ts"
+import * as GitObject from "./GitObject.ts"
+import type { ObjectInfo, ObjectReader, ObjectType } from "./ObjectReader.ts"
+import { CommitId, type ObjectFormat } from "../../Refs.ts"
 
 /** One object. */
 export interface StoredObject {

@@ -5,9 +5,9 @@
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, type Layer, Result } from "effect"
-import { type Clone, type CloneRequest, GitRelay } from "../GitRelay.ts"
-import type { GitRelayError } from "../GitRelayError.ts"
-import { BranchName, type CommitId } from "../Refs.ts"
+import { type Clone, type CloneRequest, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
+import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
+import { BranchName, type CommitId } from "@cogni/sandbox-git-relay/Refs"
 
 /** What the suite does besides the relay: an origin, and the agent that works in a clone. */
 export class Stage extends Context.Service<
@@ -25,7 +25,7 @@ export class Stage extends Context.Service<
     /** Whether the origin takes no push from now on, whatever it is. */
     readonly shut: (url: string, isShut: boolean) => Effect.Effect<void>
   }
->()("@cogni/sandbox-git-relay/testing/Stage") {}
+>()("@cogni/sandbox-git-relay/test/Stage") {}
 
 const files = { "README.md": "hello\n", "src/app.js": "run()\n" }
 
