@@ -42,7 +42,6 @@ export interface HeaderReader {
 export const headerBytesMax = 4096
 
 const packHeaderBytes = 12
-const newline = 0x0a
 
 export const makeReader = (expected: BundleExpectation): HeaderReader => {
   const room = Buffer.alloc(headerBytesMax + packHeaderBytes)
@@ -85,14 +84,12 @@ const headerOf = (bytes: Buffer, expected: BundleExpectation): Result.Result<Com
   if (!beginsWell(bytes, expected) || bytes.byteLength < signature.length)
     return Result.fail("it is no git bundle of this kind of repository")
   const digits = expected.objectFormat === "sha1" ? 40 : 64
+  const pattern = new RegExp(`^(-?)([0-9a-f]{${digits}})(.*)$`, "su")
   let tip: string | undefined
-  for (const line of linesOf(bytes.subarray(signature.length))) {
-    const prerequisite = line.startsWith("-")
-    const id = line.slice(prerequisite ? 1 : 0, (prerequisite ? 1 : 0) + digits)
-    if (!new RegExp(`^[0-9a-f]{${digits}}$`, "u").test(id))
-      return Result.fail("its header has a line that is none")
-    const rest = line.slice((prerequisite ? 1 : 0) + digits)
-    if (prerequisite) {
+  for (const line of bytes.toString("latin1", signature.length).split("\n").slice(0, -1)) {
+    const [, sign, id, rest = ""] = pattern.exec(line) ?? []
+    if (id === undefined) return Result.fail("its header has a line that is none")
+    if (sign === "-") {
       if (tip !== undefined) return Result.fail("its header has a prerequisite after a reference")
       if (rest !== "" && !rest.startsWith(" ")) return Result.fail("its header has a line that is none")
       if (!expected.prerequisites.has(id))
@@ -104,17 +101,6 @@ const headerOf = (bytes: Buffer, expected: BundleExpectation): Result.Result<Com
     }
   }
   return tip === undefined ? Result.fail("it brings no reference") : Result.succeed(CommitId.make(tip))
-}
-
-const linesOf = (bytes: Buffer): ReadonlyArray<string> => {
-  const lines: Array<string> = []
-  for (let from = 0; from < bytes.byteLength;) {
-    const end = bytes.indexOf(newline, from)
-    lines.push(bytes.toString("latin1", from, end === -1 ? bytes.byteLength : end))
-    if (end === -1) break
-    from = end + 1
-  }
-  return lines
 }
 
 const objectsOf = (pack: Buffer, { objectsMax }: BundleExpectation): Result.Result<number, string> => {

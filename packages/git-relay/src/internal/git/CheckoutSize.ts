@@ -53,41 +53,29 @@ export const check = Effect.fnUntraced(function* (
     })
 }, Effect.scoped)
 
-const tab = 0x09
-const zero = 0x30
-
 /** Takes `SIZE TAB PATH NUL …` in whatever pieces it comes; answers once there is too much. */
 const makeCounter = ({ checkoutBytesMax, checkoutPathsMax }: CheckoutLimits) => {
   let [paths, bytes, pathsBytes] = [0, 0, 0]
-  let size = 0
-  /** Of the path that is being read; `undefined` while its size is. */
-  let pathBytes: number | undefined
-  const take = (byte: number): void => {
-    if (pathBytes === undefined) {
-      if (byte === tab) pathBytes = 0
-      // A directory has `-`, and so has a submodule.
-      else if (byte >= zero) size = size * 10 + byte - zero
-    } else if (byte === 0) {
-      paths++
-      bytes += size
-      size = 0
-      pathBytes = undefined
-    } else {
-      pathBytes++
-      pathsBytes++
-    }
-  }
+  let rest = ""
   return (piece: Buffer): OriginUnavailable | undefined => {
-    for (const byte of piece) {
-      take(byte)
+    const entries = (rest + piece.toString("latin1")).split("\0")
+    rest = entries.pop() ?? ""
+    for (const entry of entries) {
+      const [size = ""] = entry.split("\t", 1)
+      const pathBytes = entry.length - size.length - 1
+      paths++
+      // A directory has `-`, and so has a submodule.
+      bytes += Number(size) || 0
+      pathsBytes += pathBytes
       if (paths > checkoutPathsMax)
         return refusal(`${checkoutPathsMax} files and directories`, "limits.checkoutPathsMax")
       if (bytes > checkoutBytesMax)
         return refusal(`${checkoutBytesMax} bytes of files`, "limits.checkoutBytesMax")
-      if ((pathBytes ?? 0) > pathBytesMax) return refusal(`${pathBytesMax} bytes in one path`)
+      if (pathBytes > pathBytesMax) return refusal(`${pathBytesMax} bytes in one path`)
       if (pathsBytes > pathsBytesMax) return refusal(`${pathsBytesMax} bytes in all paths together`)
     }
-    return undefined
+    // The longest size, and a path that is longer than it may be: git need not end it.
+    return rest.length > 32 + pathBytesMax ? refusal(`${pathBytesMax} bytes in one path`) : undefined
   }
 }
 

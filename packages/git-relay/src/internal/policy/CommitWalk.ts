@@ -26,7 +26,6 @@ export interface WalkOptions<E> {
   readonly objectFormat: ObjectFormat
   /** Must be nowhere, in any encoding. */
   readonly secrets: ReadonlyArray<Canary>
-  readonly canaries?: ReadonlyArray<Canary> | undefined
 }
 
 export interface Walked {
@@ -73,7 +72,7 @@ export const walk = Effect.fnUntraced(function* <E>(options: WalkOptions<E>) {
     ...options,
     rules: CommitRules.make(policy),
     report,
-    known: SecretScan.makeKnown([...options.secrets, ...(options.canaries ?? [])]),
+    known: SecretScan.makeKnown(options.secrets),
     oldTrees: new Map()
   }
   if (!ancestor)
