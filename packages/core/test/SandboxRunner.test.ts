@@ -13,6 +13,7 @@ import {
 } from "@cogni/sandbox-core"
 import type * as Fault from "../../../test/harness/faults/Fault.ts"
 import {
+  Await,
   ContainerRuntimeFaults,
   LlmProxyFaults,
   RunStoreFaults,
@@ -55,16 +56,6 @@ const witness = () => {
     })
   return { program, ran: () => ran }
 }
-
-/** Advance the clock by this many seconds, one at a time, as far as the fiber needs it. */
-const advance = <A, E>(fiber: Fiber.Fiber<A, E>, seconds: number) =>
-  Effect.gen(function* () {
-    yield* settle
-    for (let second = 0; second < seconds && fiber.pollUnsafe() === undefined; second++) {
-      yield* TestClock.adjust("1 second")
-    }
-    return yield* Fiber.await(fiber)
-  })
 
 const proxyFailed = new SandboxError.ProxyFailed({ detail: "planted", remedy: "Take it out" })
 
@@ -137,7 +128,7 @@ describe("SandboxRunner", () => {
     it.effect("what does not depend on each other is had at the same time", () =>
       Effect.gen(function* () {
         const fiber = yield* Effect.forkChild(run({ ...spec, llm }))
-        yield* advance(fiber, 60)
+        yield* Await.ended(fiber, 60)
         const result = yield* Fiber.join(fiber)
         assert.strictEqual(result.durationMs, 10_000 + 7_000)
       }).pipe(
@@ -253,7 +244,7 @@ describe("SandboxRunner", () => {
     it.effect("of a run that broke a limit: reason, code, output and peak", () =>
       Effect.gen(function* () {
         const fiber = yield* Effect.forkChild(Effect.flip(run({ ...spec, limits: { runtimeSecondsMax: 5 } })))
-        yield* advance(fiber, 20)
+        yield* Await.ended(fiber, 20)
         const kept = yield* record()
         if (kept?.outcome.status !== "failed") return assert.fail(kept?.outcome.status)
         assert.strictEqual(kept.outcome.reason, "TimedOut")
@@ -286,7 +277,7 @@ describe("SandboxRunner", () => {
               Effect.provide(runner({ store, program: hello }), { local: true })
             )
           )
-          yield* advance(fiber, 60)
+          yield* Await.ended(fiber, 60)
           const [result, left] = yield* Fiber.join(fiber)
           assert.strictEqual(result.exitCode, 0)
           assert.deepStrictEqual(left, [])
@@ -352,7 +343,7 @@ describe("SandboxRunner", () => {
           Effect.flip,
           Effect.forkChild
         )
-        yield* advance(fiber, 30)
+        yield* Await.ended(fiber, 30)
         const error = yield* Fiber.join(fiber)
         assert.strictEqual(error.reason._tag, "TimedOut")
         assert.strictEqual(seen[0]?._tag, "RunStarted")
@@ -387,7 +378,7 @@ describe("SandboxRunner", () => {
           Stream.runCollect,
           Effect.forkChild
         )
-        yield* advance(fiber, 400)
+        yield* Await.ended(fiber, 400)
         const events = yield* Fiber.join(fiber)
         const bytes = events.reduce(
           (sum, event) => sum + (event._tag === "OutputReceived" ? event.bytes.byteLength : 0),
@@ -540,7 +531,7 @@ describe("SandboxRunner", () => {
       Effect.gen(function* () {
         const sandbox = yield* open({ ...openSpec, llm })
         const fiber = yield* Effect.forkChild(Effect.flip(sandbox.exec(["hang"])))
-        yield* advance(fiber, 10)
+        yield* Await.ended(fiber, 10)
         const error = yield* Fiber.join(fiber)
         assert.strictEqual(error.reason._tag, "ProxyFailed")
         assert.strictEqual((yield* Effect.flip(sandbox.exec(["echo", "x"]))).reason._tag, "ProxyFailed")
@@ -658,7 +649,7 @@ describe("SandboxRunner", () => {
         const fiber = yield* Effect.forkChild(
           Effect.all([Effect.flip(sandbox.exec(["hang"])), Effect.suspend(() => Clock.currentTimeMillis)])
         )
-        yield* advance(fiber, 20)
+        yield* Await.ended(fiber, 20)
         const [error, atMillis] = yield* Fiber.join(fiber)
         assert.strictEqual(error.reason._tag, "TimedOut")
         assert.strictEqual(atMillis, 10_000)
@@ -738,7 +729,7 @@ describe("SandboxRunner", () => {
     it.effect("a release that hangs is given up on after its bound, and the others happen", () =>
       Effect.gen(function* () {
         const fiber = yield* Effect.forkChild(run({ ...spec, llm }))
-        yield* advance(fiber, 100)
+        yield* Await.ended(fiber, 100)
         const result = yield* Fiber.join(fiber)
         assert.strictEqual(result.exitCode, 0)
         const ledger = yield* ResourceLedger.ResourceLedger
@@ -775,7 +766,7 @@ describe("SandboxRunner", () => {
         const agent = witness()
         return Effect.gen(function* () {
           const fiber = yield* Effect.forkChild(Effect.flip(run({ ...spec, llm })))
-          yield* advance(fiber, 200)
+          yield* Await.ended(fiber, 200)
           assert.strictEqual((yield* Fiber.join(fiber)).reason._tag, "ProxyFailed")
           assert.isFalse(agent.ran())
           assert.deepStrictEqual(yield* leftovers(), [])

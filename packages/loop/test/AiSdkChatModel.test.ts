@@ -1,3 +1,4 @@
+import * as Await from "@cogni/sandbox-core/testing/Await"
 import type * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import { assert, describe, it } from "@effect/vitest"
@@ -186,7 +187,10 @@ describe("AiSdkChatModel", () => {
       )
       yield* Deferred.await(began)
       yield* Fiber.interrupt(fiber)
-      yield* until(() => aborted() === 1)
+      yield* Await.until(
+        "the request is aborted",
+        Effect.sync(() => aborted() === 1)
+      )
     })
   )
 
@@ -199,15 +203,13 @@ describe("AiSdkChatModel", () => {
       const fiber = yield* Effect.forkChild(Stream.runDrain(ask({ socketPath })))
       yield* Effect.promise(() => asked.promise)
       yield* Fiber.interrupt(fiber)
-      yield* until(() => aborted() === 1)
+      yield* Await.until(
+        "the request is aborted",
+        Effect.sync(() => aborted() === 1)
+      )
     })
   )
 })
-
-const until = (isTrue: () => boolean) =>
-  Effect.gen(function* () {
-    while (!isTrue()) yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
-  }).pipe(Effect.timeout("5 minutes"))
 
 describe("AiSdkChatModel failures", () => {
   const error = (message: string, more: object = {}) => ({

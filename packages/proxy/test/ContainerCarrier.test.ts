@@ -1,4 +1,5 @@
 /** Containers of sockets that do not start, that die, and that are waited for. */
+import * as Await from "@cogni/sandbox-core/testing/Await"
 import type { Container } from "@cogni/sandbox-core/ContainerRuntime"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"
@@ -79,8 +80,6 @@ const turn = Effect.andThen(
   Effect.yieldNow,
   Effect.promise(() => new Promise(setImmediate))
 )
-
-const until = (isTrue: () => boolean) => Effect.repeat(turn, { until: isTrue, times: 10_000 })
 
 /** What is released, is so by a fiber of the gateway. */
 const settled = (held: Effect.Effect<ReadonlyArray<string>>) =>
@@ -192,7 +191,10 @@ describe("a container of sockets", () => {
       const runs = yield* Effect.forEach([1, 2], () =>
         Effect.forkChild(Effect.scoped(carrier.acquire(request)))
       )
-      yield* until(() => containersTotal() === 1)
+      yield* Await.until(
+        "a container was made",
+        Effect.sync(() => containersTotal() === 1)
+      )
       // No time passes: a wait that is not broken off does not end.
       yield* Fiber.interruptAll(runs)
     }).pipe(Effect.scoped)

@@ -1,3 +1,4 @@
+import * as Await from "@cogni/sandbox-core/testing/Await"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Result, Scope } from "effect"
 import { execFileSync } from "node:child_process"
@@ -64,11 +65,7 @@ const exchange = (socketPath: string, text: string | Buffer, end = true) =>
       })
   )
 
-const eventually = (what: () => boolean) =>
-  Effect.promise(async () => {
-    for (let turn = 0; turn < 200 && !what(); turn++) await new Promise((resolve) => setTimeout(resolve, 10))
-    assert.isTrue(what())
-  })
+const isSo = (what: () => boolean) => Await.until(String(what), Effect.sync(what))
 
 describe("HostRelay", () => {
   it.live("passes bytes both ways, and an end as an end", () =>
@@ -82,7 +79,7 @@ describe("HostRelay", () => {
       const relay = yield* HostRelay.acquire({ address: address(`http://127.0.0.1:${upstream.port}`), owner })
       assert.strictEqual((yield* exchange(relay.socketPath, "hello")).toString(), "got hello")
       assert.strictEqual(relay.accepted(), 1)
-      yield* eventually(() => relay.open() === 0)
+      yield* isSo(() => relay.open() === 0)
     })
   )
 
@@ -135,7 +132,7 @@ describe("HostRelay", () => {
       })
       const relay = yield* HostRelay.acquire({ address: address(`http://127.0.0.1:${upstream.port}`), owner })
       assert.strictEqual((yield* exchange(relay.socketPath, "x", false)).toString(), "half")
-      yield* eventually(() => relay.open() === 0)
+      yield* isSo(() => relay.open() === 0)
     })
   )
 
@@ -144,10 +141,10 @@ describe("HostRelay", () => {
       const upstream = yield* listen((socket) => void socket.write("."), halfOpen)
       const relay = yield* HostRelay.acquire({ address: address(`http://127.0.0.1:${upstream.port}`), owner })
       const socket = net.connect({ path: relay.socketPath })
-      yield* eventually(() => upstream.sockets.size === 1)
+      yield* isSo(() => upstream.sockets.size === 1)
       const [outer] = upstream.sockets
       socket.destroy()
-      yield* eventually(() => outer!.readableEnded || outer!.destroyed)
+      yield* isSo(() => outer!.readableEnded || outer!.destroyed)
     })
   )
 
@@ -174,11 +171,11 @@ describe("HostRelay", () => {
         connectionsMax: 2
       })
       const kept = [net.connect({ path: relay.socketPath }), net.connect({ path: relay.socketPath })]
-      yield* eventually(() => upstream.sockets.size === 2)
+      yield* isSo(() => upstream.sockets.size === 2)
       assert.strictEqual((yield* exchange(relay.socketPath, "x", false)).length, 0)
       assert.strictEqual(relay.accepted(), 3)
       for (const socket of kept) socket.destroy()
-      yield* eventually(() => relay.open() === 0)
+      yield* isSo(() => relay.open() === 0)
     })
   )
 
@@ -268,9 +265,9 @@ describe("HostRelay", () => {
       }).pipe(Scope.provide(scope))
       const closed = exchange(relay.socketPath, "x", false)
       const fiber = yield* Effect.forkChild(closed)
-      yield* eventually(() => relay.open() === 1)
+      yield* isSo(() => relay.open() === 1)
       yield* Scope.close(scope, Exit.void)
-      yield* eventually(() => fiber.pollUnsafe() !== undefined && upstream.sockets.size === 0)
+      yield* isSo(() => fiber.pollUnsafe() !== undefined && upstream.sockets.size === 0)
       assert.deepStrictEqual(fs.readdirSync(parent), [])
     })
   )

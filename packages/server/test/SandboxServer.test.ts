@@ -1,11 +1,12 @@
 /** The server, asked over HTTP, on layers of memory. */
+import * as Await from "@cogni/sandbox-core/testing/Await"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Validator } from "@seriousme/openapi-schema-validator"
 import { Effect, Fiber, Logger, References, Tracer } from "effect"
 import { TestClock } from "effect/testing"
 import { inspect } from "node:util"
-import { answering, asked, question, serve, until } from "./ServerWorld.ts"
+import { answering, asked, question, serve } from "./ServerWorld.ts"
 
 describe("catalog", () => {
   it.effect("is sorted by name, whole, and known by its tag", () =>
@@ -100,7 +101,10 @@ describe("operation", () => {
       })
       const ready = `${url}/health/ready`
       const first = yield* Effect.forkChild(asked(ready), { startImmediately: true })
-      yield* until(Effect.sync(() => times === 1))
+      yield* Await.until(
+        "it was asked once",
+        Effect.sync(() => times === 1)
+      )
       yield* TestClock.adjust("3 seconds")
       const { body, status } = yield* Fiber.join(first)
       assert.deepStrictEqual(

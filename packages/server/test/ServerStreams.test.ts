@@ -1,11 +1,12 @@
 /** Streams of events and those who read them: slowly, not at all, not to the end; and a server that stops meanwhile. */
+import * as Await from "@cogni/sandbox-core/testing/Await"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { connect } from "node:net"
-import { answering, caller as callerOf, lasting, question, serve, until } from "./ServerWorld.ts"
+import { answering, caller as callerOf, lasting, question, serve } from "./ServerWorld.ts"
 
 const talk = { ...question, graphId: "sandbox:talker" }
 
@@ -73,7 +74,7 @@ describe("a reader", () => {
         )
         return before > 1000 && before === seen.lines
       })
-      yield* until(isStill)
+      yield* Await.until("nothing more is written", isStill)
       assert.strictEqual((yield* server.roster.list).length, 1)
       // The queue of the run, what the kernel holds for the socket, and not much more.
       assert.isBelow(seen.lines, 8000)
@@ -211,7 +212,7 @@ describe("a server that stops", () => {
       )
       const heard = yield* Effect.forkChild(texts, { startImmediately: true })
       const stopping = yield* Effect.forkChild(stop, { startImmediately: true })
-      yield* until(server.roster.isStopping)
+      yield* Await.until("the server is stopping", server.roster.isStopping)
       const refused = yield* caller.post(question)
       assert.deepStrictEqual([refused.status, refused.body.error.reason], [503, "ServerStopping"])
       yield* Deferred.succeed(gate, undefined)
@@ -229,7 +230,7 @@ describe("a server that stops", () => {
       const { runIds, server, stop, texts } = yield* busy(20, lasting, 30)
       const heard = yield* Effect.forkChild(texts, { startImmediately: true })
       const stopping = yield* Effect.forkChild(stop, { startImmediately: true })
-      yield* until(server.roster.isStopping)
+      yield* Await.until("the server is stopping", server.roster.isStopping)
       yield* TestClock.adjust("29 seconds")
       assert.strictEqual((yield* server.roster.list).length, 20)
       yield* TestClock.adjust("1 second")

@@ -1,4 +1,5 @@
 /** A whole server on layers of memory, on a port of this host's, with callers. */
+import * as Await from "@cogni/sandbox-core/testing/Await"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
@@ -145,7 +146,10 @@ export const serve = (options: WorldOptions = {}) =>
       grant,
       /** Once nothing of a run is left in the server. */
       left: (runId: string) =>
-        until(Effect.map(roster.find(RunId.make(runId)), (found) => found === undefined)),
+        Await.until(
+          `${runId} is gone`,
+          Effect.map(roster.find(RunId.make(runId)), (found) => found === undefined)
+        ),
       grants,
       roster,
       runtime: Context.get(context, ContainerRuntime),
@@ -154,17 +158,6 @@ export const serve = (options: WorldOptions = {}) =>
         Effect.map(Effect.orDie(grant(over)), ({ id, token }) => caller(url, token, id))
     }
   })
-
-/** Turns of the event loop, until something is so. */
-export const until = <E, R>(isSo: Effect.Effect<boolean, E, R>): Effect.Effect<void, E, R> =>
-  Effect.flatMap(isSo, (so) =>
-    so
-      ? Effect.void
-      : Effect.andThen(
-          Effect.promise(() => new Promise((resolve) => setImmediate(resolve))),
-          Effect.suspend(() => until(isSo))
-        )
-  )
 
 export interface Answer {
   readonly status: number

@@ -1,3 +1,4 @@
+import * as Await from "@cogni/sandbox-core/testing/Await"
 import { assert, describe, it } from "@effect/vitest"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
@@ -68,16 +69,7 @@ const ask = (sessionId: string) => Manager.use((manager) => manager.getOrCreate(
 const askOnce = (sessionId: string) => Effect.scoped(ask(sessionId))
 const list = Manager.use((manager) => manager.list)
 
-/** Time goes on until a fiber has ended, and no longer. */
-const during = <A, E>(fiber: Fiber.Fiber<A, E>, seconds = 600) =>
-  Effect.gen(function* () {
-    for (let second = 0; second < seconds && fiber.pollUnsafe() === undefined; second++) {
-      yield* TestClock.adjust("1 second")
-    }
-    return yield* Fiber.join(fiber)
-  })
-
-const play = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.flatMap(Effect.forkChild(effect), during)
+const during = <A, E>(fiber: Fiber.Fiber<A, E>) => Effect.flatten(Await.ended(fiber))
 
 describe("SandboxManager", () => {
   it.effect.prop(
@@ -90,7 +82,7 @@ describe("SandboxManager", () => {
     ],
     ([asked, takes]) => {
       const sandboxes = sandboxesOf(Duration.seconds(takes))
-      return play(
+      return Await.play(
         Effect.gen(function* () {
           const found = yield* Effect.forEach(asked, (id) => ask(`s${id}`), { concurrency: "unbounded" })
           const ids = new Set(asked)
@@ -119,7 +111,7 @@ describe("SandboxManager", () => {
     ],
     ([steps, whenFull]) => {
       const sandboxes = sandboxesOf("1 second", new Set(["s6"]))
-      return play(
+      return Await.play(
         Effect.gen(function* () {
           const manager = yield* Manager
           yield* Effect.forEach(
@@ -192,7 +184,7 @@ describe("SandboxManager", () => {
   it.effect("200 sessions asked for at once on a limit of 20: 20 are had, 180 hear why not", () => {
     const sandboxes = sandboxesOf("1 second")
     const ids = Array.from({ length: 200 }, (_, index) => `session ${index}`)
-    return play(
+    return Await.play(
       Effect.gen(function* () {
         const exits = yield* Effect.forEach(ids, (id) => Effect.exit(ask(id)), { concurrency: "unbounded" })
         assert.strictEqual(exits.filter(Exit.isSuccess).length, 20)
@@ -241,7 +233,7 @@ describe("SandboxManager", () => {
   it.effect("one that cannot be made says why to all who asked, and is tried again for the next", () => {
     const broken = new Set(["a"])
     const sandboxes = sandboxesOf("1 second", broken)
-    return play(
+    return Await.play(
       Effect.gen(function* () {
         const errors = yield* Effect.forEach([1, 2, 3], () => Effect.flip(ask("a")), {
           concurrency: "unbounded"
@@ -257,7 +249,7 @@ describe("SandboxManager", () => {
   it.effect("one that is held otherwise than it would be now is made anew, once nobody uses it", () => {
     const sandboxes = sandboxesOf("1 second")
     const images = () => sandboxes.made.map(({ image }) => image)
-    return play(
+    return Await.play(
       Effect.gen(function* () {
         const image = yield* Ref.make("one")
         const layer = Layer.effect(
@@ -290,7 +282,7 @@ describe("SandboxManager", () => {
 
   it.effect("the first that asks may go away: the others get the container it had begun", () => {
     const sandboxes = sandboxesOf("10 seconds")
-    return play(
+    return Await.play(
       Effect.gen(function* () {
         const first = yield* Effect.forkChild(askOnce("a"))
         yield* Effect.sleep("2 seconds")
@@ -309,7 +301,7 @@ describe("SandboxManager", () => {
     "destroy settles when nothing is left, and a session that is asked for meanwhile waits for that",
     () => {
       const sandboxes = sandboxesOf("5 seconds")
-      return play(
+      return Await.play(
         Effect.gen(function* () {
           const manager = yield* Manager
           yield* askOnce("a")
@@ -345,8 +337,8 @@ describe("SandboxManager", () => {
           assert.include(error.message, "was ended while its sandbox was being made")
         }
         assert.deepStrictEqual(sandboxes.left(), [])
-        assert.strictEqual((yield* play(askOnce("a"))).runId, "run-0")
-        yield* play(destroy("a"))
+        assert.strictEqual((yield* Await.play(askOnce("a"))).runId, "run-0")
+        yield* Await.play(destroy("a"))
       }).pipe(Effect.provide(managed(sandboxes)))
     }
   )
@@ -394,14 +386,14 @@ describe("SandboxManager", () => {
       const sandboxes = sandboxesOf("10 seconds")
       return Effect.gen(function* () {
         const { destroy } = yield* Manager
-        yield* play(askOnce("a"))
+        yield* Await.play(askOnce("a"))
         yield* Effect.forkChild(destroy("a"), { startImmediately: true })
         const next = yield* Effect.forkChild(askOnce("a"), { startImmediately: true })
         // Ten of them are the end of the first; to make the next takes ten more.
         yield* TestClock.adjust("15 seconds")
         assert.deepStrictEqual([sandboxes.left().length, sandboxes.made.length], [0, 1])
         yield* during(next)
-        yield* play(destroy("a"))
+        yield* Await.play(destroy("a"))
         assert.deepStrictEqual([sandboxes.made.length, sandboxes.most()], [2, 1])
       }).pipe(Effect.provide(managed(sandboxes)))
     }
@@ -426,7 +418,7 @@ describe("SandboxManager", () => {
   it.effect("who waits for another to end, to have its place, can go away", () => {
     const sandboxes = sandboxesOf("10 seconds")
     return Effect.gen(function* () {
-      yield* play(askOnce("a"))
+      yield* Await.play(askOnce("a"))
       const waiting = yield* Effect.forkChild(askOnce("b"), { startImmediately: true })
       yield* TestClock.adjust("5 seconds")
       yield* Fiber.interrupt(waiting)
