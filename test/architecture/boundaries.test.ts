@@ -223,6 +223,29 @@ describe("package boundaries", () => {
     none(up, "a package may import what stands below it, and nothing beside or above it")
   })
 
+  it("docs/architecture.md has the same drawing", () => {
+    const all = SourceTree.packages.filter((name) => name !== "cli")
+    const rows = drawing.flatMap((floor, index) =>
+      SourceTree.packages.flatMap((name) => {
+        const imported = floor[name]
+        if (imported === undefined) return []
+        const missing = all.filter((other) => !imported.includes(other))
+        const list =
+          imported.length === 0
+            ? "–"
+            : name === "cli"
+              ? `all but ${missing.map((other) => `\`${other}\``).join(", ")}`
+              : imported.map((other) => `\`${other}\``).join(", ")
+        return [`| ${index + 1} | \`${name}\` | ${list} |`]
+      })
+    )
+    const page = SourceTree.read("docs/architecture.md")
+    none(
+      rows.filter((row) => !page.includes(`\n${row} `)),
+      "docs/architecture.md needs these rows"
+    )
+  })
+
   for (const name of SourceTree.packages) {
     const { libraries, world } = boundaries[name]
     const packages = importable(name)

@@ -189,6 +189,32 @@ const internalVariables: ReadonlySet<string> = new Set([
   "LITELLM_MASTER_KEY"
 ])
 
+describe("follow one prompt", () => {
+  const stopsMax = 25
+  const stops = [
+    ...prose("docs/follow-one-prompt.md").matchAll(/^(\d+)\. \*\*[\s\S]*?(?=^\d+\. \*\*|^#|$(?![\s\S]))/gmu)
+  ]
+
+  it(`has at most ${stopsMax} stops, counted without a gap`, () => {
+    assert.deepStrictEqual(
+      stops.map(([, number]) => Number(number)),
+      stops.map((_, index) => index + 1)
+    )
+    assert.isAbove(stops.length, 10)
+    assert.isAtMost(stops.length, stopsMax)
+  })
+
+  it("each stop names its file, and the file is there", () => {
+    const offenders = stops.flatMap(([text, number]) => {
+      const named = [...text.matchAll(/`((?:packages|images)\/[\w./-]+)`/gu)].map(([, path]) => path!)
+      return named.length === 0
+        ? [`${number} names no file`]
+        : named.filter((path) => !exists(path)).map((path) => `${number}: ${path}`)
+    })
+    none(offenders, "docs/follow-one-prompt.md leads here, and the file has moved")
+  })
+})
+
 describe("agents", () => {
   it("every agent has an image folder, and a row in the guide", () => {
     const guide = SourceTree.read("docs/guides/adding-an-agent.md")
