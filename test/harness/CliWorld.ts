@@ -1,0 +1,39 @@
+/** What tests of the command need around it: directories, key files, and how a failure reads. */
+import * as ScriptedModelApi from "@cogni/sandbox-proxy/ScriptedModelApi"
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+export const key = "sk-planted-2c8f61-quixotic"
+
+/** The one line that a failure is. */
+export const complaint = (stderr: string): string => {
+  const said = stderr.split("\n").filter((line) => line.startsWith("cogni-sandbox: "))
+  assert.lengthOf(said, 1, stderr)
+  assert.notInclude(stderr, "    at ")
+  return said[0]!
+}
+
+/** The environment of an upstream that does the same whatever it is asked. */
+export const upstream = (step: ScriptedModelApi.Step) =>
+  Effect.map(ScriptedModelApi.acquire({ script: () => step }), ({ url }) => ({
+    COGNI_LLM_URL: url,
+    COGNI_LLM_KEY: key,
+    COGNI_LLM_MODEL: "m"
+  }))
+
+/** Not below the directory of the records: no workspace may be there. */
+export const directory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-workspace-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+export const keyFile = (mode: number) =>
+  Effect.map(directory, (parent) => {
+    const path = join(parent, "key")
+    writeFileSync(path, `${key}\n`)
+    chmodSync(path, mode)
+    return path
+  })

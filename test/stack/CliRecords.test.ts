@@ -1,0 +1,182 @@
+/** What the command shows and removes of runs that live and of runs that have ended. */
+import { assert, layer } from "@effect/vitest"
+import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
+import { Effect } from "effect"
+import * as CliProcess from "../harness/CliProcess.ts"
+import { complaint, key } from "../harness/CliWorld.ts"
+import * as Images from "../harness/Images.ts"
+
+const suite = layer(CliProcess.layer, { excludeTestServices: true })
+
+suite("what is kept of runs", (it) => {
+  it.effect("ps shows what runs; prune leaves it alone, and --all refuses while it lives", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const started = yield* cli.start([
+        "run",
+        "-q",
+        "--run-id",
+        "run-living-one",
+        "--",
+        "sh",
+        "-c",
+        "echo up; sleep 60"
+      ])
+      yield* started.said(/^up$/mu)
+      const listed = (yield* cli.run(["ps"])).stdout.toString()
+      assert.match(listed, /^RUN +STATUS +STARTED +TOOK +COMMAND\nrun-living-one +running +/u)
+      assert.containSubset(JSON.parse((yield* cli.run(["ps", "-o", "json"])).stdout.toString()), [
+        { runId: "run-living-one", status: "running" }
+      ])
+      assert.strictEqual((yield* cli.run(["logs", "run-living-one"])).code, 66)
+      assert.strictEqual((yield* cli.run(["prune"])).code, 0)
+      const refused = yield* cli.run(["prune", "--all"])
+      assert.strictEqual(refused.code, 65)
+      assert.include(complaint(refused.stderr), "run-living-one")
+      assert.isNull(started.child.exitCode)
+      assert.isAbove((yield* cli.leftovers).length, 0)
+      yield* started.kill("SIGTERM")
+      yield* started.ended
+      assert.strictEqual((yield* cli.run(["ps"])).stdout.length, 0)
+      assert.include((yield* cli.run(["ps", "--all"])).stdout.toString(), "interrupted")
+    })
+  )
+
+  it.effect(
+    "logs are what the run wrote, inspect is all that is known of it, by an unmistakable beginning of its id",
+    () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        yield* cli.run([
+          "run",
+          "-q",
+          "--run-id",
+          "run-looked-at-1",
+          "--",
+          "sh",
+          "-c",
+          "echo out; echo err >&2; exit 4"
+        ])
+        yield* cli.run([
+          "run",
+          "-q",
+          "--run-id",
+          "run-looked-at-2",
+          "--timeout",
+          "1s",
+          "--",
+          "sh",
+          "-c",
+          "echo half; sleep 30"
+        ])
+        assert.strictEqual((yield* cli.run(["logs", "run-looked-at-1"])).stdout.toString(), "out\n")
+        assert.strictEqual(
+          (yield* cli.run(["logs", "run-looked-at-1", "--stderr"])).stdout.toString(),
+          "err\n"
+        )
+        assert.strictEqual((yield* cli.run(["logs", "run-looked-at-2"])).stdout.toString(), "half\n")
+        assert.containSubset(JSON.parse((yield* cli.run(["inspect", "run-looked-at-1"])).stdout.toString()), {
+          runId: "run-looked-at-1",
+          outcome: { status: "exited", result: { exitCode: 4 } },
+          posture: { interfaces: ["lo"], noNewPrivileges: true }
+        })
+        assert.containSubset(JSON.parse((yield* cli.run(["inspect", "run-looked-at-2"])).stdout.toString()), {
+          outcome: { status: "failed", reason: "TimedOut", code: "timeout" }
+        })
+        const posture = JSON.parse(
+          (yield* cli.run(["inspect", "--posture", "run-looked-at-1"])).stdout.toString()
+        )
+        assert.strictEqual(posture.seccompMode, 2)
+        const many = yield* cli.run(["inspect", "run-looked"])
+        assert.strictEqual(many.code, 66)
+        assert.include(complaint(many.stderr), "several runs begin with run-looked")
+        const records = JSON.parse((yield* cli.run(["ps", "--all", "-o", "json"])).stdout.toString())
+        assert.containSubset(records, [
+          { runId: "run-looked-at-2", status: "failed", reason: "TimedOut" },
+          { runId: "run-looked-at-1", exitCode: 4 }
+        ])
+      })
+  )
+
+  it.effect("prune removes what a dead process left, and forgets records only when asked", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const prunedAfter = Effect.fnUntraced(function* (runId: string) {
+        const started = yield* cli.start([
+          "run",
+          "-q",
+          "--run-id",
+          runId,
+          "--",
+          "sh",
+          "-c",
+          "echo up; sleep 60"
+        ])
+        yield* started.said(/^up$/mu)
+        yield* started.kill("SIGKILL")
+        yield* started.ended
+        const { abandoned, removed } = JSON.parse(
+          (yield* cli.run(["prune", "--output", "json"])).stdout.toString()
+        )
+        assert.include(abandoned, runId)
+        assert.deepStrictEqual(yield* cli.leftovers, [])
+        return removed.includes(`cogni-${runId}-agent`)
+      })
+      // A command of another test removes what dead processes left as well, and may come first.
+      let isRemoved = false
+      for (const runId of ["run-killed-two", "run-killed-three", "run-killed-four", "run-killed-five"])
+        isRemoved ||= yield* prunedAfter(runId)
+      assert.isTrue(isRemoved)
+      assert.include((yield* cli.run(["ps", "--all"])).stdout.toString(), "run-killed-two")
+      assert.match((yield* cli.run(["prune", "--records"])).stdout.toString(), /forgot \d+ runs?/u)
+      assert.strictEqual((yield* cli.run(["ps", "--all"])).stdout.length, 0)
+    })
+  )
+
+  it.effect(
+    "doctor says that this machine is ready, or what to fix, and ends with 1 when something must be",
+    () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const ready = yield* cli.run(["doctor", "--output", "json"])
+        const { findings, ok } = JSON.parse(ready.stdout.toString())
+        assert.isTrue(ok, ready.stdout.toString())
+        assert.strictEqual(ready.code, 0)
+        const checks = findings.map((one: { readonly check: string }) => one.check)
+        assert.includeMembers(checks, [
+          "engine",
+          "api version",
+          "storage driver",
+          "cgroups",
+          "image runtime",
+          "image proxy",
+          "socket",
+          "user",
+          "disk for records",
+          "upstream"
+        ])
+        const broken = yield* cli.run(["doctor"], {
+          env: { COGNI_RUNTIME_IMAGE: Images.absent, COGNI_LLM_URL: "http://127.0.0.1:9" }
+        })
+        assert.strictEqual(broken.code, 1)
+        assert.match(broken.stdout.toString(), /✗ {2}image runtime .*\n {3}→ Build it/u)
+        assert.match(broken.stdout.toString(), /✗ {2}upstream .*COGNI_LLM_KEY/u)
+        const away = yield* cli.run(["doctor"], { env: { DOCKER_HOST: "unix:///nowhere/docker.sock" } })
+        assert.strictEqual(away.code, 1)
+        assert.include(away.stdout.toString(), "/nowhere/docker.sock")
+      })
+  )
+
+  it.effect("doctor asks a configured upstream, without the key", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { received, url } = yield* DemoUpstream.acquire({ raw: true })
+      const env = { COGNI_LLM_URL: url, COGNI_LLM_KEY: key, COGNI_LLM_MODEL: "m" }
+      const { code, stdout } = yield* cli.run(["doctor"], { env })
+      assert.strictEqual(code, 0)
+      assert.match(stdout.toString(), /✓ {2}upstream .*answers; model m/u)
+      assert.notInclude(JSON.stringify(yield* received), key)
+      assert.strictEqual((yield* received).length, 1)
+    })
+  )
+})
