@@ -1,4 +1,6 @@
-/** What was measured, as data and as a table. Pure. */
+/** What was measured, as data and as a table. */
+import { mkdirSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
 import type { Summary } from "./Samples.ts"
 
 export interface Row extends Summary {
@@ -53,6 +55,31 @@ export const table = (
 const bound = ({ atLeast, atMost }: Bar) =>
   atMost !== undefined ? `≤ ${atMost}` : atLeast !== undefined ? `≥ ${atLeast}` : "–"
 
+/** When and where figures were taken. */
+export const taken = ({ machine, takenAt }: Pick<Report, "machine" | "takenAt">): string =>
+  `Taken ${takenAt} on: ${Object.entries(machine)
+    .map(([name, value]) => `${name} ${value}`)
+    .join(", ")}.`
+
+/** Prints a report, keeps it as data and as a page where a directory is given, and fails where a bar was missed. */
+export const publish = (options: {
+  readonly name: string
+  readonly title: string
+  readonly text: string
+  readonly data: object
+  readonly bars?: ReadonlyArray<Bar>
+  readonly directory: string | undefined
+}): void => {
+  const { bars = [], data, directory, name, text, title } = options
+  process.stdout.write(`${text}\n`)
+  if (directory !== undefined) {
+    mkdirSync(directory, { recursive: true })
+    writeFileSync(join(directory, `${name}.json`), `${JSON.stringify(data, undefined, 2)}\n`)
+    writeFileSync(join(directory, `${name}.md`), `# ${title}\n\n${text}\n`)
+  }
+  if (bars.some(isMissed)) process.exitCode = 1
+}
+
 /** What is, beside what must be. */
 export const barTable = (bars: ReadonlyArray<Bar>): string =>
   table(
@@ -93,7 +120,5 @@ export const format = (report: Report): string =>
         ...Object.values(report.phases).map((own) => own[phase] ?? "")
       ])
     ),
-    `Taken ${report.takenAt} on: ${Object.entries(report.machine)
-      .map(([name, value]) => `${name} ${value}`)
-      .join(", ")}.`
+    taken(report)
   ].join("\n\n")

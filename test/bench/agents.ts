@@ -15,7 +15,6 @@ import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Clock, Effect, Redacted } from "effect"
 import { execFileSync } from "node:child_process"
-import { mkdirSync, writeFileSync } from "node:fs"
 import { availableParallelism, loadavg, release } from "node:os"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
@@ -103,15 +102,15 @@ const report = Effect.fnUntraced(function* (rows: Effect.Success<typeof measured
         row.imageMegabytes
       ])
     ),
-    `Taken ${takenAt} on: ${Object.entries(machine)
-      .map(([name, value]) => `${name} ${value}`)
-      .join(", ")}.`
+    Report.taken({ takenAt, machine })
   ].join("\n\n")
-  process.stdout.write(`${text}\n`)
-  const output = options.output ?? join(import.meta.dirname, "results")
-  mkdirSync(output, { recursive: true })
-  writeFileSync(join(output, "agents.json"), `${JSON.stringify({ takenAt, machine, rows }, undefined, 2)}\n`)
-  writeFileSync(join(output, "agents.md"), `# Agents, measured\n\n${text}\n`)
+  Report.publish({
+    name: "agents",
+    title: "Agents, measured",
+    text,
+    data: { takenAt, machine, rows },
+    directory: options.output ?? join(import.meta.dirname, "results")
+  })
 })
 
 const main = Effect.gen(function* () {

@@ -8,7 +8,7 @@
  */
 import { Agent, request } from "node:http"
 import { execFileSync, fork, type ChildProcess } from "node:child_process"
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, rmSync } from "node:fs"
 import { availableParallelism, loadavg, release, tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
@@ -307,18 +307,16 @@ const main = async () => {
       report.memory.map((row) => Object.values(row))
     ),
     Report.barTable(bars),
-    `Taken ${report.takenAt} on: ${Object.entries(report.machine)
-      .map(([name, value]) => `${name} ${value}`)
-      .join(", ")}.`
+    Report.taken(report)
   ].join("\n\n")
-  process.stdout.write(`${text}\n`)
-  const output = options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
-  if (output !== undefined) {
-    mkdirSync(output, { recursive: true })
-    writeFileSync(join(output, "gateway.json"), `${JSON.stringify(report, undefined, 2)}\n`)
-    writeFileSync(join(output, "gateway.md"), `# The gateway, measured\n\n${text}\n`)
-  }
-  if (bars.some(Report.isMissed)) process.exitCode = 1
+  Report.publish({
+    name: "gateway",
+    title: "The gateway, measured",
+    text,
+    data: report,
+    bars,
+    directory: options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
+  })
 }
 
 try {

@@ -20,7 +20,7 @@ import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
 import Docker from "dockerode"
 import { Deferred, Effect, Fiber, Layer, Redacted, Stream } from "effect"
 import { execFileSync, fork } from "node:child_process"
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, rmSync } from "node:fs"
 import { availableParallelism, loadavg, release, tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
@@ -271,9 +271,7 @@ const format = (
       ])
     ),
     Report.barTable(bars),
-    `Taken ${new Date().toISOString()} on: ${Object.entries(machine)
-      .map(([name, value]) => `${name} ${value}`)
-      .join(", ")}.`
+    Report.taken({ takenAt: new Date().toISOString(), machine })
   ].join("\n\n")
 
 const git = (...argv: ReadonlyArray<string>) => {
@@ -368,18 +366,16 @@ const main = Effect.gen(function* () {
   const rows = rowsOf(measured.calls, measured.windows, measured.lives)
   const bars = barsOf(rows, measured.cpus, measured.unheard)
   const text = format(machine, rows, bars)
-  process.stdout.write(`${text}\n`)
-  const output =
-    options.output ??
-    (options.quick || options.floods !== undefined ? undefined : join(import.meta.dirname, "results"))
-  if (output !== undefined) {
-    mkdirSync(output, { recursive: true })
-    const report = { takenAt: new Date().toISOString(), machine, rows, lives: measured.lives, bars }
-    writeFileSync(join(output, "neighbours.json"), `${JSON.stringify(report, undefined, 2)}\n`)
-    writeFileSync(join(output, "neighbours.md"), `# Neighbours, measured\n\n${text}\n`)
-    say(`written to ${output}`)
-  }
-  if (bars.some(Report.isMissed)) process.exitCode = 1
+  Report.publish({
+    name: "neighbours",
+    title: "Neighbours, measured",
+    text,
+    data: { takenAt: new Date().toISOString(), machine, rows, lives: measured.lives, bars },
+    bars,
+    directory:
+      options.output ??
+      (options.quick || options.floods !== undefined ? undefined : join(import.meta.dirname, "results"))
+  })
 }).pipe(Effect.scoped)
 
 NodeRuntime.runMain(main)

@@ -423,18 +423,16 @@ const main = async () => {
       report.rows.map((row) => Object.values(row))
     ),
     Report.barTable(bars),
-    `Taken ${report.takenAt} on: ${Object.entries(report.machine)
-      .map(([name, value]) => `${name} ${value}`)
-      .join(", ")}.`
+    Report.taken(report)
   ].join("\n\n")
-  process.stdout.write(`${text}\n`)
-  const output = options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
-  if (output !== undefined) {
-    mkdirSync(output, { recursive: true })
-    writeFileSync(join(output, "relay.json"), `${JSON.stringify(report, undefined, 2)}\n`)
-    writeFileSync(join(output, "relay.md"), `# The relay, measured\n\n${text}\n`)
-  }
-  if (bars.some(Report.isMissed)) process.exitCode = 1
+  Report.publish({
+    name: "relay",
+    title: "The relay, measured",
+    text,
+    data: report,
+    bars,
+    directory: options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
+  })
 }
 
 try {

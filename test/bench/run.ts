@@ -11,7 +11,7 @@ import { NodeRuntime } from "@effect/platform-node"
 import Docker from "dockerode"
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, rmSync } from "node:fs"
 import { availableParallelism, loadavg, release, tmpdir, totalmem } from "node:os"
 import { join } from "node:path"
 import { parseArgs, promisify } from "node:util"
@@ -151,15 +151,6 @@ const median = (all: ReadonlyArray<Measured>) =>
     ])
   )
 
-const write = (report: Report.Report) => {
-  const directory = options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
-  if (directory === undefined) return
-  mkdirSync(directory, { recursive: true })
-  writeFileSync(join(directory, "latest.json"), `${JSON.stringify(report, undefined, 2)}\n`)
-  writeFileSync(join(directory, "latest.md"), `# Latest measurements\n\n${Report.format(report)}\n`)
-  say(`written to ${directory}`)
-}
-
 const main = Effect.gen(function* () {
   const directory = yield* Effect.acquireRelease(
     Effect.sync(() => mkdtempSync(join(tmpdir(), "cogni-bench-"))),
@@ -230,9 +221,14 @@ const main = Effect.gen(function* () {
       }
     ]
   }
-  process.stdout.write(`${Report.format(report)}\n`)
-  write(report)
-  if (report.bars.some(Report.isMissed)) process.exitCode = 1
+  Report.publish({
+    name: "latest",
+    title: "Latest measurements",
+    text: Report.format(report),
+    data: report,
+    bars: report.bars,
+    directory: options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
+  })
 }).pipe(Effect.scoped)
 
 NodeRuntime.runMain(main)

@@ -13,7 +13,7 @@
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Clock, Effect } from "effect"
 import { type ChildProcess, fork } from "node:child_process"
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, rmSync } from "node:fs"
 import { Agent, type IncomingMessage, request } from "node:http"
 import { availableParallelism, loadavg, release, tmpdir } from "node:os"
 import { join } from "node:path"
@@ -227,19 +227,19 @@ const report = Effect.fnUntraced(function* (database: string, found: Awaited<Ret
       [short, long].map((one) => [one.events, one.perSecond, one.megabytes, one.growthMegabytes])
     ),
     Report.barTable(bars),
-    `Taken ${takenAt} on: ${Object.entries(machine)
-      .map(([name, value]) => `${name} ${value}`)
-      .join(", ")}.`
+    Report.taken({ takenAt, machine })
   ].join("\n\n")
-  process.stdout.write(`${text}\n`)
-  const output = options.output ?? join(import.meta.dirname, "results")
-  mkdirSync(output, { recursive: true })
   const { runId: _short, ...shortTold } = short
   const { runId: _long, ...longTold } = long
   const data = { takenAt, machine, rows, events: [shortTold, longTold], bars }
-  writeFileSync(join(output, "server.json"), `${JSON.stringify(data, undefined, 2)}\n`)
-  writeFileSync(join(output, "server.md"), `# The server, measured\n\n${text}\n`)
-  if (bars.some(Report.isMissed)) process.exitCode = 1
+  Report.publish({
+    name: "server",
+    title: "The server, measured",
+    text,
+    data,
+    bars,
+    directory: options.output ?? join(import.meta.dirname, "results")
+  })
 })
 
 const main = Effect.gen(function* () {

@@ -19,7 +19,7 @@ import * as SandboxManager from "@cogni/sandbox-sessions/sandbox/SandboxManager"
 import * as SessionWorkspaces from "@cogni/sandbox-sessions/sandbox/SessionWorkspaces"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Clock, Effect, Exit, Layer, Scope } from "effect"
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, rmSync } from "node:fs"
 import { availableParallelism, loadavg, release, tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
@@ -276,7 +276,7 @@ const barsOf = ({ load: { rows: loads }, rows }: Found): ReadonlyArray<Report.Ba
   ]
 }
 
-const format = (found: Found, bars: ReadonlyArray<Report.Bar>, machine: object, takenAt: string): string =>
+const format = (found: Found, bars: ReadonlyArray<Report.Bar>, machine: Report.Report["machine"], takenAt: string): string =>
   [
     "Milliseconds from the call to its answer; all rows taken in turns, the engine's in a container that is held exactly as a session's.",
     Report.table(
@@ -299,19 +299,8 @@ const format = (found: Found, bars: ReadonlyArray<Report.Bar>, machine: object, 
     `${many.sessions} sessions asked for at once were open after ${found.load.openSeconds} s.`,
     Report.table(["an idle session takes", "MiB"], Object.entries(found.memory)),
     Report.barTable(bars),
-    `Taken ${takenAt} on: ${Object.entries(machine)
-      .map(([name, value]) => `${name} ${value}`)
-      .join(", ")}.`
+    Report.taken({ takenAt, machine })
   ].join("\n\n")
-
-const write = (data: object, text: string) => {
-  const directory = options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
-  if (directory === undefined) return
-  mkdirSync(directory, { recursive: true })
-  writeFileSync(join(directory, "sessions.json"), `${JSON.stringify(data, undefined, 2)}\n`)
-  writeFileSync(join(directory, "sessions.md"), `# Sessions, measured\n\n${text}\n`)
-  say(`written to ${directory}`)
-}
 
 const main = Effect.gen(function* () {
   const directory = yield* Effect.acquireRelease(
@@ -351,9 +340,14 @@ const main = Effect.gen(function* () {
   }
   const takenAt = new Date(yield* Clock.currentTimeMillis).toISOString()
   const text = format(found, bars, machine, takenAt)
-  process.stdout.write(`${text}\n`)
-  write({ takenAt, machine, ...found, bars }, text)
-  if (bars.some(Report.isMissed)) process.exitCode = 1
+  Report.publish({
+    name: "sessions",
+    title: "Sessions, measured",
+    text,
+    data: { takenAt, machine, ...found, bars },
+    bars,
+    directory: options.output ?? (options.quick ? undefined : join(import.meta.dirname, "results"))
+  })
 }).pipe(Effect.scoped)
 
 NodeRuntime.runMain(main)
