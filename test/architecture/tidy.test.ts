@@ -43,6 +43,7 @@ const calls: ReadonlyArray<Ban> = [
     where: (path) => (isSource(path) || isTest(path)) && !isBench(path),
     except: {
       "packages/cli/src/Cli.ts": "a logger is called by Effect, and returns nothing that could be waited for",
+      "packages/loop/src/McpEndpoint.ts": "the SDK's server calls its handlers as promises",
       "packages/proxy/src/internal/shards/ShardWorker.ts": "the program of a thread"
     }
   },
@@ -221,17 +222,12 @@ const circular: ReadonlySet<string> = new Set([
   "packages/cli/src/Failure.ts",
   "packages/cli/src/Invocation.ts",
   "packages/cli/src/Output.ts",
-  "packages/core/src/HostLoop.ts",
-  "packages/core/src/internal/HostLoopCalls.ts",
-  "packages/core/src/internal/HostLoopStep.ts",
-  "packages/core/src/internal/HostLoopTools.ts",
-  "packages/proxy/src/RequestBody.ts",
-  "packages/proxy/src/internal/BodyRules.ts",
-  "packages/proxy/src/internal/CallAnswer.ts",
-  "packages/proxy/src/internal/InputBound.ts",
-  "packages/proxy/src/internal/ModelCall.ts",
-  "packages/sessions/src/McpTools.ts",
-  "packages/sessions/src/internal/McpLineTransport.ts"
+  "packages/loop/src/HostLoop.ts",
+  "packages/loop/src/McpTools.ts",
+  "packages/loop/src/internal/HostLoopCalls.ts",
+  "packages/loop/src/internal/HostLoopStep.ts",
+  "packages/loop/src/internal/HostLoopTools.ts",
+  "packages/loop/src/internal/McpLineTransport.ts"
 ])
 
 /** Longer than a module should be. A smell list: shrink it. */
@@ -364,6 +360,7 @@ const behaviours: ReadonlySet<string> = new Set([
   "packages/core/test/Fault.test.ts",
   "packages/core/test/ResourceLedger.test.ts",
   "packages/sessions/test/MemoryExecutor.test.ts",
+  "packages/sessions/test/ToolContract.test.ts",
   "packages/proxy/test/Charging.test.ts",
   "packages/proxy/test/GatewayBadInput.test.ts",
   "packages/proxy/test/GatewayDoor.test.ts",

@@ -276,7 +276,12 @@ const barsOf = ({ load: { rows: loads }, rows }: Found): ReadonlyArray<Report.Ba
   ]
 }
 
-const format = (found: Found, bars: ReadonlyArray<Report.Bar>, machine: Report.Report["machine"], takenAt: string): string =>
+const format = (
+  found: Found,
+  bars: ReadonlyArray<Report.Bar>,
+  machine: Report.Report["machine"],
+  takenAt: string
+): string =>
   [
     "Milliseconds from the call to its answer; all rows taken in turns, the engine's in a container that is held exactly as a session's.",
     Report.table(

@@ -1,12 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import type {
-  ContainerRuntime,
-  MemoryContainerRuntime} from "@cogni/sandbox-core";
-import {
-  LlmProxy,
-  SandboxError,
-  SandboxRunner
-} from "@cogni/sandbox-core"
+import type { ContainerRuntime, MemoryContainerRuntime } from "@cogni/sandbox-core"
+import { LlmProxy, SandboxError, SandboxRunner } from "@cogni/sandbox-core"
 import * as Await from "../../../test/harness/Await.ts"
 import { LlmProxyFaults } from "../../../test/harness/faults/Fault.ts"
 import { Clock, Duration, Effect, Fiber, Layer } from "effect"

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import type { MemoryContainerRuntime} from "@cogni/sandbox-core";
+import type { MemoryContainerRuntime } from "@cogni/sandbox-core"
 import { type RunEvent, SandboxRunner } from "@cogni/sandbox-core"
 import * as Await from "../../../test/harness/Await.ts"
 import { Effect, Fiber, Stream } from "effect"

@@ -9,7 +9,12 @@ import {
   Workspace
 } from "@cogni/sandbox-core"
 import * as Await from "../../../test/harness/Await.ts"
-import { ContainerRuntimeFaults, LlmProxyFaults, RunStoreFaults, WorkspaceFaults } from "../../../test/harness/faults/Fault.ts"
+import {
+  ContainerRuntimeFaults,
+  LlmProxyFaults,
+  RunStoreFaults,
+  WorkspaceFaults
+} from "../../../test/harness/faults/Fault.ts"
 import { Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { leftovers, llm, record, run, runId, runner, settle, spec } from "./Specs.ts"

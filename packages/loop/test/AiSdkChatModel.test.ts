@@ -1,4 +1,4 @@
-import * as Await from "@cogni/sandbox-core/testing/Await"
+import * as Await from "../../../test/harness/Await.ts"
 import type * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import { assert, describe, it } from "@effect/vitest"

@@ -1,5 +1,5 @@
 /** Containers of sockets that do not start, that die, and that are waited for. */
-import * as Await from "@cogni/sandbox-core/testing/Await"
+import * as Await from "../../../test/harness/Await.ts"
 import type { Container } from "@cogni/sandbox-core/ContainerRuntime"
 import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"

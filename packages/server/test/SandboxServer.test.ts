@@ -1,5 +1,5 @@
 /** The server, asked over HTTP, on layers of memory. */
-import * as Await from "@cogni/sandbox-core/testing/Await"
+import * as Await from "../../../test/harness/Await.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Validator } from "@seriousme/openapi-schema-validator"

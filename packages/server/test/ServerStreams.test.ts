@@ -1,5 +1,5 @@
 /** Streams of events and those who read them: slowly, not at all, not to the end; and a server that stops meanwhile. */
-import * as Await from "@cogni/sandbox-core/testing/Await"
+import * as Await from "../../../test/harness/Await.ts"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"

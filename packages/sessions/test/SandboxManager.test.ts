@@ -1,4 +1,4 @@
-import * as Await from "@cogni/sandbox-core/testing/Await"
+import * as Await from "../../../test/harness/Await.ts"
 import { assert, describe, it } from "@effect/vitest"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"

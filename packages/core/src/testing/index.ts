@@ -1,4 +1,3 @@
-export * as Await from "./Await.ts"
 export * as Behaviour from "./Behaviour.ts"
 export * as ContainerRuntimeContract from "./ContainerRuntimeContract.ts"
 export * as LlmProxyContract from "./LlmProxyContract.ts"
