@@ -5,7 +5,7 @@
  */
 import * as Effect from "effect/Effect"
 import { entriesMax } from "./Executor.ts"
-import { FileRefused } from "./SandboxError.ts"
+import { type FileProblem, FileRefused } from "./SandboxError.ts"
 import { target } from "./Workspace.ts"
 
 /** The kernel's `PATH_MAX`, less its closing NUL. */
@@ -16,82 +16,70 @@ const nameBytesMax = 255
 
 const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
 
+const refusal = (problem: FileProblem, detail: string, remedy: string) => (path: string) =>
+  new FileRefused({ path, problem, detail, remedy })
+
 export const invalid = (path: string, detail: string) =>
-  new FileRefused({ path, problem: "invalid_path", detail, remedy: "Name a file below the workspace" })
+  refusal("invalid_path", detail, "Name a file below the workspace")(path)
 
-export const notFound = (path: string) =>
-  new FileRefused({
-    path,
-    problem: "not_found",
-    detail: "does not exist",
-    remedy: "See what there is: list the directory above it"
-  })
+export const notFound = refusal(
+  "not_found",
+  "does not exist",
+  "See what there is: list the directory above it"
+)
 
-export const denied = (path: string) =>
-  new FileRefused({
-    path,
-    problem: "permission_denied",
-    detail: "is closed to the user that commands run as",
-    remedy: "Look at its permissions with a command, such as ls -la"
-  })
+export const denied = refusal(
+  "permission_denied",
+  "is closed to the user that commands run as",
+  "Look at its permissions with a command, such as ls -la"
+)
 
-export const noSpace = (path: string) =>
-  new FileRefused({
-    path,
-    problem: "no_space",
-    detail: "cannot be written: no space is left, or the file would be over its limit",
-    remedy: "Remove what is no longer needed, or raise limits.workspaceBytesMax"
-  })
+export const noSpace = refusal(
+  "no_space",
+  "cannot be written: no space is left, or the file would be over its limit",
+  "Remove what is no longer needed, or raise limits.workspaceBytesMax"
+)
 
-export const notAFile = (path: string) =>
-  new FileRefused({
-    path,
-    problem: "not_a_file",
-    detail: "is not a plain file",
-    remedy: "List it if it is a directory; FIFOs, devices and sockets are never opened"
-  })
+export const notAFile = refusal(
+  "not_a_file",
+  "is not a plain file",
+  "List it if it is a directory; FIFOs, devices and sockets are never opened"
+)
 
-export const notADirectory = (path: string) =>
-  new FileRefused({
-    path,
-    problem: "not_a_directory",
-    detail: "is, or lies below, something that is not a directory",
-    remedy: "See what there is: list the directory above it"
-  })
+export const notADirectory = refusal(
+  "not_a_directory",
+  "is, or lies below, something that is not a directory",
+  "See what there is: list the directory above it"
+)
 
 export const tooLarge = (path: string, bytesMax: number) =>
-  new FileRefused({
-    path,
-    problem: "too_large",
-    detail: `has more than ${bytesMax} bytes`,
-    remedy: "Take a part of it with a command, such as head -c or sed -n"
-  })
+  refusal(
+    "too_large",
+    `has more than ${bytesMax} bytes`,
+    "Take a part of it with a command, such as head -c or sed -n"
+  )(path)
 
-export const tooManyEntries = (path: string) =>
-  new FileRefused({
-    path,
-    problem: "too_large",
-    detail: `holds more than ${entriesMax} entries`,
-    remedy: "Look for what you need with a command, such as find or rg --files"
-  })
+export const tooManyEntries = refusal(
+  "too_large",
+  `holds more than ${entriesMax} entries`,
+  "Look for what you need with a command, such as find or rg --files"
+)
 
 /** `why` comes from whoever was asked. */
 export const unreadable = (path: string, why: string) =>
-  new FileRefused({
-    path,
-    problem: "unreadable",
-    detail: `cannot be had${why === "" ? "" : ` (${why})`}`,
-    remedy: "Look at it with a command, such as ls -la"
-  })
+  refusal(
+    "unreadable",
+    `cannot be used${why === "" ? "" : ` (${why})`}`,
+    "Look at it with a command, such as ls -la"
+  )(path)
 
 /** Of a workspace that lies elsewhere than a sandbox's does. */
-export const outsideOf = (workspace: string) => (path: string) =>
-  new FileRefused({
-    path,
-    problem: "outside_workspace",
-    detail: "leads out of the workspace",
-    remedy: `Name a file below ${workspace}; what lies elsewhere is for commands`
-  })
+export const outsideOf = (workspace: string) =>
+  refusal(
+    "outside_workspace",
+    "leads out of the workspace",
+    `Name a file below ${workspace}; what lies elsewhere is for commands`
+  )
 
 export const outside = outsideOf(target)
 

@@ -4,7 +4,7 @@
  * The host never writes into a tree the agent can write, nor follows a path inside one: inputs live in a directory of
  * their own, mounted read-only.
  */
-import { Context, Effect, Layer, Ref, type Scope } from "effect"
+import { Context, Effect, Layer, type Scope } from "effect"
 import type { Mount } from "./ContainerRuntime.ts"
 import type { User } from "./Posture.ts"
 import type { RunId } from "./RunId.ts"
@@ -105,45 +105,41 @@ export const makeMemory = (options?: {
   /** Directories that exist; all of them, when left out. */
   readonly directories?: ReadonlySet<string> | undefined
 }) =>
-  Effect.gen(function* () {
-    const used = yield* Ref.make<ReadonlySet<RunId>>(new Set())
-    const acquire = Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
-      const path = request.source.type === "directory" ? request.source.path : `/memory/${request.runId}`
-      if (request.source.type === "directory" && options?.directories?.has(path) === false) {
-        return yield* new WorkspaceFailed({
-          path,
-          detail: "does not exist",
-          remedy: "Make it, or name another"
-        })
-      }
-      yield* Effect.acquireRelease(
-        Ref.update(used, (all) => new Set(all).add(request.runId)),
-        () => Ref.update(used, (all) => new Set([...all].filter((runId) => runId !== request.runId)))
-      )
-      return {
-        mounts: [
-          { type: "directory", source: path, target, readOnly: false },
-          ...[inputsTarget, ...(request.memory ? [] : [`${target}/.cogni`])].map((target) => ({
-            type: "directory" as const,
-            source: `/memory/${request.runId}/inputs`,
-            target,
-            readOnly: true
-          })),
-          ...request.planted.map(({ name, target }) => ({
-            type: "directory" as const,
-            source: `/memory/${request.runId}/${name}`,
-            target,
-            readOnly: true
-          }))
-        ],
-        user: { userId: 1000, groupId: 1000 },
-        countedBytes: Effect.succeed({ bytes: 0, isCertain: true }),
-        countedBytesAtRest: Effect.succeed(0),
-        specialFiles: Effect.succeed({ files: [], isWhole: true })
-      } satisfies AcquiredWorkspace
+  Effect.succeed(
+    Workspace.of({
+      acquire: Effect.fn("Workspace.acquire")(function* (request: WorkspaceRequest) {
+        const path = request.source.type === "directory" ? request.source.path : `/memory/${request.runId}`
+        if (request.source.type === "directory" && options?.directories?.has(path) === false) {
+          return yield* new WorkspaceFailed({
+            path,
+            detail: "does not exist",
+            remedy: "Make it, or name another"
+          })
+        }
+        return {
+          mounts: [
+            { type: "directory", source: path, target, readOnly: false },
+            ...[inputsTarget, ...(request.memory ? [] : [`${target}/.cogni`])].map((target) => ({
+              type: "directory" as const,
+              source: `/memory/${request.runId}/inputs`,
+              target,
+              readOnly: true
+            })),
+            ...request.planted.map(({ name, target }) => ({
+              type: "directory" as const,
+              source: `/memory/${request.runId}/${name}`,
+              target,
+              readOnly: true
+            }))
+          ],
+          user: { userId: 1000, groupId: 1000 },
+          countedBytes: Effect.succeed({ bytes: 0, isCertain: true }),
+          countedBytesAtRest: Effect.succeed(0),
+          specialFiles: Effect.succeed({ files: [], isWhole: true })
+        } satisfies AcquiredWorkspace
+      })
     })
-    return Workspace.of({ acquire })
-  })
+  )
 
 /** Directories that are only names. */
 export const layerMemory = (options?: Parameters<typeof makeMemory>[0]): Layer.Layer<Workspace> =>

@@ -27,7 +27,7 @@ import { access, chmod, chown, lstat, mkdir } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 import * as WorkspaceMeasure from "./internal/host/WorkspaceMeasure.ts"
-import { attempt, hold, Refused } from "./internal/host/WorkspaceRefusal.ts"
+import { attempt, hold, refused } from "./internal/host/WorkspaceRefusal.ts"
 import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
 
@@ -188,7 +188,7 @@ const examine = (directory: HeldDirectory, neverHeld: ReadonlyArray<Forbidden>):
   )
   if (found !== undefined) {
     const what = found.name === undefined ? found.path : `${found.name} (${found.path})`
-    throw new Refused(`would hand ${what} to the agent`, found.remedy)
+    throw refused(`would hand ${what} to the agent`, found.remedy)
   }
   return userFor(directory)
 }
@@ -199,7 +199,7 @@ const userFor = async (directory: HeldDirectory): Promise<User> => {
   const own = ownUser()
   if (own !== undefined) {
     await access(directory.access, constants.R_OK | constants.W_OK | constants.X_OK).catch(() => {
-      throw new Refused(
+      throw refused(
         `cannot be read and written by uid ${own.userId}, as which the agent runs`,
         remedyOf(path, own)
       )
@@ -209,7 +209,7 @@ const userFor = async (directory: HeldDirectory): Promise<User> => {
   if (userId !== 0) return { userId, groupId: groupId === 0 ? userId : groupId }
   const bits = groupId === defaultUser.groupId ? mode >> 3 : mode
   if ((bits & 0o7) === 0o7) return defaultUser
-  throw new Refused(
+  throw refused(
     `belongs to root and cannot be read and written by uid ${defaultUser.userId}, as which the agent runs`,
     remedyOf(path, defaultUser)
   )
@@ -229,7 +229,7 @@ const controlDirectory = async ({ access, path }: HeldDirectory): Promise<void> 
   } catch (thrown) {
     if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
     if ((await lstat(control)).isDirectory()) return
-    throw new Refused(
+    throw refused(
       "holds a .cogni that is not a directory, where the inputs must be mounted",
       `Look at ${join(path, ".cogni")} and remove it`
     )

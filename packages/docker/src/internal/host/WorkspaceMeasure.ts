@@ -5,7 +5,7 @@ import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import { Effect, Fiber } from "effect"
 import type { Stats } from "node:fs"
 import { lstat, opendir, statfs } from "node:fs/promises"
-import { attempt, Refused } from "./WorkspaceRefusal.ts"
+import { attempt, refused } from "./WorkspaceRefusal.ts"
 
 /** A workspace with more files than this cannot be watched, and ends its run. */
 export const entriesMax = 1_000_000
@@ -84,7 +84,7 @@ const measure = async (path: string, signal: AbortSignal): Promise<number> => {
 
   const list = async (access: string, levels: number): Promise<void> => {
     if (levels > levelsMax)
-      throw new Refused(
+      throw refused(
         `holds directories that are nested more than ${levelsMax} deep, so that its size cannot be watched`,
         "Give the run a part of it that is not, or have the agent nest directories less deeply"
       )
@@ -101,7 +101,7 @@ const measure = async (path: string, signal: AbortSignal): Promise<number> => {
     )
     for await (const entry of listing ?? []) {
       if (++entries > entriesMax)
-        throw new Refused(
+        throw refused(
           `holds more than ${entriesMax} files, so that its size cannot be watched`,
           "Give the run a smaller part of it, or have the agent make fewer files"
         )
@@ -152,7 +152,7 @@ const usedBytes = async (path: string): Promise<number> => {
 /** What is gone between the listing and the look is no longer there to count; anything else was made to hide. */
 const vanished = (thrown: NodeJS.ErrnoException): undefined => {
   if (thrown.code === "ENOENT") return undefined
-  throw new Refused(
+  throw refused(
     `holds something that cannot be measured (${thrown.code})`,
     "Look for directories that are nested too deeply or closed to their owner"
   )

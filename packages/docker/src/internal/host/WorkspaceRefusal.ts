@@ -3,26 +3,19 @@ import * as Attempt from "@cogni/sandbox-host-files/Attempt"
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
-import { Effect, type Scope } from "effect"
+import { Effect, Schema, type Scope } from "effect"
 
-export class Refused extends Error {
-  readonly remedy: string
-  constructor(detail: string, remedy: string) {
-    super(detail)
-    this.remedy = remedy
-  }
-}
+export class Refused extends Schema.TaggedError<Refused>()("Refused", {
+  detail: Schema.String,
+  remedy: Schema.String
+}) {}
 
-/** The same refusal as any other of a workspace. */
-const ofPath = ({ detail, problem, remedy }: HostPathRefused): Refused => {
-  switch (problem) {
-    case "not_found":
-      return new Refused(detail, "Make it first, or name another directory")
-    case "not_a_directory":
-      return new Refused(detail, "Name a directory; single files can be inputs")
-    default:
-      return new Refused(detail, remedy)
-  }
+export const refused = (detail: string, remedy: string): Refused => new Refused({ detail, remedy })
+
+/** What to do where the path of a workspace will not do; otherwise the refusal says it. */
+const remedies: Partial<Record<HostPathRefused["problem"], string>> = {
+  not_found: "Make it first, or name another directory",
+  not_a_directory: "Name a directory; single files can be inputs"
 }
 
 /** Hold a directory until the scope closes; refused where somebody else could have linked its path to another. */
@@ -31,10 +24,10 @@ export const hold = (
   options?: HeldDirectory.HoldOptions
 ): Effect.Effect<HeldDirectory.HeldDirectory, WorkspaceFailed, Scope.Scope> =>
   HeldDirectory.hold(path, options).pipe(
-    Effect.mapError((refused) => {
-      const { message, remedy } = ofPath(refused)
-      return new WorkspaceFailed({ path, detail: message, remedy })
-    })
+    Effect.mapError(
+      ({ detail, problem, remedy }) =>
+        new WorkspaceFailed({ path, detail, remedy: remedies[problem] ?? remedy })
+    )
   )
 
 export const attempt = <A>(
@@ -43,7 +36,7 @@ export const attempt = <A>(
 ): Effect.Effect<A, WorkspaceFailed> =>
   Attempt.attempt(run, (message, thrown) =>
     thrown instanceof Refused
-      ? new WorkspaceFailed({ path, detail: message, remedy: thrown.remedy })
+      ? new WorkspaceFailed({ path, detail: thrown.detail, remedy: thrown.remedy })
       : new WorkspaceFailed({
           path,
           detail: `cannot be used: ${message}`,
