@@ -80,12 +80,12 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "HostPath.ts": ["node:fs/promises"],
       "HostProgram.ts": ["node:child_process"],
       "HostTree.ts": ["node:fs/promises"],
-      "InheritedDescriptor.ts": ["node:fs", "node:fs/promises", "node:net"],
       "MountIdentity.ts": ["node:fs", "node:fs/promises"],
       "OwnFiles.ts": ["node:fs", "node:fs/promises", "node:os"],
       "StateDirectory.ts": ["node:os"],
       "WorkspaceFiles.ts": ["node:fs", "node:fs/promises"],
-      "WorkspaceWalk.ts": ["node:fs", "node:fs/promises"]
+      "WorkspaceWalk.ts": ["node:fs", "node:fs/promises"],
+      "internal/InheritedDescriptor.ts": ["node:fs", "node:fs/promises", "node:net"]
     }
   },
   loop: {

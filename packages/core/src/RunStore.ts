@@ -61,8 +61,8 @@ export const begun = (run: Pick<RunRecord, "runId" | "spec" | "owner" | "started
   timings: []
 })
 
-/** As a record is told: a run whose process is gone is abandoned, without anybody having written so. */
-export const told = (record: RunRecord, isOver: (record: RunRecord) => boolean): RunRecord =>
+/** As a record is read: a run whose process is gone is abandoned, although nothing has written so. */
+export const abandonedIfOver = (record: RunRecord, isOver: (record: RunRecord) => boolean): RunRecord =>
   record.outcome.status === "running" && isOver(record)
     ? { ...record, outcome: { status: "abandoned" } }
     : record

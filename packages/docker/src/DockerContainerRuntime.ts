@@ -159,7 +159,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 
     const start = Effect.gen(function* () {
       yield* attached.listen
-      if (!held) yield* heldAsAsked(yield* Fiber.join(created), hostConfig)
+      if (!held) yield* verifyConfiguration(yield* Fiber.join(created), hostConfig)
       // Asked before the start, so that its answer needs no further round trip.
       const waiting = yield* Effect.forkScoped(api.waitNextExit(id), { startImmediately: true })
       yield* starts.withPermits(1)(api.start(id))
@@ -275,15 +275,15 @@ const removePatiently = (remove: Effect.Effect<void, ContainerError>) =>
   remove.pipe(Effect.retry({ schedule: Schedule.spaced("500 millis"), times: 10 }), Effect.orDie)
 
 /** What is no agent reports nothing: the engine's word is all there is, and it is heard before anything runs. */
-const heldAsAsked = (
+const verifyConfiguration = (
   inspected: DockerApi.Inspected | undefined,
   hostConfig: Hardening.HostConfig
 ): Effect.Effect<void, PostureMismatch> => {
-  const amiss =
+  const mismatches =
     inspected === undefined
       ? ["the engine does not know the container"]
       : engineMismatches(hostConfig, inspected.HostConfig)
-  return amiss.length > 0 ? Effect.fail(new PostureMismatch({ mismatches: amiss })) : Effect.void
+  return mismatches.length > 0 ? Effect.fail(new PostureMismatch({ mismatches: mismatches })) : Effect.void
 }
 
 /** What all witnesses say together. */
@@ -298,15 +298,15 @@ const posture = (
     return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report cannot be read"] }))
   }
   const status = KernelFacts.processStatus(inspected.State.Pid, inspected.Id)
-  const amiss = [
+  const mismatches = [
     ...engineMismatches(hostConfig, inspected.HostConfig),
     ...(status === undefined ? [] : hostMismatches(parseStatus(status))),
     ...hostExchanged(spec.mounts, MountIdentity.bootId(), (target) =>
       KernelFacts.identityInside(inspected.State.Pid, inspected.Id, target)
     )
   ]
-  return amiss.length > 0
-    ? Effect.fail(new PostureMismatch({ mismatches: amiss }))
+  return mismatches.length > 0
+    ? Effect.fail(new PostureMismatch({ mismatches: mismatches }))
     : Effect.succeed({
         ...seen,
         confirmedBy: [

@@ -201,7 +201,7 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
   options: DoctorOptions
 ): Effect.fn.Return<ReadonlyArray<Finding>, never, DockerApi.DockerApi> {
   const api = yield* DockerApi.DockerApi
-  const around = yield* Effect.all([
+  const hostFindings = yield* Effect.all([
     socketFinding(api.address),
     userFinding,
     stateFinding(options.stateDirectory),
@@ -211,7 +211,10 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
   const engine = yield* Effect.result(Effect.all([api.ping, api.info], { concurrency: 2 }))
   if (engine._tag === "Failure") {
     const error: ContainerError = engine.failure
-    return [fail("engine", error.message, "remedy" in error ? error.remedy : "Look at its log"), ...around]
+    return [
+      fail("engine", error.message, "remedy" in error ? error.remedy : "Look at its log"),
+      ...hostFindings
+    ]
   }
   const [{ apiVersion }, info] = engine.success
   const isShared = HostOwner.isSharedWith(api.address, info)
@@ -228,6 +231,6 @@ export const examine = Effect.fn("DockerDoctor.examine")(function* (
         ),
     ...(yield* Effect.forEach(options.images, (image) => imageFinding(api, image), { concurrency: 4 })),
     yield* diskFinding("disk for images", info.DockerRootDir),
-    ...around
+    ...hostFindings
   ]
 })

@@ -16,7 +16,7 @@ import {
   type RunRecord,
   RunRecordText,
   RunStore,
-  told,
+  abandonedIfOver,
   withoutText,
   withText
 } from "@cogni/sandbox-core/RunStore"
@@ -72,7 +72,7 @@ export const make = (options: { readonly directory: string }) => {
 
   const read = async (runId: string): Promise<RunRecord | undefined> => {
     const record = Option.getOrUndefined(decodeRecord(await readText(join(runs, runId, runEntries.record))))
-    return record && told(record, isOver)
+    return record && abandonedIfOver(record, isOver)
   }
 
   const get = async (runId: RunId): Promise<RunRecord | undefined> => {

@@ -12,7 +12,7 @@ import { type FileHandle, lstat, open, rename, unlink } from "node:fs/promises"
 import { fromErrno, HostPathRefused } from "./HostPathError.ts"
 import * as HostPath from "./HostPath.ts"
 import * as Descriptor from "./Descriptor.ts"
-import * as InheritedDescriptor from "./InheritedDescriptor.ts"
+import * as InheritedDescriptor from "./internal/InheritedDescriptor.ts"
 
 export interface ReadOptions {
   /** A longer file is refused. */

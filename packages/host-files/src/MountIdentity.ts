@@ -4,7 +4,7 @@
  * The engine opens a mount's source by its path, later and in a process of its own. Only a look from inside says which
  * directory that led to.
  */
-import type { HeldIdentity } from "@cogni/sandbox-core/Posture"
+import type { FileIdentity, HeldIdentity } from "@cogni/sandbox-core/Posture"
 import { readFileSync } from "node:fs"
 import { lstat } from "node:fs/promises"
 import * as HostPath from "./HostPath.ts"
@@ -18,11 +18,17 @@ export const bootId = (): string => {
   }
 }
 
+/** An identity as it is written down, in decimal. */
+export const written = ({ device, inode }: HostPath.Identity): FileIdentity => ({
+  device: String(device),
+  inode: String(inode)
+})
+
 /** A directory that is held open, or that nobody else can exchange (`isPrivate`). */
 export const make = (
-  { device, inode }: HostPath.Identity,
+  identity: HostPath.Identity,
   { isPrivate }: { readonly isPrivate: boolean }
-): HeldIdentity => ({ device: String(device), inode: String(inode), bootId: bootId(), isPrivate })
+): HeldIdentity => ({ ...written(identity), bootId: bootId(), isPrivate })
 
 /** A directory that this process has made below one that only it and its user can enter. */
 export const ofPrivate = async (path: string): Promise<HeldIdentity> =>

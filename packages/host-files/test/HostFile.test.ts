@@ -285,7 +285,7 @@ describe("HostFile.read", () => {
           "-c",
           `exec "$0" --input-type=module -e "$1" < <(echo a task)`,
           process.execPath,
-          `import { read } from ${JSON.stringify(import.meta.resolve("@cogni/sandbox-host-files/InheritedDescriptor"))}
+          `import { read } from ${JSON.stringify(import.meta.resolve("../src/internal/InheritedDescriptor.ts"))}
            console.log(new TextDecoder().decode(await read(0, 64, new Error("long"), new AbortController().signal)))`
         ],
         { encoding: "utf8" }

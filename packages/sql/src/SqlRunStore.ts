@@ -7,13 +7,13 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import {
+  abandonedIfOver,
   begun,
   type OpenRun,
   outputOf,
   type RunRecord,
   RunStore,
-  type RunStoreError,
-  told
+  type RunStoreError
 } from "@cogni/sandbox-core/RunStore"
 import { RunIdInUse, StoreUnavailable, type WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import type * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
@@ -71,7 +71,7 @@ export const make = Effect.fnUntraced(function* (options: Options) {
   const sql = yield* SqlClient
   const writer = makeWriter(sql, options)
 
-  const asTold = (record: RunRecord): RunRecord => told(record, isOver)
+  const asTold = (record: RunRecord): RunRecord => abandonedIfOver(record, isOver)
 
   /** One statement: a record is asked for more often than anything else. */
   const rowsOf = (runId: RunId) =>

@@ -81,7 +81,7 @@ export const make = (supervisor: Supervisor): Files<ContainerError | FileRefused
       const { stdin } = options
       const { exitCode } = yield* Effect.scoped(
         Effect.gen(function* () {
-          const running = yield* supervisor.exec({ argv, env: {}, ...(stdin === undefined ? {} : { stdin }) })
+          const running = yield* supervisor.exec({ argv, env: {}, stdin })
           yield* Stream.runForEach(running.output, ({ bytes, channel }: OutputChunk) => {
             said[channel].add(bytes)
             // Of what is too much already, no more is waited for: somebody else may be writing it, without end.

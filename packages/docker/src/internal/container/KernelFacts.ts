@@ -6,6 +6,8 @@
  */
 import type { FileIdentity } from "@cogni/sandbox-core/Posture"
 import type { Peak } from "@cogni/sandbox-core/RunResult"
+import * as HostPath from "@cogni/sandbox-host-files/HostPath"
+import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import { closeSync, lstatSync, openSync, readFileSync, readSync, watch } from "node:fs"
 import { Effect, type Scope } from "effect"
 
@@ -132,8 +134,8 @@ export const identityInside = (
 ): FileIdentity | undefined => {
   if (read(`/proc/${processId}/cgroup`)?.includes(containerId) !== true) return undefined
   try {
-    const { dev, ino } = lstatSync(`/proc/${processId}/root${path}`, { bigint: true })
-    return { device: String(dev), inode: String(ino) }
+    const found = lstatSync(`/proc/${processId}/root${path}`, { bigint: true })
+    return MountIdentity.written(HostPath.identityOf(found))
   } catch {
     return undefined
   }

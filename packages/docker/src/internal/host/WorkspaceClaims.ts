@@ -13,6 +13,7 @@ import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { WorkspaceFailed } from "@cogni/sandbox-core/SandboxError"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
+import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import type { HeldDirectory } from "@cogni/sandbox-host-files/HeldDirectory"
 import type { Identity } from "@cogni/sandbox-host-files/HostPath"
 import { Effect, Option, Schema, type Scope } from "effect"
@@ -126,14 +127,9 @@ export const conflict = (asked: Place, other: Claim): string | undefined => {
 const isSame = (one: FileIdentity, other: FileIdentity): boolean =>
   one.device === other.device && one.inode === other.inode
 
-const written = ({ device, inode }: Identity): FileIdentity => ({
-  device: String(device),
-  inode: String(inode)
-})
-
 const placeOf = (held: HeldDirectory): Place => ({
-  directory: written(held.identity),
-  above: held.above.map(written)
+  directory: MountIdentity.written(held.identity),
+  above: held.above.map(MountIdentity.written)
 })
 
 const absent = (thrown: NodeJS.ErrnoException): undefined => {

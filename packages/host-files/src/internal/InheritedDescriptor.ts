@@ -14,7 +14,7 @@ import {
 import { open } from "node:fs/promises"
 import { Socket } from "node:net"
 import { promisify } from "node:util"
-import { fromErrno } from "./HostPathError.ts"
+import { fromErrno } from "../HostPathError.ts"
 
 const standard: Readonly<Record<string, number>> = { "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2 }
 
