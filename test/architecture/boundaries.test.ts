@@ -162,14 +162,10 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   },
   sessions: {
     libraries: ["effect", "yaml"],
-    // Commands on the host itself, for those who have chosen that: nothing else in here touches it.
+    // Commands on the host itself go through the process module of Effect.
     world: {
-      "executor/HostExecutor.ts": ["node:fs/promises"],
       "sandbox/HostSessionWorkspaces.ts": ["node:fs/promises"],
-      "internal/HostCommand.ts": ["node:child_process", "node:fs", "node:net", "node:os"],
-      "internal/HostOutput.ts": ["node:fs", "node:net"],
-      "internal/HostPipes.ts": ["node:child_process", "node:fs", "node:fs/promises", "node:os"],
-      "internal/HostProcesses.ts": ["node:fs/promises"]
+      "internal/HostCommand.ts": ["node:os"]
     }
   },
   server: { libraries: ["effect"], world: {} },

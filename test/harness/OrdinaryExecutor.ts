@@ -3,6 +3,7 @@
  * that this user may not touch.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Effect } from "effect"
@@ -45,5 +46,5 @@ if (import.meta.main) {
     process.setgid!(Number(userId))
     process.setuid!(Number(userId))
   }
-  NodeRuntime.runMain(Effect.scoped(main))
+  NodeRuntime.runMain(main.pipe(Effect.scoped, Effect.provide(NodeServices.layer)))
 }

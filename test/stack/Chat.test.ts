@@ -7,6 +7,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import { layerNoop } from "@cogni/sandbox-core/LlmProxy"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
@@ -107,7 +108,7 @@ const world = Effect.fnUntraced(function* (
   const host = yield* HostExecutor.make({
     workspace: hostDirectory,
     limits: { outputBytesMax: 1024 ** 2, outputRetainedBytesMax: 64 * 1024 }
-  })
+  }).pipe(Effect.provide(NodeServices.layer))
   const runner = SandboxRunner.layer.pipe(
     Layer.provide(layerNoop),
     Layer.provide([

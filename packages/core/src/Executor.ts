@@ -3,7 +3,8 @@
  *
  * Tools and loops are written against this and nothing wider, so that what they act on can be exchanged. A command is
  * executed as it is; a string is one of a shell. However a command ends, nothing that it started outlives its scope,
- * unless it ended by itself and left something running on purpose.
+ * unless it ended by itself and left something running on purpose. Without a container that holds for the command's
+ * process group only.
  */
 import { Clock, Duration, Effect, Fiber, Schema, type Scope, Stream } from "effect"
 import * as OutputCollector from "./internal/OutputCollector.ts"

@@ -4,6 +4,7 @@ import * as FilePath from "@cogni/sandbox-core/FilePath"
 import type { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"
 import { CommandBehaviour, CommandSubject, ExecutorContract } from "@cogni/sandbox-sessions/testing"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, layer } from "@effect/vitest"
 import {
   ConfigProvider,
@@ -19,7 +20,7 @@ import {
   Stream
 } from "effect"
 import { spawn } from "node:child_process"
-import { readdirSync, readFileSync, writeSync } from "node:fs"
+import { readdirSync, readFileSync } from "node:fs"
 import {
   chmod,
   mkdir,
@@ -40,8 +41,6 @@ import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"
-import * as HostOutput from "../src/internal/HostOutput.ts"
-import * as HostPipes from "../src/internal/HostPipes.ts"
 import * as Pace from "../../../test/harness/Pace.ts"
 
 const { interruptedAfter, problemOf, reasonOf, until } = CommandSubject
@@ -61,7 +60,9 @@ ExecutorContract.suite(
       words: CommandBehaviour.shell,
       open: (given) =>
         Effect.flatMap(directory, (workspace) =>
-          HostExecutor.make({ workspace, limits: { ...limits, ...given } })
+          HostExecutor.make({ workspace, limits: { ...limits, ...given } }).pipe(
+            Effect.provide(NodeServices.layer)
+          )
         )
     })
   )
@@ -78,7 +79,7 @@ class Host extends Context.Service<Host, { readonly executor: Executor; readonly
       yield* Effect.promise(() => writeFile(join(outside, "secret"), "secret"))
       return Host.of({ executor: yield* HostExecutor.make({ workspace, limits }), outside })
     })
-  )
+  ).pipe(Layer.provideMerge(NodeServices.layer))
 }
 
 const isRoot = process.getuid?.() === 0
@@ -93,14 +94,6 @@ const alive = (word: string): ReadonlyArray<string> =>
       return false
     }
   })
-
-/** What the kernel says of a process, from its state on; its name must have no blank in it. */
-const statOf = (pid: string): ReadonlyArray<string> =>
-  readFileSync(`/proc/${pid}/stat`, "latin1").split(" ").slice(2)
-
-const stateOf = (pid: string) => statOf(pid)[0]
-
-const parentOf = (pid: string) => statOf(pid)[1]!
 
 let words = 0
 /** How long a sleep(1) sleeps whom nobody else starts. */
@@ -118,23 +111,17 @@ const inWorkspace = Effect.map(Host, ({ executor, outside }) => ({
   at: (name: string) => join(executor.workspace, name)
 }))
 
-/** Ways for a child to get away, given what it runs. */
+/** Ways for a child to get away that leave it in its process group, given what it runs. */
 const escapes: Readonly<Record<string, (sleep: string) => string>> = {
   "is in the background": (sleep) => `${sleep} &`,
   "has lost its parent": (sleep) => `(${sleep} &)`,
-  "has left the session": (sleep) => `setsid ${sleep} &`,
-  "has left the session, and lost its parent": (sleep) => `(setsid ${sleep} > /dev/null 2>&1 &)`,
-  "has forked twice": (sleep) => `setsid sh -c '(setsid ${sleep} > /dev/null 2>&1 &)' > /dev/null 2>&1`,
-  "has cleared its environment": (sleep) => `env -i ${sleep} > /dev/null 2>&1 &`,
-  "has cleared its environment, and lost its parent": (sleep) => `(env -i ${sleep} > /dev/null 2>&1 &)`,
-  "has cleared its environment, and left the session": (sleep) => `setsid env -i ${sleep} > /dev/null 2>&1 &`,
-  "has cleared its environment, left the session and lost its parent, and still writes to the command's output":
-    (sleep) => `(setsid env -i ${sleep} &)`,
-  "ignores what it is told": (sleep) => `trap '' HUP INT TERM; setsid ${sleep} &`
+  "has cleared its environment, lost its parent, and holds no pipe": (sleep) =>
+    `(env -i ${sleep} > /dev/null 2>&1 &)`,
+  "ignores what it is told": (sleep) => `trap '' HUP INT TERM; ${sleep} &`
 }
 
 layer(Host.layer, { excludeTestServices: true })("what is left of a command on the host", (it) => {
-  it.effect("is gone after a time-out, however it tried to get away", () =>
+  it.effect("is gone after a time-out, however it tried to get away, unless it left its process group", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const left = yield* Effect.forEach(
@@ -159,39 +146,21 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
     })
   )
 
-  it.effect("is gone though it forks again and again, each time into a session of its own", () =>
-    Effect.gen(function* () {
-      const { executor } = yield* Host
-      const word = `wanderer-${process.pid}`
-      yield* executor.files.write("wander", `sleep 0.01\n(setsid sh wander ${word} > /dev/null 2>&1 &)\n`)
-      const scope = yield* Scope.make()
-      yield* Scope.provide(scope)(executor.spawn(`sh wander ${word} & sleep 1000`))
-      yield* until(
-        "it wanders",
-        Effect.sync(() => alive(word).length > 0)
-      )
-      yield* Scope.close(scope, Exit.void)
-      assert.deepStrictEqual(alive(word), [])
-    })
-  )
-
-  it.effect("is gone though its first thread is over, and it goes on in another", () =>
+  it.effect("is not waited for where it left its process group: it survives the command", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
       const word = sleepWord()
-      const scope = yield* Scope.make()
-      const program = `
-        use threads; use POSIX ();
-        threads->create(sub { system "sleep", "${word}" while 1 });
-        select undef, undef, undef, 0.2;
-        syscall((POSIX::uname())[4] eq "x86_64" ? 60 : 93, 0);`
-      yield* Scope.provide(scope)(executor.spawn(["perl", "-e", program]))
-      yield* until(
-        "it goes on in another thread alone",
-        Effect.sync(() => alive(word).some((pid) => stateOf(parentOf(pid)) === "Z"))
+      const running = yield* Effect.forkChild(
+        reasonOf(executor.exec(`setsid sleep ${word} & sleep 1000`, { timeoutSecondsMax: 1 }))
       )
-      yield* Scope.close(scope, Exit.void)
-      assert.deepStrictEqual(alive(word), [])
+      yield* until(
+        "it runs",
+        Effect.sync(() => alive(word).length > 0)
+      )
+      assert.strictEqual((yield* Fiber.join(running))._tag, "CommandTimedOut")
+      const survivors = alive(word)
+      assert.strictEqual(survivors.length, 1)
+      for (const pid of survivors) process.kill(Number(pid), "SIGKILL")
     })
   )
 
@@ -214,17 +183,37 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
 
   it.effect("lives on where it ended by itself, until the executor is closed", () =>
     Effect.gen(function* () {
-      const [kept, cleared] = [sleepWord(), sleepWord()]
+      const kept = sleepWord()
       yield* Effect.gen(function* () {
         const executor = yield* HostExecutor.make({ workspace: yield* directory, limits })
-        const { exitCode } = yield* executor.exec(`setsid sleep ${kept} & (setsid env -i sleep ${cleared} &)`)
+        const { exitCode } = yield* executor.exec(`sleep ${kept} &`)
         assert.strictEqual(exitCode, 0)
         yield* until(
-          "they run",
-          Effect.sync(() => alive(kept).length + alive(cleared).length === 2)
+          "it runs",
+          Effect.sync(() => alive(kept).length === 1)
         )
       }).pipe(Effect.scoped)
-      assert.deepStrictEqual([alive(kept), alive(cleared)], [[], []])
+      assert.deepStrictEqual(alive(kept), [])
+    })
+  )
+
+  it.effect("is gone where its command was told to end", () =>
+    Effect.gen(function* () {
+      const { executor } = yield* Host
+      const word = sleepWord()
+      yield* Effect.gen(function* () {
+        const running = yield* executor.spawn(
+          `trap 'exit 0' TERM; (trap '' TERM; sleep ${word}) & while :; do sleep 0.1; done`
+        )
+        yield* until(
+          "it runs",
+          Effect.sync(() => alive(word).length > 0)
+        )
+        yield* running.signal("SIGTERM")
+        assert.deepStrictEqual(yield* running.exit, { exitCode: 0 })
+        assert.strictEqual(alive(word).length, 1)
+      }).pipe(Effect.scoped)
+      assert.deepStrictEqual(alive(word), [])
     })
   )
 
@@ -268,28 +257,6 @@ layer(Host.layer, { excludeTestServices: true })("what is left of a command on t
     })
   )
 
-  it.effect("is no file of the host's, and none is needed that somebody may tidy away", () =>
-    Effect.gen(function* () {
-      const executors = yield* Scope.make()
-      const executor = yield* Scope.provide(executors)(
-        HostExecutor.make({ workspace: yield* Scope.provide(executors)(directory), limits })
-      )
-      const { output } = yield* executor.exec("printf %s $COGNI_COMMAND_ID")
-      const [id = ""] = output.stdout.text.split(".")
-      const kept = () => readdirSync(tmpdir()).filter((name) => name.includes(id))
-      assert.strictEqual(kept().length, 1)
-      yield* Effect.promise(() => rm(join(tmpdir(), kept()[0]!), { recursive: true }))
-      // More than one mkfifo(1) is started for.
-      const again = yield* Effect.forEach(Array.from({ length: 20 }), () =>
-        executor.exec("cat", { stdin: "in" })
-      )
-      assert.deepStrictEqual([...new Set(again.map(({ output }) => output.stdout.text))], ["in"])
-      assert.strictEqual(kept().length, 1)
-      yield* Scope.close(executors, Exit.void)
-      assert.deepStrictEqual(kept(), [])
-    })
-  )
-
   it.effect("is nothing where its start is interrupted", () =>
     Effect.gen(function* () {
       const { executor } = yield* Host
@@ -315,19 +282,6 @@ const variables = Effect.fnUntraced(function* (executor: Executor) {
   )
 })
 
-/** What a command's output comes through, without a command. */
-const piped = Effect.gen(function* () {
-  const { open } = yield* HostPipes.make(`test${process.pid}`, "/usr/local/bin:/usr/bin:/bin")
-  const pipes = yield* Effect.acquireRelease(open(false), ({ stderr, stdout }) =>
-    Effect.sync(() => [stdout, stderr].forEach(({ its }) => HostPipes.close(its)))
-  )
-  const output = yield* Effect.acquireRelease(
-    Effect.sync(() => HostOutput.make(pipes)),
-    (output) => Effect.sync(() => output.close())
-  )
-  return { output, pipes }
-})
-
 const around = {
   PATH: "/usr/local/bin:/usr/bin:/bin",
   HOME: "/home/agent",
@@ -343,36 +297,20 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
     Effect.gen(function* () {
       const executor = yield* HostExecutor.make({ workspace: yield* directory, limits })
       const given = yield* variables(executor)
-      const mark = given.get("COGNI_COMMAND_ID")
-      assert.match(mark ?? "", /^[0-9a-f]{16}\.0$/u)
       assert.deepStrictEqual(Object.fromEntries(given), {
         PATH: around.PATH,
         HOME: around.HOME,
-        LANG: around.LANG,
-        COGNI_COMMAND_ID: mark ?? ""
+        LANG: around.LANG
       })
     }).pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(around))))
   )
 
-  it.effect("is given what it is told, and nothing else; its mark cannot be told", () =>
+  it.effect("is given what it is told, and nothing else", () =>
     Effect.gen(function* () {
-      const workspace = yield* directory
-      const env = { PATH: around.PATH, WORD: "mine", COGNI_COMMAND_ID: "not mine" }
-      const given = yield* variables(yield* HostExecutor.make({ workspace, env, limits }))
-      assert.deepStrictEqual([...given.keys()].toSorted(), ["COGNI_COMMAND_ID", "PATH", "WORD"])
-      assert.notInclude(given.get("COGNI_COMMAND_ID") ?? "", "not mine")
+      const env = { PATH: around.PATH, WORD: "mine" }
+      const given = yield* variables(yield* HostExecutor.make({ workspace: yield* directory, env, limits }))
+      assert.deepStrictEqual(Object.fromEntries(given), env)
     })
-  )
-
-  it.effect("bears the marks of those that this program itself came of", () =>
-    Effect.gen(function* () {
-      const given = yield* variables(yield* HostExecutor.make({ workspace: yield* directory, limits }))
-      assert.match(given.get("COGNI_COMMAND_ID") ?? "", /^outer\.1:[0-9a-f]{16}\.0$/u)
-    }).pipe(
-      Effect.provide(
-        ConfigProvider.layer(ConfigProvider.fromUnknown({ ...around, COGNI_COMMAND_ID: "outer.1" }))
-      )
-    )
   )
 
   it.effect.prop(
@@ -409,7 +347,7 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
           return same === 10
         })
       )
-      assert.isBelow(last, 512 * 1024)
+      assert.isBelow(last, 1024 ** 2)
       const [chunk] = yield* running.output.pipe(Stream.take(1), Stream.runCollect)
       assert.isAbove(chunk!.bytes.byteLength, 0)
       yield* until(
@@ -419,38 +357,17 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
     }).pipe(Effect.scoped)
   )
 
-  it.effect("has said all that is in its pipes when it ends, whether anybody has looked or not", () =>
+  it.effect("has said all that it wrote when it ends, though a child of it still holds its pipes", () =>
     Effect.gen(function* () {
-      const { output, pipes } = yield* piped
-      const said = { stdout: "o".repeat(60_000), stderr: "e".repeat(60_000) }
-      writeSync(pipes.stdout.its, said.stdout)
-      writeSync(pipes.stderr.its, said.stderr)
-      output.exited()
-      const chunks = yield* Stream.runCollect(output.stream)
-      for (const channel of ["stdout", "stderr"] as const) {
-        const pieces = chunks.filter((chunk) => chunk.channel === channel).map(({ bytes }) => bytes)
-        assert.strictEqual(Buffer.concat(pieces).toString(), said[channel])
+      const { executor } = yield* Host
+      const word = sleepWord()
+      const line = `sleep ${word} & head -c 150000 /dev/zero; head -c 150000 /dev/zero >&2`
+      for (let turn = 0; turn < 20; turn++) {
+        const { output } = yield* executor.exec(line)
+        assert.deepStrictEqual([output.stdout.bytes, output.stderr.bytes], [150_000, 150_000])
       }
-    }).pipe(Effect.scoped)
-  )
-
-  it.effect("has ended, though the pipe that it has left is never empty", () =>
-    Effect.gen(function* () {
-      const { output, pipes } = yield* piped
-      const piece = new Uint8Array(4096)
-      writeSync(pipes.stdout.its, piece)
-      output.exited()
-      const seen = yield* output.stream.pipe(
-        Stream.tap(() => Effect.sync(() => writeSync(pipes.stdout.its, piece))),
-        Stream.take(1000),
-        Stream.runFold(
-          () => 0,
-          (bytes, chunk) => bytes + chunk.bytes.byteLength
-        )
-      )
-      assert.isAtLeast(seen, 1024 ** 2, "a pipe may hold as much of the command's own")
-      assert.isBelow(seen, 2 * 1024 ** 2)
-    }).pipe(Effect.scoped)
+      for (const pid of alive(word)) process.kill(Number(pid), "SIGKILL")
+    })
   )
 
   it.effect("begins in the workspace or below it, links or not", () =>

@@ -13,4 +13,4 @@ const layer = Layer.effect(
   )
 ).pipe(Layer.provide(SandboxRunner.layerMemory({ program: CommandBehaviour.program })))
 
-ExecutorContract.suite("memory", layer)
+ExecutorContract.suite("memory", layer, ["opensOutputByName"])

@@ -1,4 +1,5 @@
 /** The tools of a session keep one contract, over memory and over the host; over Docker, in `test/integration`. */
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"
 import { ToolContract } from "@cogni/sandbox-loop/testing"
@@ -30,6 +31,6 @@ ToolContract.suite(
         })
       )
     )
-  ),
+  ).pipe(Layer.provide(NodeServices.layer)),
   ToolContract.shellFixture
 )

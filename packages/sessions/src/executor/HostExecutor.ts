@@ -1,34 +1,32 @@
 /**
- * Commands and files on the host itself, with nothing between them and it.
+ * Commands and files on the host itself, without a sandbox: a fallback for people who choose it.
  *
- * For those who have chosen that: what an agent runs here can do whatever this program's user can. Only files and where
- * a command begins are held to the workspace. In all else it behaves as a sandbox does; `ExecutorContract` says how.
+ * What an agent runs here can do whatever this program's user can. Only files, and the directory a command starts in,
+ * are confined to the workspace. A command is a process group: when it is cut off, its group is killed. A process that
+ * leaves the group (`setsid`) may survive, and only a container can prevent that. `ExecutorContract` states the rest.
  */
 import * as Executor from "@cogni/sandbox-core/Executor"
 import { CommandRefused, type FileRefused, type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"
 import type * as WorkspaceWalk from "@cogni/sandbox-host-files/WorkspaceWalk"
-import { Config, Effect, Option, type Scope } from "effect"
-import { randomBytes } from "node:crypto"
-import { realpath, stat } from "node:fs/promises"
+import { Config, Effect, FileSystem, Option, type Scope } from "effect"
+import type { ChildProcessSpawner } from "effect/process/ChildProcessSpawner"
 import { isAbsolute } from "node:path"
 import * as HostCommand from "../internal/HostCommand.ts"
-import * as HostPipes from "../internal/HostPipes.ts"
-import * as HostProcesses from "../internal/HostProcesses.ts"
 
 export interface HostExecutorOptions {
-  /** An absolute path of a directory that is there. */
+  /** Absolute path of an existing directory. */
   readonly workspace: string
-  /** What every command has in its environment. {@link environmentNames} of this program's when left out. */
+  /** Environment of every command. {@link environmentNames} of this program's environment when left out. */
   readonly env?: Readonly<Record<string, string>> | undefined
-  /** Of one command. */
+  /** Limits of one command. */
   readonly limits: {
     readonly outputBytesMax: number
     readonly outputRetainedBytesMax: number
   }
 }
 
-/** What commands are given of this program's own environment; all else may be a key. */
+/** The variables of this program's own environment that commands get; any other may be a key. */
 export const environmentNames: ReadonlyArray<string> = [
   "PATH",
   "HOME",
@@ -49,51 +47,29 @@ export const environmentNames: ReadonlyArray<string> = [
   "LC_TIME"
 ]
 
-/** Where programs are, if nobody says. */
-const searchPathDefault = "/usr/local/bin:/usr/bin:/bin"
-
 /**
- * For as long as the scope lives. Closing it kills what is left of every command, what was left running on purpose too.
+ * Makes an executor that lives as long as the scope. Closing it kills the group of every command, including what a
+ * command left running on purpose.
  *
- * Linux only: what came of a command is found through `/proc`. A process that has cleared its environment, has left the
- * session, has lost its parent and holds no pipe of its command's, all at once, is not found.
+ * Linux only: files are opened through `/proc/self/fd`.
  */
 export const make = Effect.fn("HostExecutor.make")(function* (
   options: HostExecutorOptions
-): Effect.fn.Return<Executor.Executor, SandboxError, Scope.Scope> {
+): Effect.fn.Return<
+  Executor.Executor,
+  SandboxError,
+  ChildProcessSpawner | FileSystem.FileSystem | Scope.Scope
+> {
   const root = yield* Effect.mapError(rootOf(options.workspace), failure)
   const env = options.env ?? (yield* ownEnvironment)
-  const outerMarks = yield* read(HostProcesses.markVariable)
-  const executor = randomBytes(8).toString("hex")
-  const pipes = yield* HostPipes.make(executor, env["PATH"] ?? searchPathDefault)
-  // The first command's: nothing of a later one is older.
-  let startedTicks: number | undefined
-  yield* Effect.addFinalizer(() =>
-    startedTicks === undefined
-      ? Effect.void
-      : HostCommand.killAll({ mark: executor, pipes: pipes.prefix, startedTicks })
-  )
-
-  const start = Effect.fnUntraced(function* (command: Executor.Command, workingDirectory: string) {
-    const opened = yield* pipes.open(command.stdin !== undefined && command.stdin.byteLength > 0)
-    const begun = yield* HostCommand.start({
-      command,
-      workingDirectory,
-      env: { ...env, ...command.env },
-      mark: `${executor}.${opened.command}`,
-      outerMarks,
-      pipes: opened
-    })
-    startedTicks ??= begun.root?.startedTicks
-    return begun.running
-  })
+  const start = yield* HostCommand.make
 
   const spawn: Executor.Executor["spawn"] = (line, spawning) =>
     Executor.commandOf(line, spawning).pipe(
       Effect.flatMap((command) =>
-        WorkspaceFiles.withDirectory(root, command.workingDirectory ?? root.workspace, (directory) =>
-          // What has been opened for it is closed with it.
-          Effect.uninterruptible(start(command, directory))
+        WorkspaceFiles.withDirectory(root, command.workingDirectory ?? root.workspace, (workingDirectory) =>
+          // The directory is held open until the command has started in it.
+          Effect.uninterruptible(start({ command, workingDirectory, env: { ...env, ...command.env } }))
         )
       ),
       Effect.catchTag("FileRefused", (refused) => Effect.fail(noDirectory(refused))),
@@ -120,31 +96,26 @@ const refused = (detail: string, remedy: string) => new CommandRefused({ detail,
 const noDirectory = ({ detail, path, remedy }: FileRefused) =>
   refused(`its working directory ${JSON.stringify(path.slice(0, 200))} ${detail}`, remedy)
 
-const rootOf = (workspace: string): Effect.Effect<WorkspaceWalk.Root, CommandRefused> =>
-  Effect.tryPromise({
-    try: async () => {
-      if (!(await HostProcesses.isOwn())) {
-        throw refused(
-          "the host has no /proc, or that of other processes",
-          "Run commands in a sandbox: what came of a command is only found through a Linux /proc of its own"
-        )
-      }
-      const what = `the workspace ${JSON.stringify(workspace.slice(0, 200))}`
-      if (!isAbsolute(workspace)) throw refused(`${what} is not absolute`, "Give its whole path")
-      const real = await realpath(workspace).catch((thrown: unknown) => {
-        throw refused(`${what} cannot be had (${String(thrown).slice(0, 200)})`, "Make it, or name another")
-      })
-      if (!(await stat(real)).isDirectory())
-        throw refused(`${what} is not a directory`, "Name a directory that is there")
-      return { workspace: real, alias: workspace }
-    },
-    catch: (thrown) =>
-      thrown instanceof CommandRefused
-        ? thrown
-        : refused(`the workspace cannot be had (${String(thrown).slice(0, 200)})`, "Look at its permissions")
-  })
+const rootOf = Effect.fnUntraced(function* (
+  workspace: string
+): Effect.fn.Return<WorkspaceWalk.Root, CommandRefused, FileSystem.FileSystem> {
+  const fs = yield* FileSystem.FileSystem
+  const hasProc = yield* Effect.orElseSucceed(fs.exists("/proc/self/fd"), () => false)
+  if (!hasProc) return yield* refused("the host has no /proc", "Run commands in a sandbox, or on Linux")
+  const what = `the workspace ${JSON.stringify(workspace.slice(0, 200))}`
+  if (!isAbsolute(workspace)) return yield* refused(`${what} is not absolute`, "Give its absolute path")
+  const real = yield* Effect.mapError(fs.realPath(workspace), ({ reason: { _tag } }) =>
+    refused(`${what} cannot be opened (${_tag})`, "Create it, check its permissions, or name another")
+  )
+  const isDirectory = yield* Effect.orElseSucceed(
+    Effect.map(fs.stat(real), ({ type }) => type === "Directory"),
+    () => false
+  )
+  if (!isDirectory) return yield* refused(`${what} is not a directory`, "Name an existing directory")
+  return { workspace: real, alias: workspace }
+})
 
-/** A variable of this program's; one that cannot be read is one that is not there. */
+/** A variable that cannot be read counts as absent. */
 const read = (name: string): Effect.Effect<string | undefined> =>
   Effect.map(Effect.option(Config.String(name)), Option.getOrUndefined)
 

@@ -1,29 +1,21 @@
-/** One command on the host: started in a session of its own, and gone with all that came of it when it is cut off. */
-import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
+/** One command on the host: started in a process group of its own, which is killed when the command is cut off. */
+import type { OutputChunk } from "@cogni/sandbox-core/OutputChunk"
 import type { Command, CommandExit, RunningCommand, SignalName } from "@cogni/sandbox-core/Executor"
 import { CommandRefused } from "@cogni/sandbox-core/SandboxError"
-import { Deferred, Effect, type Scope, Stream } from "effect"
-import { type ChildProcess, spawn } from "node:child_process"
-import { readFileSync } from "node:fs"
-import { Socket } from "node:net"
+import { Effect, Exit, type PlatformError, Ref, Result, Scope, Stream } from "effect"
+import * as ChildProcess from "effect/process/ChildProcess"
+import { type ChildProcessHandle, ChildProcessSpawner } from "effect/process/ChildProcessSpawner"
 import { constants } from "node:os"
 import * as HostOutput from "./HostOutput.ts"
-import * as HostPipes from "./HostPipes.ts"
-import * as HostProcesses from "./HostProcesses.ts"
 
 export interface HostCommand {
   readonly command: Command
-  /** As the kernel can be given it: a directory that is held open. */
+  /** As the kernel takes it: a directory that is held open. */
   readonly workingDirectory: string
-  /** All of its environment but the mark. */
   readonly env: Readonly<Record<string, string>>
-  readonly mark: string
-  /** Of those that this host runs under itself, to be found by them too. */
-  readonly outerMarks: string | undefined
-  readonly pipes: HostPipes.CommandPipes
 }
 
-/** What the kernel says of a program as shells say it, and end with it (POSIX, "Command Search and Execution"). */
+/** Exit code and message of a program that cannot run, as in shells (POSIX, "Command Search and Execution"). */
 const unstarted: Readonly<Record<string, { readonly exitCode: number; readonly why: string }>> = {
   ENOENT: { exitCode: 127, why: "not found" },
   ENOTDIR: { exitCode: 127, why: "not found" },
@@ -36,162 +28,120 @@ const unstarted: Readonly<Record<string, { readonly exitCode: number; readonly w
   ETXTBSY: { exitCode: 126, why: "text file busy" }
 }
 
-/** Whoever is sent one of these is told to end: what it leaves running then was not left on purpose. */
+/** Signals that tell a command to end. What it leaves running after one of them was not left on purpose. */
 const endings = new Set<SignalName>(["SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM"])
 
-export interface Begun {
-  readonly running: RunningCommand
-  /** Absent where there was nothing to begin. */
-  readonly root?: HostProcesses.Root | undefined
-  readonly end: Effect.Effect<void>
-}
+/** How often a group that was left running is checked for members. */
+const watchInterval = "1 second"
 
-/** Closing the scope kills it and all that came of it, unless it has ended by itself. */
-export const start = Effect.fnUntraced(function* (
-  command: HostCommand
-): Effect.fn.Return<Begun, CommandRefused, Scope.Scope> {
-  return yield* Effect.acquireRelease(begin(command), ({ end }) => end)
-})
+/** How to start commands. Their groups are killed when the scope closes, if they have not been by then. */
+export const make = Effect.gen(function* () {
+  const spawner = yield* ChildProcessSpawner
+  const executor = yield* Effect.scope
 
-/** Whether all of it is gone. What is not bears another user's name, or hangs in the kernel. */
-export const killAll = (search: HostProcesses.Search, known?: HostProcesses.Known): Effect.Effect<boolean> =>
-  Effect.promise(() => HostProcesses.killAll(search, known)).pipe(
-    Effect.tap((left) =>
-      left.length === 0
-        ? Effect.void
-        : Effect.logWarning(
-            `processes ${left.join(", ")} of a command on the host cannot be killed. See whose they are, and end them`
-          )
-    ),
-    Effect.map((left) => left.length === 0)
-  )
-
-interface Child {
-  readonly root: HostProcesses.Root
-  readonly output: HostOutput.HostOutput
-  readonly exited: Deferred.Deferred<CommandExit>
-  readonly hasExited: () => boolean
-}
-
-const begin = Effect.fnUntraced(function* (host: HostCommand): Effect.fn.Return<Begun, CommandRefused> {
-  const launched = launch(host)
-  const { child } = launched
-  if (child === undefined) return yield* neverBegan(host.command, yield* launched.code)
-  const { exited, hasExited, output, root } = child
-  const known = HostProcesses.nothing()
-  const search = { mark: host.mark, pipes: host.pipes.prefix, root, startedTicks: root.startedTicks }
-  let wasTold = false
-  return {
-    root,
-    end: Effect.suspend(() =>
-      hasExited() && !wasTold
-        ? Effect.sync(() => output.drop())
-        : killAll(search, known).pipe(
-            Effect.flatMap((areGone) => (areGone ? Effect.asVoid(Deferred.await(exited)) : Effect.void)),
-            Effect.andThen(Effect.sync(() => output.close()))
-          )
-    ),
-    running: {
-      output: output.stream,
-      exit: Deferred.await(exited),
-      signal: (name) =>
-        Effect.promise(async () => {
-          if (hasExited()) return
-          if (endings.has(name)) wasTold = true
-          await HostProcesses.signal(search, known, name)
-        })
+  return Effect.fnUntraced(function* (
+    host: HostCommand
+  ): Effect.fn.Return<RunningCommand, CommandRefused, Scope.Scope> {
+    // Closing it kills the group, unless the command has succeeded and `unref` was called.
+    const group = yield* Scope.fork(executor)
+    const close = Scope.close(group, Exit.void)
+    const spawned = yield* spawn(spawner, host).pipe(Scope.provide(group), Effect.result)
+    if (Result.isFailure(spawned)) {
+      yield* close
+      return yield* neverStarted(host.command, spawned.failure)
     }
-  }
+    const { exitCode, isRunning, pid, unref } = spawned.success
+    const exit = exitCode.pipe(
+      Effect.map((exitCode): CommandExit => ({ exitCode })),
+      Effect.catch(endedBySignal)
+    )
+    const isLive = Effect.orDie(isRunning)
+    const output = yield* HostOutput.make(spawned.success, { exited: exit, isLive })
+    const wasTold = yield* Ref.make(false)
+    const leave = Effect.andThen(Effect.orDie(unref), close)
+    // A group's number is free again once the group is empty, so one that was left running is watched until then.
+    const watch = Effect.sleep(watchInterval).pipe(
+      Effect.repeat({ while: () => signalGroup(pid, 0) }),
+      Effect.andThen(leave),
+      Effect.forkIn(executor)
+    )
+    yield* Effect.addFinalizer(
+      Effect.fnUntraced(function* () {
+        yield* output.drop
+        if ((yield* isLive) || (yield* Ref.get(wasTold))) return yield* close
+        yield* signalGroup(pid, 0) ? watch : leave
+      })
+    )
+    return {
+      output: output.stream,
+      exit,
+      signal: Effect.fnUntraced(function* (name) {
+        if (!(yield* isLive)) return
+        if (endings.has(name)) yield* Ref.set(wasTold, true)
+        signalGroup(pid, name)
+      })
+    }
+  })
 })
 
-/** What the kernel says is known when this returns: it has waited for the exec(2) of the child. */
-const launch = (
-  host: HostCommand
-): { readonly child: Child } | { readonly child?: undefined; readonly code: Effect.Effect<string> } => {
-  const { command, env, mark, outerMarks, pipes, workingDirectory } = host
-  const [program, ...argv] = command.argv
-  const unstarted = (code: Effect.Effect<string>) => {
-    for (const pipe of pipesOf(pipes)) HostPipes.close(pipe.mine)
-    return { code }
-  }
-  // Node takes no empty name; to the kernel it is one that nothing has.
-  if (program === "") return unstarted(Effect.succeed("ENOENT"))
-  try {
-    const child = spawn(program, argv, {
-      cwd: workingDirectory,
-      env: {
-        ...env,
-        [HostProcesses.markVariable]: outerMarks === undefined ? mark : `${outerMarks}:${mark}`
-      },
-      detached: true,
-      stdio: [pipes.stdin?.its ?? "ignore", pipes.stdout.its, pipes.stderr.its]
-    })
-    const { pid } = child
-    if (pid !== undefined) return { child: watch(child, pid, host) }
-    const failed = new Promise<string>((resolve) => child.once("error", (thrown) => resolve(codeOf(thrown))))
-    return unstarted(Effect.promise(() => failed))
-  } catch (thrown) {
-    return unstarted(Effect.succeed(codeOf(thrown)))
-  } finally {
-    for (const pipe of pipesOf(pipes)) HostPipes.close(pipe.its)
-  }
-}
-
-const watch = (child: ChildProcess, pid: number, { command, pipes }: HostCommand): Child => {
-  // It is there, running or ended: nobody has waited for it yet.
-  const root = HostProcesses.rootOf(readFileSync(`/proc/${pid}/stat`, "latin1"))
-  const exited = Deferred.makeUnsafe<CommandExit>()
-  const output = HostOutput.make(pipes)
-  const stdin = feed(pipes.stdin, command.stdin)
-  let hasExited = false
-  // Of a signal that could not be sent; it was started, or it would not be here.
-  child.on("error", () => undefined)
-  child.once("exit", (code, signal) => {
-    hasExited = true
-    stdin?.destroy()
-    output.exited()
-    Deferred.doneUnsafe(exited, Effect.succeed(exitOf(code, signal)))
+/** Fails with the code of the kernel's error, which Node reports for some errors and throws for others. */
+const spawn = (
+  spawner: ChildProcessSpawner["Service"],
+  { command, env, workingDirectory }: HostCommand
+): Effect.Effect<ChildProcessHandle, string, Scope.Scope> => {
+  const { argv, stdin } = command
+  const [program, ...args] = argv
+  // Node takes no empty name; the kernel finds no program of that name.
+  if (program === "") return Effect.fail("ENOENT")
+  const child = ChildProcess.make(program, args, {
+    cwd: workingDirectory,
+    env,
+    detached: true,
+    killSignal: "SIGKILL",
+    stdin: stdin === undefined || stdin.byteLength === 0 ? "ignore" : Stream.succeed(stdin)
   })
-  return { root, output, exited, hasExited: () => hasExited }
+  return spawner.spawn(child).pipe(
+    Effect.mapError(({ cause }) => codeOf(cause)),
+    Effect.catchDefect((thrown) => Effect.fail(codeOf(thrown)))
+  )
 }
-
-const feed = (pipe: HostPipes.Pipe | undefined, bytes: Uint8Array | undefined): Socket | undefined => {
-  if (pipe === undefined || bytes === undefined) return undefined
-  const stdin = new Socket({ fd: pipe.mine, readable: false, writable: true })
-  // A reader that is gone is told by its exit.
-  stdin.on("error", () => undefined)
-  stdin.end(bytes)
-  return stdin
-}
-
-const pipesOf = ({ stderr, stdin, stdout }: HostPipes.CommandPipes): ReadonlyArray<HostPipes.Pipe> =>
-  stdin === undefined ? [stdout, stderr] : [stdin, stdout, stderr]
 
 const codeOf = (thrown: unknown): string =>
   (thrown as NodeJS.ErrnoException | undefined)?.code ?? String(thrown)
 
-const exitOf = (code: number | null, signal: NodeJS.Signals | null): CommandExit =>
-  signal === null ? { exitCode: code ?? 0 } : { exitCode: 128 + constants.signals[signal], signal }
+/** Returns whether the group had a member to signal; signal 0 only checks. */
+const signalGroup = (pid: number, signal: SignalName | 0): boolean => {
+  try {
+    return process.kill(-pid, signal)
+  } catch {
+    return false
+  }
+}
 
-/** A program that is not there is a command that says so and ends; anything else is the host's. */
-const neverBegan = (command: Command, code: string): Effect.Effect<Begun, CommandRefused> => {
+/** `effect/process` reports the signal only in the text of its error. */
+const endedBySignal = (error: PlatformError.PlatformError): Effect.Effect<CommandExit> => {
+  const [signal] = /\bSIG[A-Z0-9]+\b/u.exec(String(error.cause)) ?? []
+  return signal !== undefined && signal in constants.signals
+    ? Effect.succeed({ exitCode: 128 + constants.signals[signal as NodeJS.Signals], signal })
+    : Effect.die(error)
+}
+
+/** A program that cannot run is a command that says so and ends; any other failure is the host's. */
+const neverStarted = (command: Command, code: string): Effect.Effect<RunningCommand, CommandRefused> => {
   const said = unstarted[code]
   if (said === undefined) return Effect.fail(refusals[code] ?? refused(code))
   const bytes = new TextEncoder().encode(`${command.argv[0]}: ${said.why}\n`)
   return Effect.succeed({
-    end: Effect.void,
-    running: {
-      output: Stream.make<[OutputChunk]>({ channel: "stderr", bytes }),
-      exit: Effect.succeed({ exitCode: said.exitCode }),
-      signal: () => Effect.void
-    }
+    output: Stream.make<[OutputChunk]>({ channel: "stderr", bytes }),
+    exit: Effect.succeed({ exitCode: said.exitCode }),
+    signal: () => Effect.void
   })
 }
 
 const refused = (code: string) =>
   new CommandRefused({
     detail: `the host cannot start another process (${code})`,
-    remedy: "See that it has memory, processes and open files left (ulimit -a)"
+    remedy: "Check its memory, processes and open files (ulimit -a)"
   })
 
 const refusals: Readonly<Record<string, CommandRefused>> = {

@@ -1,147 +1,66 @@
 /**
- * What a command of the host's writes, at the pace of whoever reads it.
+ * The output of a command on the host, at the pace of its reader.
  *
- * It ends with the command's own process, not with the last that holds its pipes: what is in the pipes then is all of
- * the command's, and is read to the end. From there on what comes is read and dropped, so that children which were left
- * running neither wait for a reader nor die for want of one.
+ * It ends with the command's own process, not with the last process that holds its pipes: what is in the pipes by then
+ * is the command's and is read to the end. From then on output is read and dropped, so that children which were left
+ * running neither wait for a reader nor die because there is none.
  */
-import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
-import { Effect, Stream } from "effect"
-import { readSync } from "node:fs"
-import { Socket } from "node:net"
-import type * as HostPipes from "./HostPipes.ts"
+import type { OutputChunk } from "@cogni/sandbox-core/OutputChunk"
+import { Cause, Effect, Queue, Stream } from "effect"
+import type { ChildProcessHandle } from "effect/process/ChildProcessSpawner"
 
 export interface HostOutput {
   /** For one reader. */
   readonly stream: Stream.Stream<OutputChunk>
-  /** The command's own process has ended. */
-  readonly exited: () => void
-  /** Nobody reads it any more, and what still comes is dropped. */
-  readonly drop: () => void
-  /** Nobody is left to write. */
-  readonly close: () => void
+  /** Read and drop what still comes. */
+  readonly drop: Effect.Effect<unknown>
 }
 
-/** What a pipe holds at most for an ordinary user (`/proc/sys/fs/pipe-max-size`). */
-const pipeBytesMax = 1024 * 1024
+/** More than a pipe and the buffers of Node hold. A child that goes on writing would never let the output end. */
+const lateBytesMax = 1024 * 1024
 
-const pieceBytes = 64 * 1024
+/**
+ * What was written before the exit reaches the reader within a few turns of the event loop. Turns are counted rather
+ * than time, so that a busy machine loses nothing.
+ */
+const quietTurns = 64
 
-type Channel = OutputChunk["channel"]
+const turn = Effect.callback<void>((resume) => {
+  setImmediate(() => resume(Effect.void))
+})
 
-/** One end, read only when somebody asks. */
-const makeEnd = (channel: Channel, descriptor: number, changed: () => void) => {
-  const socket = new Socket({ fd: descriptor, readable: true, writable: false })
-  let isOver = false
-  let isDropped = false
-  let lateBytes = 0
-  const over = () => {
-    isOver = true
-    changed()
-  }
-  for (const event of ["end", "close", "error"] as const) socket.on(event, over)
-  socket.on("readable", changed)
-
-  /** Straight from the pipe: what was written before the end is there, whether the loop has seen it or not. */
-  const rest = (): Uint8Array | undefined => {
-    const buffer = new Uint8Array(pieceBytes)
-    try {
-      const bytes = readSync(descriptor, buffer)
-      if (bytes > 0) return buffer.subarray(0, bytes)
-    } catch {
-      // Nothing is in it (EAGAIN).
-    }
-    return undefined
-  }
-
-  return {
-    channel,
-    isOver: () => isOver,
-    take: (hasExited: boolean): Uint8Array | undefined => {
-      if (isOver) return undefined
-      const piece: Buffer | null = socket.read()
-      const bytes = piece ?? (hasExited && !socket.destroyed ? rest() : undefined)
-      if (!hasExited) return bytes
-      lateBytes += bytes?.byteLength ?? 0
-      // A child that goes on writing would never let it end.
-      if (bytes === undefined || lateBytes > pipeBytesMax + 2 * pieceBytes) isOver = true
-      return bytes
-    },
-    drop: () => {
-      isOver = true
-      if (isDropped) return
-      isDropped = true
-      socket.removeAllListeners("readable")
-      // Whoever listens keeps it flowing; `resume` alone is undone by the removal.
-      socket.on("data", () => undefined)
-      socket.unref()
-    },
-    close: () => {
-      isOver = true
-      socket.destroy()
-    }
-  }
+/** What is known of the command's own process. */
+export interface Life {
+  readonly isLive: Effect.Effect<boolean>
+  /** Settles when it has ended. */
+  readonly exited: Effect.Effect<unknown>
 }
 
-/** Takes the descriptors over. */
-export const make = (pipes: Pick<HostPipes.CommandPipes, "stdout" | "stderr">): HostOutput => {
-  let changes = 0
-  let hasExited = false
-  let wake: (() => void) | undefined
-  const changed = () => {
-    changes++
-    wake?.()
-  }
-  const ends = [makeEnd("stdout", pipes.stdout.mine, changed), makeEnd("stderr", pipes.stderr.mine, changed)]
+export const make = Effect.fnUntraced(function* (
+  { stderr, stdout }: ChildProcessHandle,
+  { exited, isLive }: Life
+) {
+  const queue = yield* Queue.bounded<OutputChunk, Cause.Done>(1)
+  const drop = Queue.shutdown(queue)
+  const pump = (channel: OutputChunk["channel"], bytes: typeof stdout) =>
+    Stream.runForEach(bytes, (bytes) => Queue.offer(queue, { channel, bytes }))
+  yield* Effect.all([pump("stdout", stdout), pump("stderr", stderr)], { concurrency: 2 }).pipe(
+    Effect.ignore,
+    Effect.andThen(Queue.end(queue)),
+    // Outlives every scope: it ends when the last process that holds a pipe does.
+    Effect.forkDetach
+  )
 
-  const drop = () => {
-    for (const end of ends) end.drop()
-    changed()
-  }
+  const quiet = Effect.andThen(exited, Effect.repeat(turn, { times: quietTurns }))
+  const next = Effect.raceFirst(Queue.take(queue), Effect.andThen(quiet, Cause.done()))
 
-  const take = (): OutputChunk | undefined => {
-    for (const end of ends) {
-      const bytes = end.take(hasExited)
-      if (bytes === undefined) continue
-      // The other one is asked first next time.
-      ends.reverse()
-      return { channel: end.channel, bytes }
-    }
-    return undefined
-  }
-
-  const changedSince = (seen: number) =>
-    Effect.callback<void>((resume) => {
-      if (changes !== seen) return resume(Effect.void)
-      wake = () => resume(Effect.void)
-      return Effect.sync(() => {
-        wake = undefined
-      })
-    })
-
-  const next: Effect.Effect<OutputChunk | undefined> = Effect.suspend(() => {
-    const seen = changes
-    const chunk = take()
-    if (chunk !== undefined) return Effect.succeed(chunk)
-    if (ends.every((end) => end.isOver())) {
-      drop()
-      return Effect.succeed(undefined)
-    }
-    return Effect.andThen(changedSince(seen), next)
-  })
-
-  return {
-    stream: Stream.unfold(undefined, () =>
-      Effect.map(next, (chunk) => (chunk === undefined ? undefined : ([chunk, undefined] as const)))
-    ),
-    exited: () => {
-      hasExited = true
-      changed()
-    },
-    drop,
-    close: () => {
-      for (const end of ends) end.close()
-      changed()
-    }
-  }
-}
+  const stream = Stream.unfold(0, (lateBytes) =>
+    Effect.gen(function* () {
+      if (lateBytes > lateBytesMax) return yield* Cause.done()
+      const isInTime = yield* isLive
+      const chunk = yield* next
+      return [chunk, isInTime ? 0 : lateBytes + chunk.bytes.byteLength] as const
+    }).pipe(Effect.catch(() => Effect.as(drop, undefined)))
+  )
+  return { stream, drop } satisfies HostOutput
+})

@@ -104,12 +104,6 @@ export const speaks: Promises = {
       })
     }),
 
-  "/dev/stdout and /dev/stderr can be opened": ({ run }) =>
-    Effect.gen(function* () {
-      const { exitCode, output } = yield* run({ _tag: "WritesByName", stdout: "out", stderr: "err" })
-      assert.deepStrictEqual([exitCode, output.stdout.text, output.stderr.text], [0, "out", "err"])
-    }),
-
   "output comes while the command runs": ({ executor, words }) =>
     Effect.gen(function* () {
       const running = yield* executor.spawn(words.argv({ _tag: "Sleeps" }))
