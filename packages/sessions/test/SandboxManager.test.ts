@@ -1,8 +1,8 @@
-import * as Await from "../../../test/harness/Await.ts"
 import { assert, describe, it } from "@effect/vitest"
+import * as Await from "../../../test/harness/Await.ts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Clock, Deferred, Duration, Effect, Exit, Fiber, Layer, Ref, Schema, Scope } from "effect"
+import { Deferred, Duration, Effect, Exit, Fiber, Layer, Ref, Schema, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { type CreateOptions, DockerSandbox, type SessionSandbox } from "../src/sandbox/DockerSandbox.ts"
 import * as SandboxManager from "../src/sandbox/SandboxManager.ts"
@@ -97,52 +97,6 @@ describe("SandboxManager", () => {
     { arbitrary: { runs: 100, seed: 61 } }
   )
 
-  it.effect.prop(
-    "never more than there may be, whoever asks, lets go, ends or kills; and the end leaves none",
-    [
-      Schema.Array(
-        Schema.Struct({
-          session: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 6 })),
-          holdSeconds: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 9 })),
-          ending: Schema.Literals(["let go", "destroy", "kill", "interrupt"])
-        })
-      ).check(Schema.isMaxLength(40)),
-      Schema.Literals(["refuse", "evict_idle"])
-    ],
-    ([steps, whenFull]) => {
-      const sandboxes = sandboxesOf("1 second", new Set(["s6"]))
-      return Await.play(
-        Effect.gen(function* () {
-          const manager = yield* Manager
-          yield* Effect.forEach(
-            steps.entries(),
-            ([index, { ending, holdSeconds, session }]) => {
-              const sessionId = `s${session}`
-              const use = Effect.scoped(
-                Effect.gen(function* () {
-                  const sandbox = yield* manager.getOrCreate(sessionId)
-                  assert.strictEqual(sandbox.sessionId, sessionId)
-                  yield* Effect.sleep(Duration.seconds(holdSeconds))
-                  if (ending === "destroy") yield* manager.destroy(sessionId)
-                  if (ending === "kill") yield* sandboxes.made.find((one) => one.sandbox === sandbox)!.kill
-                })
-              )
-              const bounded =
-                ending === "interrupt" ? Effect.timeoutOption(use, Duration.seconds(holdSeconds / 2)) : use
-              return Effect.delay(Effect.exit(bounded), Duration.seconds(index / 3))
-            },
-            { concurrency: "unbounded", discard: true }
-          )
-          assert.isAtMost(sandboxes.most(), 3)
-          // Whatever was done to it, a session that is asked for again is had.
-          yield* manager.destroyAll
-          assert.strictEqual((yield* askOnce("s1")).sessionId, "s1")
-        }).pipe(Effect.provide(managed(sandboxes, { sessionsMax: 3, idleSeconds: 4, whenFull })))
-      ).pipe(Effect.tap(() => Effect.sync(() => assert.deepStrictEqual(sandboxes.left(), []))))
-    },
-    { arbitrary: { runs: 150, seed: 62 } }
-  )
-
   it.effect("a session that nobody uses keeps its container for a while, and then not", () => {
     const sandboxes = sandboxesOf(0)
     return Effect.gen(function* () {
@@ -163,21 +117,6 @@ describe("SandboxManager", () => {
       assert.deepStrictEqual(sandboxes.left(), [])
       yield* askOnce("a")
       assert.strictEqual(sandboxes.made.length, 2)
-    }).pipe(Effect.provide(managed(sandboxes, { idleSeconds: 60 })))
-  })
-
-  it.effect("a session in use is never idle, however long that takes", () => {
-    const sandboxes = sandboxesOf(0)
-    return Effect.gen(function* () {
-      yield* Effect.scoped(
-        Effect.gen(function* () {
-          yield* ask("a")
-          yield* askOnce("a")
-          yield* TestClock.adjust("1 hour")
-          assert.strictEqual((yield* list)[0]?.users, 1)
-        })
-      )
-      assert.strictEqual(sandboxes.left().length, 1)
     }).pipe(Effect.provide(managed(sandboxes, { idleSeconds: 60 })))
   })
 
@@ -230,22 +169,6 @@ describe("SandboxManager", () => {
     }).pipe(Effect.provide(managed(sandboxes)))
   })
 
-  it.effect("one that cannot be made says why to all who asked, and is tried again for the next", () => {
-    const broken = new Set(["a"])
-    const sandboxes = sandboxesOf("1 second", broken)
-    return Await.play(
-      Effect.gen(function* () {
-        const errors = yield* Effect.forEach([1, 2, 3], () => Effect.flip(ask("a")), {
-          concurrency: "unbounded"
-        })
-        assert.deepStrictEqual(errors, [dead, dead, dead])
-        assert.deepStrictEqual(yield* list, [])
-        broken.clear()
-        assert.strictEqual((yield* ask("a")).sessionId, "a")
-      }).pipe(Effect.scoped, Effect.provide(managed(sandboxes)))
-    )
-  })
-
   it.effect("one that is held otherwise than it would be now is made anew, once nobody uses it", () => {
     const sandboxes = sandboxesOf("1 second")
     const images = () => sandboxes.made.map(({ image }) => image)
@@ -280,44 +203,6 @@ describe("SandboxManager", () => {
     )
   })
 
-  it.effect("the first that asks may go away: the others get the container it had begun", () => {
-    const sandboxes = sandboxesOf("10 seconds")
-    return Await.play(
-      Effect.gen(function* () {
-        const first = yield* Effect.forkChild(askOnce("a"))
-        yield* Effect.sleep("2 seconds")
-        const second = yield* Effect.forkChild(askOnce("a"))
-        yield* Effect.sleep("2 seconds")
-        yield* Fiber.interrupt(first)
-        const sandbox = yield* Fiber.join(second)
-        assert.strictEqual(sandbox, sandboxes.made[0]?.sandbox)
-        assert.strictEqual(sandboxes.made.length, 1)
-        assert.isBelow(yield* Clock.currentTimeMillis, 12_000, "it was begun anew")
-      }).pipe(Effect.provide(managed(sandboxes)))
-    )
-  })
-
-  it.effect(
-    "destroy settles when nothing is left, and a session that is asked for meanwhile waits for that",
-    () => {
-      const sandboxes = sandboxesOf("5 seconds")
-      return Await.play(
-        Effect.gen(function* () {
-          const manager = yield* Manager
-          yield* askOnce("a")
-          const leaving = yield* Effect.forkChild(manager.destroy("a"))
-          yield* Effect.yieldNow
-          const again = yield* Effect.forkChild(askOnce("a"))
-          yield* Fiber.join(leaving)
-          assert.deepStrictEqual(sandboxes.left(), [])
-          yield* Fiber.join(again)
-          assert.strictEqual(sandboxes.most(), 1)
-          yield* manager.destroy("nobody")
-        }).pipe(Effect.provide(managed(sandboxes)))
-      )
-    }
-  )
-
   it.effect.each([
     { what: "at once", takes: "10 seconds", waits: undefined },
     { what: "while its sandbox is made", takes: "10 seconds", waits: "5 seconds" }
@@ -342,91 +227,6 @@ describe("SandboxManager", () => {
       }).pipe(Effect.provide(managed(sandboxes)))
     }
   )
-
-  it.effect(
-    "however often a session is used, one waits for its idleness, and nobody when it has ended",
-    () => {
-      const sandboxes = sandboxesOf(0)
-      let asked = 0
-      const options = Effect.sync(() => {
-        asked++
-        return { settings: { image: "memory" }, idleSeconds: 900 }
-      })
-      const layer = SandboxManager.layer(options).pipe(
-        Layer.provide([sandboxes.layer, SessionWorkspaces.layerTemporary])
-      )
-      return Effect.gen(function* () {
-        const { destroy } = yield* Manager
-        for (let use = 0; use < 100; use++) yield* askOnce("a")
-        yield* TestClock.adjust("899 seconds")
-        assert.strictEqual(sandboxes.left().length, 1)
-        asked = 0
-        yield* TestClock.adjust("1 second")
-        assert.strictEqual(sandboxes.left().length, 0)
-        assert.isAtMost(asked, 1, "looked at by one")
-        yield* askOnce("a")
-        yield* destroy("a")
-        yield* askOnce("a")
-        asked = 0
-        yield* TestClock.adjust("450 seconds")
-        yield* askOnce("a")
-        asked = 0
-        yield* TestClock.adjust("450 seconds")
-        assert.isAtMost(asked, 1)
-        assert.strictEqual(sandboxes.left().length, 1, "used since")
-        yield* TestClock.adjust("450 seconds")
-        assert.strictEqual(sandboxes.left().length, 0)
-      }).pipe(Effect.provide(layer))
-    }
-  )
-
-  it.effect(
-    "however much room there is, a session never has two containers, also while one of them ends",
-    () => {
-      const sandboxes = sandboxesOf("10 seconds")
-      return Effect.gen(function* () {
-        const { destroy } = yield* Manager
-        yield* Await.play(askOnce("a"))
-        yield* Effect.forkChild(destroy("a"), { startImmediately: true })
-        const next = yield* Effect.forkChild(askOnce("a"), { startImmediately: true })
-        // Ten of them are the end of the first; to make the next takes ten more.
-        yield* TestClock.adjust("15 seconds")
-        assert.deepStrictEqual([sandboxes.left().length, sandboxes.made.length], [0, 1])
-        yield* during(next)
-        yield* Await.play(destroy("a"))
-        assert.deepStrictEqual([sandboxes.made.length, sandboxes.most()], [2, 1])
-      }).pipe(Effect.provide(managed(sandboxes)))
-    }
-  )
-
-  it.effect(
-    "one that was in use when its idleness was looked at is looked at again when it is let go",
-    () => {
-      const sandboxes = sandboxesOf(0)
-      return Effect.gen(function* () {
-        yield* askOnce("a")
-        yield* TestClock.adjust("899 seconds")
-        yield* Effect.scoped(Effect.andThen(ask("a"), TestClock.adjust("10 seconds")))
-        yield* TestClock.adjust("899 seconds")
-        assert.strictEqual(sandboxes.left().length, 1)
-        yield* TestClock.adjust("1 second")
-        assert.strictEqual(sandboxes.left().length, 0)
-      }).pipe(Effect.provide(managed(sandboxes)))
-    }
-  )
-
-  it.effect("who waits for another to end, to have its place, can go away", () => {
-    const sandboxes = sandboxesOf("10 seconds")
-    return Effect.gen(function* () {
-      yield* Await.play(askOnce("a"))
-      const waiting = yield* Effect.forkChild(askOnce("b"), { startImmediately: true })
-      yield* TestClock.adjust("5 seconds")
-      yield* Fiber.interrupt(waiting)
-      assert.deepStrictEqual(yield* list, [], "and what was begun for it goes on")
-      yield* TestClock.adjust("5 seconds")
-      assert.deepStrictEqual(sandboxes.left(), [])
-    }).pipe(Effect.provide(managed(sandboxes, { sessionsMax: 1, whenFull: "evict_idle" })))
-  })
 
   it.effect("after its end it refuses, and says that it is shutting down", () => {
     const sandboxes = sandboxesOf(0)

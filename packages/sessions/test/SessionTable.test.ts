@@ -1,6 +1,6 @@
 /**
- * Sessions of a table under any coming and going: one holding for a key, one message of it at a time, never more of
- * them than there may be, and nothing that is not closed.
+ * Sessions of a table under any coming and going: one value for a key, one turn of it at a time, never more of them
+ * than there may be, and nothing that is not closed.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Schema, Scope } from "effect"
@@ -37,15 +37,16 @@ const hold = (seen: Watch, key: string, closeSeconds = 0) =>
       )
   )
 
-const bounds = (sessionsMax: number, whenFull: "refuse" | "evict_idle" = "refuse"): SessionTable.Bounds => ({
-  sessionsMax,
-  whenFull
-})
+const bounds = (
+  sessionsMax: number,
+  whenFull: "refuse" | "evict_idle" = "refuse",
+  usersMax?: number
+): SessionTable.Bounds => ({ sessionsMax, whenFull, usersMax })
 
-const options: SessionTable.TableOptions = { closeSecondsMax: 5, messagesPerSessionMax: 4 }
+type Table = SessionTable.SessionTable<string, string>
 
-const makeTable = (given: Partial<SessionTable.TableOptions> = {}) =>
-  SessionTable.make<string>({ ...options, ...given })
+const makeTable = (given: Partial<SessionTable.TableOptions<string>> = {}) =>
+  SessionTable.make<string, string>({ idleSeconds: Effect.succeed(900), ...given })
 
 interface Ask {
   readonly seen: Watch
@@ -53,25 +54,46 @@ interface Ask {
   readonly bounds: SessionTable.Bounds
   readonly fingerprint?: string
   readonly closeSeconds?: number
-  readonly secondsMax?: number
   readonly body?: Effect.Effect<unknown, string>
+  readonly make?: Effect.Effect<string, string, Scope.Scope>
 }
 
-const use = (table: SessionTable.SessionTable<string>, ask: Ask): Effect.Effect<string, string> =>
-  table.use<string, string>(
-    {
-      key: ask.key,
-      bounds: ask.bounds,
-      fingerprint: ask.fingerprint ?? "",
-      make: hold(ask.seen, ask.key, ask.closeSeconds),
-      with: (value) => Effect.as(ask.body ?? Effect.void, value),
-      within: { secondsMax: ask.secondsMax ?? 3600, late: () => "late" }
-    },
-    (refusal) => refusal
+const recipeOf = ({ closeSeconds, fingerprint = "", key, make, seen }: Ask) => ({
+  fingerprint,
+  make: make ?? hold(seen, key, closeSeconds)
+})
+
+const said = Effect.mapError((error: string | SessionTable.SessionRefusal) =>
+  typeof error === "string" ? error : error.refusal
+)
+
+/** In turn, as messages of a chat are answered. */
+const use = (table: Table, ask: Ask): Effect.Effect<string, string> => {
+  const stopped = Effect.andThen(table.stopping, Effect.fail("stopping"))
+  return table.seat(ask.key, ask.bounds).pipe(
+    Effect.flatMap(({ hold, turn }) =>
+      Effect.scoped(Effect.tap(hold(recipeOf(ask)), ask.body ?? Effect.void)).pipe(
+        Effect.raceFirst(stopped),
+        turn.withPermit
+      )
+    ),
+    Effect.scoped,
+    said
   )
+}
+
+/** Beside others, as the users of a sandbox are. */
+const share = (table: Table, ask: Ask): Effect.Effect<string, string, Scope.Scope> =>
+  said(Effect.flatMap(table.seat(ask.key, ask.bounds), ({ hold }) => hold(recipeOf(ask))))
+
+const shareOnce = (table: Table, ask: Ask) => Effect.scoped(share(table, ask))
+
+/** A value that takes so long to make. */
+const slowly = (seen: Watch, key: string, seconds: number) =>
+  Effect.andThen(Effect.sleep(`${seconds} seconds`), hold(seen, key))
 
 describe("a session", () => {
-  it.effect("is made once, and kept while messages come", () =>
+  it.effect("is made once, and kept while it is used again and again", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -85,17 +107,16 @@ describe("a session", () => {
   it.effect("is closed when it has been idle for long enough, and not before", () =>
     Effect.gen(function* () {
       const seen = watch()
-      const table = yield* makeTable()
+      const table = yield* makeTable({ idleSeconds: Effect.succeed(10) })
       yield* use(table, { seen, key: "a", bounds: bounds(2) })
       yield* TestClock.adjust("5 seconds")
       yield* use(table, { seen, key: "a", bounds: bounds(2) })
       yield* TestClock.adjust("9 seconds")
-      yield* table.closeIdle(10)
       assert.deepStrictEqual(seen.log, ["+a"])
-      assert.deepStrictEqual(yield* table.list, [{ key: "a", messages: 0, idleSeconds: 9 }])
+      assert.deepStrictEqual(yield* table.list, [
+        { key: "a", value: "a", startedMs: 0, users: 0, idleSeconds: 9 }
+      ])
       yield* TestClock.adjust("1 second")
-      yield* table.closeIdle(10)
-      yield* Effect.yieldNow
       assert.deepStrictEqual(seen.log, ["+a", "-a"])
       assert.deepStrictEqual(yield* table.list, [])
       yield* use(table, { seen, key: "a", bounds: bounds(2) })
@@ -103,21 +124,18 @@ describe("a session", () => {
     })
   )
 
-  it.effect("that answers is not idle, however long it takes", () =>
+  it.effect("in use is not idle, however long that takes", () =>
     Effect.gen(function* () {
       const seen = watch()
-      const table = yield* makeTable()
-      const gate = yield* Deferred.make<void>()
-      const answer = yield* Effect.forkChild(
-        use(table, { seen, key: "a", bounds: bounds(1), body: Deferred.await(gate) })
+      const table = yield* makeTable({ idleSeconds: Effect.succeed(1) })
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          yield* share(table, { seen, key: "a", bounds: bounds(1) })
+          yield* shareOnce(table, { seen, key: "a", bounds: bounds(1) })
+          yield* TestClock.adjust("30 minutes")
+          assert.deepStrictEqual(seen.log, ["+a"])
+        })
       )
-      yield* TestClock.adjust("30 minutes")
-      yield* table.closeIdle(1)
-      assert.deepStrictEqual(seen.log, ["+a"])
-      yield* Deferred.succeed(gate, undefined)
-      yield* Fiber.join(answer)
-      yield* table.closeIdle(1)
-      assert.deepStrictEqual(seen.log, ["+a"])
     })
   )
 
@@ -137,39 +155,39 @@ describe("a session", () => {
     })
   )
 
-  it.effect("that cannot be made is none, and what was made of it is closed", () =>
+  it.effect("of another fingerprint is shared while somebody uses it", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
-      const failing = table.use<string, string>(
-        {
-          key: "a",
-          bounds: bounds(1),
-          fingerprint: "",
-          make: Effect.andThen(hold(seen, "a"), Effect.fail("no")),
-          with: Effect.succeed,
-          within: { secondsMax: 1, late: () => "late" }
-        },
-        String
-      )
-      assert.strictEqual(yield* Effect.flip(failing), "no")
-      assert.deepStrictEqual(seen.log, ["+a", "-a"])
-      assert.deepStrictEqual(yield* table.list, [])
-      assert.strictEqual(yield* use(table, { seen, key: "b", bounds: bounds(1) }), "b")
+      yield* share(table, { seen, key: "a", bounds: bounds(1), fingerprint: "1" })
+      yield* shareOnce(table, { seen, key: "a", bounds: bounds(1), fingerprint: "2" })
+      assert.deepStrictEqual(seen.log, ["+a"])
     })
   )
 
-  it.effect("outlives a message that fails, is late, or is interrupted", () =>
+  it.effect("that cannot be made says why to all who asked, is closed, and is tried again for the next", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      const ask = { seen, key: "a", bounds: bounds(1) }
+      const make = Effect.andThen(slowly(seen, "a", 1), Effect.fail("no"))
+      const asked = yield* Effect.forEach([1, 2], () =>
+        Effect.forkChild(Effect.flip(shareOnce(table, { ...ask, make })))
+      )
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(yield* Effect.forEach(asked, Fiber.join), ["no", "no"])
+      assert.deepStrictEqual(seen.log, ["+a", "-a"])
+      assert.deepStrictEqual(yield* table.list, [])
+      assert.strictEqual(yield* use(table, ask), "a")
+    })
+  )
+
+  it.effect("outlives a user that fails, or is interrupted", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
       const ask = { seen, key: "a", bounds: bounds(1) }
       assert.strictEqual(yield* Effect.flip(use(table, { ...ask, body: Effect.fail("no") })), "no")
-      const late = yield* Effect.forkChild(
-        Effect.flip(use(table, { ...ask, secondsMax: 3, body: Effect.never }))
-      )
-      yield* TestClock.adjust("3 seconds")
-      assert.strictEqual(yield* Fiber.join(late), "late")
       const gone = yield* Effect.forkChild(use(table, { ...ask, body: Effect.never }))
       yield* Effect.yieldNow
       yield* Fiber.interrupt(gone)
@@ -177,19 +195,95 @@ describe("a session", () => {
       assert.deepStrictEqual(seen.log, ["+a"])
     })
   )
-})
 
-describe("messages of one session", () => {
-  it.effect("are answered one after the other, as they came, and no more of them wait than may", () =>
+  it.effect("is made on where the first that asked has gone, and is ended where all have", () =>
     Effect.gen(function* () {
       const seen = watch()
-      const table = yield* makeTable({ messagesPerSessionMax: 4 })
+      const table = yield* makeTable()
+      const ask = { seen, key: "a", bounds: bounds(1), make: slowly(seen, "a", 10) }
+      const asked = yield* Effect.forEach([1, 2], () => Effect.forkChild(shareOnce(table, ask)))
+      yield* TestClock.adjust("5 seconds")
+      yield* Fiber.interrupt(asked[0]!)
+      yield* TestClock.adjust("5 seconds")
+      assert.strictEqual(yield* Fiber.join(asked[1]!), "a")
+      yield* table.end("a")
+      const alone = yield* Effect.forkChild(shareOnce(table, ask))
+      yield* TestClock.adjust("5 seconds")
+      yield* Fiber.interrupt(alone)
+      assert.deepStrictEqual(yield* table.list, [])
+      yield* TestClock.adjust("10 seconds")
+      assert.deepStrictEqual(seen.log, ["+a", "-a"])
+    })
+  )
+
+  it.effect("that ends by itself makes room, and is replaced by a fresh one", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const over = yield* Deferred.make<void>()
+      const table = yield* makeTable({ endOf: () => Deferred.await(over) })
+      const ask = { seen, key: "a", bounds: bounds(1) }
+      yield* share(table, ask)
+      yield* Deferred.succeed(over, undefined)
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(seen.log, ["+a", "-a"])
+      assert.deepStrictEqual(yield* table.list, [])
+      yield* shareOnce(table, { ...ask, key: "b" })
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect(
+    "that is ended is closed when that settles, and made anew only then, whatever room there is",
+    () =>
+      Effect.gen(function* () {
+        const seen = watch()
+        const table = yield* makeTable()
+        const ask = { seen, key: "a", bounds: bounds(5), closeSeconds: 5 }
+        yield* share(table, ask)
+        const ending = yield* Effect.forkChild(table.end("a"), { startImmediately: true })
+        const next = yield* Effect.forkChild(shareOnce(table, ask), { startImmediately: true })
+        yield* TestClock.adjust("4 seconds")
+        assert.deepStrictEqual(seen.log, ["+a"])
+        assert.isUndefined(ending.pollUnsafe())
+        yield* TestClock.adjust("1 second")
+        yield* Fiber.join(ending)
+        yield* Fiber.join(next)
+        assert.deepStrictEqual(seen.log, ["+a", "-a", "+a"])
+        yield* table.end("nobody")
+        const end = yield* Effect.forkChild(table.endAll)
+        yield* TestClock.adjust("5 seconds")
+        yield* Fiber.join(end)
+      }).pipe(Effect.scoped)
+  )
+
+  it.effect.each([0, 5])(
+    "that is ended %i s after it was asked for, while it is made, says so: nobody was interrupted",
+    (seconds) =>
+      Effect.gen(function* () {
+        const seen = watch()
+        const table = yield* makeTable()
+        const ask = { seen, key: "a", bounds: bounds(1), make: slowly(seen, "a", 10) }
+        const asked = yield* Effect.forEach([1, 2], () =>
+          Effect.forkChild(Effect.flip(shareOnce(table, ask)), { startImmediately: true })
+        )
+        yield* TestClock.adjust(`${seconds} seconds`)
+        yield* table.end("a")
+        assert.deepStrictEqual(yield* Effect.forEach(asked, Fiber.join), ["ended", "ended"])
+        assert.deepStrictEqual(seen.log, [])
+      })
+  )
+})
+
+describe("turns of one session", () => {
+  it.effect("are taken one after the other, as they came, and no more of them wait than may", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
       const said: Array<string> = []
       const ask = (name: string) =>
         use(table, {
           seen,
           key: "a",
-          bounds: bounds(1),
+          bounds: bounds(1, "refuse", 4),
           body: Effect.sync(() => said.push(`<${name}`)).pipe(
             Effect.andThen(Effect.sleep("1 second")),
             Effect.andThen(Effect.sync(() => said.push(`${name}>`)))
@@ -205,7 +299,7 @@ describe("messages of one session", () => {
     })
   )
 
-  it.effect("that leave while they wait are not missed", () =>
+  it.effect("that are given up while they wait are not missed", () =>
     Effect.gen(function* () {
       const seen = watch()
       const table = yield* makeTable()
@@ -221,6 +315,20 @@ describe("messages of one session", () => {
       yield* Fiber.join(first)
       yield* Fiber.join(third)
       assert.deepStrictEqual(seen.log, ["+a"])
+    })
+  )
+
+  it.effect("that wait for a new fingerprint replace the value when they come", () =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const table = yield* makeTable()
+      const ask = { seen, key: "a", bounds: bounds(1), body: Effect.sleep("1 second") }
+      const fibers = yield* Effect.forEach(["1", "2", "2"], (fingerprint) =>
+        Effect.forkChild(use(table, { ...ask, fingerprint }), { startImmediately: true })
+      )
+      yield* TestClock.adjust("3 seconds")
+      yield* Effect.forEach(fibers, Fiber.join)
+      assert.deepStrictEqual(seen.log, ["+a", "-a", "+a"])
     })
   )
 })
@@ -269,8 +377,7 @@ describe("a full table", () => {
       const seen = watch()
       const table = yield* makeTable()
       yield* use(table, { seen, key: "a", bounds: bounds(1), closeSeconds: 3 })
-      yield* TestClock.adjust("1 second")
-      yield* table.closeIdle(1)
+      yield* Effect.forkChild(table.end("a"), { startImmediately: true })
       const ask = (key: string) => use(table, { seen, key, bounds: bounds(1) })
       const [second, third] = yield* Effect.forEach(["b", "c"], (key) =>
         Effect.forkChild(Effect.result(ask(key)), { startImmediately: true })
@@ -337,19 +444,12 @@ describe("the end of a table", () => {
       const table = yield* makeTable({ closeSecondsMax: 5 }).pipe(Scope.provide(scope))
       const slow = yield* Effect.forkChild(
         Effect.exit(
-          table.use<string, string>(
-            {
-              key: "a",
-              bounds: bounds(1),
-              fingerprint: "",
-              make: Effect.andThen(Effect.uninterruptible(Effect.sleep("1 minute")), hold(seen, "a")).pipe(
-                Effect.uninterruptible
-              ),
-              with: Effect.succeed,
-              within: { secondsMax: 3600, late: () => "late" }
-            },
-            String
-          )
+          use(table, {
+            seen,
+            key: "a",
+            bounds: bounds(1),
+            make: Effect.uninterruptible(slowly(seen, "a", 60))
+          })
         ),
         { startImmediately: true }
       )
@@ -400,17 +500,14 @@ const Run = Schema.Struct({
 })
 
 it.effect.prop(
-  "whoever comes and goes, a key has one holding and one message at a time, there are never too many, and none is left",
+  "whoever comes and goes, a key has one value and one turn at a time, there are never too many, and none is left",
   [Run],
   ([{ closeSeconds, sessionsMax, steps, whenFull }]) =>
     Effect.gen(function* () {
       const seen = watch()
       const running = new Map<string, number>()
       const scope = yield* Scope.make()
-      const table = yield* makeTable({ messagesPerSessionMax: 9 }).pipe(Scope.provide(scope))
-      const sweeping = yield* table
-        .closeIdle(4)
-        .pipe(Effect.andThen(Effect.sleep("1 second")), Effect.forever, Effect.forkChild)
+      const table = yield* makeTable({ idleSeconds: Effect.succeed(4) }).pipe(Scope.provide(scope))
       const fibers: Array<Fiber.Fiber<unknown, unknown>> = []
       for (const { after, fails, fingerprint, key, leavesAfter, takes } of steps) {
         yield* TestClock.adjust(`${after} seconds`)
@@ -436,7 +533,6 @@ it.effect.prop(
       }
       assert.isAtMost(seen.openMax, sessionsMax)
       assert.deepStrictEqual(yield* table.list, [])
-      yield* Fiber.interrupt(sweeping)
       yield* Scope.close(scope, Exit.void)
       assert.isTrue([...seen.open.values()].every((count) => count === 0))
       assert.lengthOf(
@@ -448,18 +544,65 @@ it.effect.prop(
 )
 
 it.effect.prop(
+  "never more than there may be, and one for a key, whoever shares, lets go, ends, or gives up; and none is left",
+  [
+    Schema.Array(
+      Schema.Struct({
+        session: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 6 })),
+        holdSeconds: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 9 })),
+        ending: Schema.Literals(["let go", "end", "give up"])
+      })
+    ).check(Schema.isMaxLength(40)),
+    Schema.Literals(["refuse", "evict_idle"])
+  ],
+  ([steps, whenFull]) =>
+    Effect.gen(function* () {
+      const seen = watch()
+      const scope = yield* Scope.make()
+      const table = yield* makeTable({ idleSeconds: Effect.succeed(4) }).pipe(Scope.provide(scope))
+      const ask = (key: string) => ({
+        seen,
+        key,
+        bounds: bounds(3, whenFull),
+        make: Effect.andThen(slowly(seen, key, 1), key === "6" ? Effect.fail("no") : Effect.succeed(key))
+      })
+      const all = yield* Effect.forEach(steps.entries(), ([index, { ending, holdSeconds, session }]) => {
+        const key = String(session)
+        const shared = Effect.gen(function* () {
+          assert.strictEqual(yield* share(table, ask(key)), key)
+          yield* Effect.sleep(`${holdSeconds} seconds`)
+          if (ending === "end") yield* table.end(key)
+        }).pipe(Effect.scoped)
+        const bounded = ending === "give up" ? Effect.timeoutOption(shared, holdSeconds * 500) : shared
+        return Effect.forkChild(Effect.exit(Effect.delay(bounded, index * 333)))
+      })
+      yield* TestClock.adjust("2 minutes")
+      for (const exit of yield* Effect.forEach(all, Fiber.join)) assert.isFalse(Exit.hasDies(exit))
+      assert.isAtMost(seen.openMax, 3)
+      assert.deepStrictEqual(yield* table.list, [])
+      const again = yield* Effect.forkChild(shareOnce(table, ask("1")))
+      yield* TestClock.adjust("1 second")
+      assert.strictEqual(yield* Fiber.join(again), "1")
+      yield* Scope.close(scope, Exit.void)
+      assert.isTrue([...seen.open.values()].every((count) => count === 0))
+    }),
+  { arbitrary: { runs: 150, seed: 62 } }
+)
+
+it.effect.prop(
   "however many come first at once, one is made",
   [
     Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 40 })),
-    Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 5 }))
+    Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 5 })),
+    Schema.Boolean
   ],
-  ([messages, keys]) =>
+  ([messages, keys, isShared]) =>
     Effect.gen(function* () {
       const seen = watch()
-      const table = yield* makeTable({ messagesPerSessionMax: 100 })
+      const table = yield* makeTable()
       const asked = yield* Effect.forEach(
         Array.from({ length: messages }, (_, at) => `k${at % keys}`),
-        (key) => use(table, { seen, key, bounds: bounds(5) }),
+        (key) => (isShared ? shareOnce : use)(table, { seen, key, bounds: bounds(5) }),
         { concurrency: "unbounded" }
       )
       assert.lengthOf(asked, messages)

@@ -1,287 +1,410 @@
 /**
- * The sessions of a router: one for a key, one message of it at a time, and no more of them than there may be.
+ * What sessions hold, by key: made when it is first needed, shared by its users, closed when it has been idle for long,
+ * when its room is needed, when it ends by itself, or with the table.
  *
- * What a session holds is made by its first message, kept while messages come, and closed when none has come for long,
- * when its room is needed, or with the table. A session that is being closed is waited for by whoever takes its key or
- * its room, so that no two hold the same. Every wait for a close is bounded.
+ * `RcMap` of Effect counts references and closes what is idle, but it cannot carry three guarantees: it frees a key and
+ * its room before the old value is closed, so that two containers of one session could exist; its capacity is fixed,
+ * where ours changes with the configuration; and it neither evicts the longest idle nor ends a value that is in use.
  */
-import { Clock, Deferred, Duration, Effect, Exit, Fiber, Option, Scope, Semaphore } from "effect"
+import {
+  Cause,
+  Clock,
+  Data,
+  Deferred,
+  Duration,
+  Effect,
+  Equal,
+  Exit,
+  Ref,
+  Schedule,
+  Scope,
+  Semaphore
+} from "effect"
 
-/** What a session holds, and what it was made from. */
-export interface Holding<A> {
-  readonly value: A
-  /** Where that of a message differs, another is made. */
-  readonly fingerprint: string
-}
+/** Why a session is refused: no room, too many users, the table closes, or it was ended while it was being made. */
+export type Refusal = "full" | "busy" | "stopping" | "ended"
 
-interface Held<A> extends Holding<A> {
-  readonly scope: Scope.Closeable
-}
-
-/** What was held by a session, on its way out: its key and its room are not free yet. */
-interface Leaving {
-  readonly done: Deferred.Deferred<void>
-  /** By a session that has its room as soon as it is done. */
-  isReserved: boolean
-}
-
-interface Session<A> {
-  readonly key: string
-  readonly lock: Semaphore.Semaphore
-  /** Whose room this has: nothing is made here before that is done. */
-  readonly room: Leaving | undefined
-  held: Held<A> | undefined
-  /** Messages that are answered or wait. */
-  users: number
-  lastUsedMs: number
-}
+export class SessionRefusal extends Data.TaggedError("SessionRefusal")<{ readonly refusal: Refusal }> {}
 
 export interface Bounds {
   readonly sessionsMax: number
+  /** In a full table: refuse, or end the session that has been idle longest, if one is. */
   readonly whenFull: "refuse" | "evict_idle"
+  /** Users of one session, those that wait for their turn included. */
+  readonly usersMax?: number | undefined
 }
 
-export interface SessionView {
+/** What a session is to hold. */
+export interface Recipe<A, E> {
+  /** A value that was made with another fingerprint is replaced, unless it is being used. */
+  readonly fingerprint: unknown
+  /** Closing the scope ends what was made. Interrupted when no user is left to wait for it. */
+  readonly make: Effect.Effect<A, E, Scope.Scope>
+}
+
+/** A place in a session, which exists for as long as it has one. */
+export interface Seat<A, E> {
+  /** For users that take turns. */
+  readonly turn: Semaphore.Semaphore
+  /** The session's value, in use until the scope closes. However many ask at once, it is made once. */
+  readonly hold: (recipe: Recipe<A, E>) => Effect.Effect<A, E | SessionRefusal, Scope.Scope>
+}
+
+export interface SessionView<A> {
   readonly key: string
-  /** Messages that are answered or wait. */
-  readonly messages: number
-  /** Since the last one was answered; 0 while there are some. */
+  /** Absent while it is being made. */
+  readonly value: A | undefined
+  readonly startedMs: number
+  readonly users: number
+  /** 0 while it has users. */
   readonly idleSeconds: number
 }
 
-/** Why a message is not answered: no room, too many before it, or the table ends. */
-export type Refusal = "full" | "busy" | "stopping"
+export interface SessionTable<A, E> {
+  /** A place in the session of this key, until the scope closes. */
+  readonly seat: (key: string, bounds: Bounds) => Effect.Effect<Seat<A, E>, SessionRefusal, Scope.Scope>
+  /** Ends a session, whether it is in use or not. Settles when it is closed. */
+  readonly end: (key: string) => Effect.Effect<void>
+  readonly endAll: Effect.Effect<void>
+  /** Settles when the table begins to close. */
+  readonly stopping: Effect.Effect<void>
+  readonly list: Effect.Effect<ReadonlyArray<SessionView<A>>>
+}
 
-export interface Use<A, B, E> {
+export interface TableOptions<A> {
+  /** How long a session without users is kept. Read again at each check. */
+  readonly idleSeconds: Effect.Effect<number>
+  /** Settles when a value has ended by itself. Values that do not are left out. */
+  readonly endOf?: ((value: A) => Effect.Effect<unknown, unknown>) | undefined
+  /** How long a session that closes keeps its key and its room; as long as it takes when left out. */
+  readonly closeSecondsMax?: number | undefined
+}
+
+/** A value, from when it begins to be made to when it is closed. One fiber lives through all of that. */
+interface Holding<A, E> {
+  readonly fingerprint: unknown
+  readonly scope: Scope.Closeable
+  readonly made: Deferred.Deferred<A, E | SessionRefusal>
+  /** Tells it to end. */
+  readonly closing: Deferred.Deferred<void>
+  readonly closed: Deferred.Deferred<void>
+}
+
+interface Session<A, E> {
   readonly key: string
-  readonly bounds: Bounds
-  readonly fingerprint: string
-  /** Closing the scope ends what was made. */
-  readonly make: Effect.Effect<A, E, Scope.Scope>
-  readonly with: (value: A) => Effect.Effect<B, E>
-  /** Both together. */
-  readonly within: { readonly secondsMax: number; readonly late: () => E }
+  /** Also tells two sessions of one key apart. */
+  readonly turn: Semaphore.Semaphore
+  readonly startedMs: number
+  readonly users: number
+  /** Users that have the value. */
+  readonly holders: number
+  readonly holding: Holding<A, E> | undefined
+  readonly idleSinceMs: number
 }
 
-export interface SessionTable<A> {
-  readonly use: <B, E>(use: Use<A, B, E>, refused: (refusal: Refusal) => E) => Effect.Effect<B, E>
-  /** Close what has been idle for longer. */
-  readonly closeIdle: (idleSeconds: number) => Effect.Effect<void>
-  readonly list: Effect.Effect<ReadonlyArray<SessionView>>
+/** A value on its way out: its key and its room are not free before it is done. */
+interface Leaving {
+  readonly key: string
+  readonly done: Deferred.Deferred<void>
+  /** The session that has its room as soon as it is done. */
+  readonly heir: Semaphore.Semaphore | undefined
 }
 
-export interface TableOptions {
-  /** Of one key, those that are answered and those that wait. */
-  readonly messagesPerSessionMax: number
-  readonly closeSecondsMax: number
+interface State<A, E> {
+  readonly sessions: ReadonlyMap<string, Session<A, E>>
+  readonly leaving: ReadonlyArray<Leaving>
+  readonly isStopping: boolean
 }
 
-/** Closing the scope ends messages that are under way, and closes all that sessions hold. */
-export const make = Effect.fnUntraced(function* <A>({
-  closeSecondsMax,
-  messagesPerSessionMax
-}: TableOptions) {
-  const sessions = new Map<string, Session<A>>()
-  const leaving = new Map<string, Leaving>()
+/** What follows of a step, to be run at once. */
+type Step<A, E> = readonly [Effect.Effect<void>, State<A, E>]
+
+/** How often idle sessions are looked for. */
+const sweepInterval = "1 second"
+
+/** Values that are closed at one time. */
+const closesConcurrentMax = 8
+
+/** Closing the scope refuses new users, waits for turns to end within the time for a close, and closes all values. */
+export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>) {
+  const { closeSecondsMax } = options
+  const state = yield* Ref.make<State<A, E>>({ sessions: new Map(), leaving: [], isStopping: false })
   const stopping = yield* Deferred.make<void>()
-  let isStopping = false
 
-  const close = (key: string, scope: Scope.Closeable) => closeWithin(closeSecondsMax, key, scope)
+  const bounded = (effect: Effect.Effect<void>, late: Effect.Effect<void>) =>
+    closeSecondsMax === undefined
+      ? effect
+      : Effect.interruptible(effect).pipe(
+          Effect.timeoutOrElse({ duration: Duration.seconds(closeSecondsMax), orElse: () => late })
+        )
 
-  /**
-   * What a session holds is no longer its own; the effect closes it, and must be run at once. It is closed by nobody's
-   * fiber: whoever made it necessary may go.
-   */
-  const letGo = ({ held, key }: Session<A>): readonly [Leaving, Effect.Effect<unknown>] => {
-    const left: Leaving = { done: Deferred.makeUnsafe<void>(), isReserved: false }
-    leaving.set(key, left)
-    return [
-      left,
-      (held === undefined ? Effect.void : close(key, held.scope)).pipe(
-        Effect.ensuring(
-          Effect.suspend(() => {
-            if (leaving.get(key) === left) leaving.delete(key)
-            return Deferred.succeed(left.done, undefined)
-          })
-        ),
-        Effect.forkDetach({ startImmediately: true })
-      )
-    ]
+  /** Ends a value in a fiber of its own: who caused it may be gone before it is closed. */
+  const close = ({ closed, closing, made }: Holding<A, E>, left: Leaving): Effect.Effect<void> =>
+    Deferred.fail(made, refusal("ended")).pipe(
+      Effect.andThen(Deferred.succeed(closing, undefined)),
+      Effect.andThen(
+        bounded(
+          Deferred.await(closed),
+          Effect.logError(`the session ${JSON.stringify(left.key)} has not ended within ${closeSecondsMax} s`)
+        )
+      ),
+      Effect.andThen(
+        Ref.update(state, (now) => ({
+          ...now,
+          leaving: now.leaving.filter(({ done }) => done !== left.done)
+        }))
+      ),
+      Effect.ensuring(Deferred.succeed(left.done, undefined)),
+      Effect.forkDetach({ startImmediately: true }),
+      Effect.asVoid
+    )
+
+  /** Takes a session out of the table. Its value leaves, and its room goes to the heir. */
+  const retire = (
+    now: State<A, E>,
+    { holding, key, turn }: Session<A, E>,
+    heir?: Semaphore.Semaphore
+  ): Step<A, E> => {
+    const sessions = new Map(now.sessions)
+    sessions.delete(key)
+    const without = { ...now, sessions, leaving: disinherit(now.leaving, turn) }
+    return holding === undefined ? [Effect.void, without] : dismiss(without, key, holding, heir)
   }
 
-  const retire = (session: Session<A>): readonly [Leaving, Effect.Effect<unknown>] => {
-    sessions.delete(session.key)
-    const left = letGo(session)
-    session.held = undefined
-    return left
+  const dismiss = (
+    now: State<A, E>,
+    key: string,
+    holding: Holding<A, E>,
+    heir: Semaphore.Semaphore | undefined
+  ): Step<A, E> => {
+    const left: Leaving = { key, done: Deferred.makeUnsafe<void>(), heir }
+    return [close(holding, left), { ...now, leaving: [...now.leaving, left] }]
   }
 
-  const isIdle = ({ users }: Session<A>) => users === 0
+  const step = (next: (now: State<A, E>) => Step<A, E>) => Effect.flatten(Ref.modify(state, next))
 
-  const idle = () => [...sessions.values()].filter(isIdle)
-
-  const longestIdle = () => idle().toSorted((a, b) => a.lastUsedMs - b.lastUsedMs)[0]
-
-  /** Whose room a new session gets: nobody's, as there is some; that of one that leaves; or there is none. */
-  const roomOf = ({
-    sessionsMax,
-    whenFull
-  }: Bounds): readonly [Leaving | undefined, Effect.Effect<unknown>] | "full" => {
-    const free = [...leaving.values()].filter(({ isReserved }) => !isReserved)
-    if (sessions.size + free.length < sessionsMax) return [undefined, Effect.void]
-    if (free[0] !== undefined) return [free[0], Effect.void]
-    const victim = whenFull === "evict_idle" ? longestIdle() : undefined
-    return victim === undefined ? "full" : retire(victim)
-  }
-
-  /** One user more of the session of this key. One step: nothing else runs between the look and what follows of it. */
-  const admit = (key: string, bounds: Bounds): readonly [Session<A>, Effect.Effect<unknown>] | Refusal => {
-    const found = sessions.get(key)
-    if (found !== undefined) {
-      if (found.users >= messagesPerSessionMax) return "busy"
-      found.users += 1
-      return [found, Effect.void]
-    }
-    const place = roomOf(bounds)
-    if (place === "full") return place
-    const [room, begin] = place
-    if (room !== undefined) room.isReserved = true
-    const session: Session<A> = {
-      key,
-      lock: Semaphore.makeUnsafe(1),
-      room,
-      held: undefined,
-      users: 1,
-      lastUsedMs: 0
-    }
-    sessions.set(key, session)
-    return [session, begin]
-  }
-
-  const release = (session: Session<A>) =>
-    Effect.map(Clock.currentTimeMillis, (now) => {
-      const { held, key, room } = session
-      session.users -= 1
-      session.lastUsedMs = now
-      // One that holds nothing is none: nothing could be made.
-      if (session.users > 0 || held !== undefined || sessions.get(key) !== session) return
-      sessions.delete(key)
-      for (const left of [room, leaving.get(key)]) if (left !== undefined) left.isReserved = false
+  /** A step of one session, if it is still the same. */
+  const stepOf = (
+    { key, turn }: Pick<Session<A, E>, "key" | "turn">,
+    next: (session: Session<A, E>, now: State<A, E>) => Step<A, E>
+  ) =>
+    step((now) => {
+      const session = now.sessions.get(key)
+      return session?.turn === turn ? next(session, now) : [Effect.void, now]
     })
 
-  const hold = <B, E>(session: Session<A>, { fingerprint, key, make }: Use<A, B, E>): Effect.Effect<A, E> =>
-    Effect.uninterruptibleMask((restore) =>
-      Effect.gen(function* () {
-        if (session.held?.fingerprint === fingerprint) return session.held.value
-        if (session.held !== undefined) {
-          const [left, begin] = letGo(session)
-          left.isReserved = true
-          session.held = undefined
-          yield* begin
+  /** One user more, and a room where the session has none. */
+  const admit = (key: string, bounds: Bounds) =>
+    Effect.flatMap(Clock.currentTimeMillis, (startedMs) =>
+      Ref.modify(state, (now): readonly [Effect.Effect<Session<A, E>, SessionRefusal>, State<A, E>] => {
+        const refuse = (reason: Refusal) => [Effect.fail(refusal(reason)), now] as const
+        if (now.isStopping) return refuse("stopping")
+        const found = now.sessions.get(key)
+        if (found !== undefined) {
+          if (found.users >= (bounds.usersMax ?? Infinity)) return refuse("busy")
+          return [Effect.succeed(found), put(now, { ...found, users: found.users + 1 })]
         }
-        for (const left of [session.room, leaving.get(key)]) {
-          if (left !== undefined) yield* restore(Deferred.await(left.done))
+        const turn = Semaphore.makeUnsafe(1)
+        const fresh = {
+          key,
+          turn,
+          startedMs,
+          users: 1,
+          holders: 0,
+          holding: undefined,
+          idleSinceMs: startedMs
         }
-        const scope = yield* Scope.make()
-        const value = yield* restore(Scope.provide(make, scope)).pipe(Effect.onError(() => close(key, scope)))
-        session.held = { value, fingerprint, scope }
-        return value
+        const room = roomFor(now, key, turn, bounds)
+        if (room === undefined) return refuse("full")
+        const [evict, after] = room
+        return [Effect.as(evict, fresh), put(after, fresh)]
+      })
+    ).pipe(Effect.flatten)
+
+  const roomFor = (
+    now: State<A, E>,
+    key: string,
+    turn: Semaphore.Semaphore,
+    { sessionsMax, whenFull }: Bounds
+  ): Step<A, E> | undefined => {
+    const free = now.leaving.filter(({ heir }) => heir === undefined)
+    if (now.sessions.size + free.length < sessionsMax) return [Effect.void, now]
+    const inherited = free.find((left) => left.key === key) ?? free[0]
+    if (inherited !== undefined) {
+      const leaving = now.leaving.map((left) => (left === inherited ? { ...left, heir: turn } : left))
+      return [Effect.void, { ...now, leaving }]
+    }
+    const idle = [...now.sessions.values()].filter(({ users }) => users === 0)
+    const longest = idle.toSorted((one, other) => one.idleSinceMs - other.idleSinceMs)[0]
+    return longest === undefined || whenFull === "refuse" ? undefined : retire(now, longest, turn)
+  }
+
+  const leave = (seat: Session<A, E>) =>
+    Effect.flatMap(Clock.currentTimeMillis, (idleSinceMs) =>
+      stepOf(seat, (session, now) => {
+        const users = session.users - 1
+        const isMade = session.holding !== undefined && Deferred.isDoneUnsafe(session.holding.made)
+        // Without users and a value there is no session.
+        return users === 0 && !isMade
+          ? retire(now, session)
+          : [Effect.void, put(now, { ...session, users, idleSinceMs })]
       })
     )
 
-  const use: SessionTable<A>["use"] = (asked, refused) => {
-    const stopped = Effect.andThen(
-      Deferred.await(stopping),
-      Effect.suspend(() => Effect.fail(refused("stopping")))
+  /** The whole life of a value: it is made, kept until it ends or is told to, and closed. */
+  const live = (seat: Session<A, E>, holding: Holding<A, E>, make: Recipe<A, E>["make"]) =>
+    Ref.get(state).pipe(
+      Effect.flatMap(({ leaving }) =>
+        settled(leaving.filter(({ heir, key }) => heir === seat.turn || key === seat.key))
+      ),
+      Effect.andThen(Scope.provide(make, holding.scope)),
+      Effect.tap((value) => Deferred.succeed(holding.made, value)),
+      Effect.flatMap(options.endOf ?? (() => Effect.never)),
+      Effect.raceFirst(Deferred.await(holding.closing)),
+      Effect.interruptible,
+      Effect.exit,
+      Effect.tap((exit) =>
+        stepOf(seat, (session, now) => {
+          if (session.holding !== holding) return [Effect.void, now]
+          if (Deferred.isDoneUnsafe(holding.made)) return retire(now, session)
+          // Users that hear of a failure and ask again must not find the same one.
+          const without = put(now, { ...session, holding: undefined, holders: 0 })
+          const [dismissed, after] = dismiss(without, seat.key, holding, seat.turn)
+          return [Effect.andThen(fail(holding, exit), dismissed), after]
+        })
+      ),
+      Effect.andThen(Scope.close(holding.scope, Exit.void)),
+      Effect.catchCause((cause) =>
+        Effect.logError(`the session ${JSON.stringify(seat.key)} did not end well`, cause)
+      ),
+      Effect.andThen(Deferred.succeed(holding.closed, undefined)),
+      Effect.forkDetach,
+      Effect.asVoid
     )
-    const answer = (session: Session<A>) =>
-      Effect.suspend(() =>
-        isStopping
-          ? Effect.fail(refused("stopping"))
-          : hold(session, asked).pipe(
-              Effect.flatMap(asked.with),
-              Effect.timeoutOrElse({
-                duration: Duration.seconds(asked.within.secondsMax),
-                orElse: () => Effect.fail(asked.within.late())
-              }),
-              Effect.raceFirst(stopped)
-            )
-      )
-    return Effect.uninterruptibleMask((restore) =>
-      Effect.suspend(() => {
-        const admitted = admit(asked.key, asked.bounds)
-        if (typeof admitted === "string") return Effect.fail(refused(admitted))
-        const [session, begin] = admitted
-        return Effect.andThen(begin, restore(session.lock.withPermit(answer(session)))).pipe(
-          Effect.ensuring(release(session))
-        )
+
+  const take = (seat: Session<A, E>, { fingerprint, make }: Recipe<A, E>) =>
+    Effect.flatMap(Clock.currentTimeMillis, (startedMs) =>
+      Ref.modify(state, (now): readonly [Effect.Effect<Holding<A, E>, SessionRefusal>, State<A, E>] => {
+        const session = now.sessions.get(seat.key)
+        if (now.isStopping) return [Effect.fail(refusal("stopping")), now]
+        if (session?.turn !== seat.turn) return [Effect.fail(refusal("ended")), now]
+        const { holders, holding } = session
+        if (holding !== undefined && (holders > 0 || Equal.equals(holding.fingerprint, fingerprint))) {
+          return [Effect.succeed(holding), put(now, { ...session, holders: holders + 1 })]
+        }
+        const fresh: Holding<A, E> = {
+          fingerprint,
+          scope: Scope.makeUnsafe(),
+          made: Deferred.makeUnsafe(),
+          closing: Deferred.makeUnsafe(),
+          closed: Deferred.makeUnsafe()
+        }
+        const [dismissed, after] =
+          holding === undefined ? [Effect.void, now] : dismiss(now, seat.key, holding, seat.turn)
+        return [
+          dismissed.pipe(Effect.andThen(live(seat, fresh, make)), Effect.as(fresh)),
+          put(after, { ...session, startedMs, holders: 1, holding: fresh })
+        ]
       })
+    ).pipe(Effect.flatten)
+
+  const seatOf = (seat: Session<A, E>): Seat<A, E> => ({
+    turn: seat.turn,
+    hold: (recipe) =>
+      Effect.acquireRelease(take(seat, recipe), (holding) =>
+        stepOf(seat, (session, now) => [
+          Effect.void,
+          session.holding === holding ? put(now, { ...session, holders: session.holders - 1 }) : now
+        ])
+      ).pipe(Effect.flatMap(({ made }) => Deferred.await(made)))
+  })
+
+  const end = (key: string) =>
+    step((now) => {
+      const session = now.sessions.get(key)
+      return session === undefined ? [Effect.void, now] : retire(now, session)
+    }).pipe(
+      Effect.andThen(Ref.get(state)),
+      Effect.flatMap(({ leaving }) => settled(leaving.filter((left) => left.key === key)))
     )
-  }
+
+  const sessions = Effect.map(Ref.get(state), ({ sessions }) => [...sessions.values()])
+
+  const endAll = Effect.flatMap(sessions, (all) =>
+    Effect.forEach(all, ({ key }) => end(key), { concurrency: closesConcurrentMax, discard: true })
+  )
+
+  yield* Effect.gen(function* () {
+    const idleMs = (yield* options.idleSeconds) * 1000
+    const nowMs = yield* Clock.currentTimeMillis
+    yield* Effect.forEach(yield* sessions, (idle) =>
+      stepOf(idle, (session, now) =>
+        session.users === 0 && nowMs - session.idleSinceMs >= idleMs
+          ? retire(now, session)
+          : [Effect.void, now]
+      )
+    )
+  }).pipe(Effect.repeat(Schedule.spaced(sweepInterval)), Effect.forkScoped)
 
   yield* Effect.addFinalizer(() =>
-    Effect.suspend(() => {
-      isStopping = true
-      return Effect.andThen(
-        Deferred.succeed(stopping, undefined),
+    Ref.update(state, (now) => ({ ...now, isStopping: true })).pipe(
+      Effect.andThen(Deferred.succeed(stopping, undefined)),
+      Effect.andThen(sessions),
+      Effect.flatMap((all) =>
         Effect.forEach(
-          [...sessions.values()],
+          all,
+          // A turn that does not end is not waited for.
           (session) =>
-            // A message that is under way ends of itself; one that does not is not waited for.
-            Effect.interruptible(session.lock.withPermit(Effect.void)).pipe(
-              Effect.timeoutOption(Duration.seconds(closeSecondsMax)),
-              Effect.andThen(Effect.suspend(() => retire(session)[1]))
-            ),
+            Effect.andThen(bounded(session.turn.withPermit(Effect.void), Effect.void), end(session.key)),
           { concurrency: "unbounded", discard: true }
         )
-      ).pipe(
-        Effect.andThen(
-          Effect.suspend(() =>
-            Effect.forEach([...leaving.values()], ({ done }) => Deferred.await(done), {
-              concurrency: "unbounded",
-              discard: true
-            })
-          )
-        )
-      )
-    })
+      ),
+      Effect.andThen(Ref.get(state)),
+      Effect.flatMap(({ leaving }) => settled(leaving))
+    )
   )
 
   return {
-    use,
-    closeIdle: (idleSeconds) =>
-      Effect.flatMap(Clock.currentTimeMillis, (now) =>
-        Effect.forEach(
-          idle().filter(({ lastUsedMs }) => now - lastUsedMs >= idleSeconds * 1000),
-          (session) =>
-            Effect.suspend(() =>
-              isIdle(session) && session.held !== undefined ? retire(session)[1] : Effect.void
-            ),
-          { discard: true }
-        )
-      ),
-    list: Effect.map(Clock.currentTimeMillis, (now) =>
-      [...sessions.values()].map(({ key, lastUsedMs, users }) => ({
-        key,
-        messages: users,
-        idleSeconds: users === 0 ? (now - lastUsedMs) / 1000 : 0
-      }))
-    )
-  } satisfies SessionTable<A> as SessionTable<A>
+    seat: (key, bounds) => Effect.map(Effect.acquireRelease(admit(key, bounds), leave), seatOf),
+    end,
+    endAll,
+    stopping: Deferred.await(stopping),
+    list: Effect.gen(function* () {
+      const nowMs = yield* Clock.currentTimeMillis
+      return yield* Effect.forEach(yield* sessions, (session) =>
+        Effect.map(valueOf(session), (value) => ({
+          key: session.key,
+          value,
+          startedMs: session.startedMs,
+          users: session.users,
+          idleSeconds: session.users === 0 ? (nowMs - session.idleSinceMs) / 1000 : 0
+        }))
+      )
+    })
+  } satisfies SessionTable<A, E> as SessionTable<A, E>
 })
 
-/** Whoever asked for it may go; it goes on, and is not waited for longer than there is time. */
-const closeWithin = Effect.fnUntraced(function* (secondsMax: number, key: string, scope: Scope.Closeable) {
-  const fiber = yield* Scope.close(scope, Exit.void).pipe(
-    Effect.catchCause((cause) =>
-      Effect.logError(`the session ${JSON.stringify(key)} did not end well`, cause)
-    ),
-    Effect.forkDetach({ startImmediately: true })
-  )
-  const ended = yield* Effect.interruptible(Fiber.await(fiber)).pipe(
-    Effect.timeoutOption(Duration.seconds(secondsMax))
-  )
-  if (Option.isNone(ended)) {
-    yield* Effect.logError(`the session ${JSON.stringify(key)} has not ended within ${secondsMax} s`)
-  }
+const refusal = (refusal: Refusal) => new SessionRefusal({ refusal })
+
+const put = <A, E>(now: State<A, E>, session: Session<A, E>): State<A, E> => ({
+  ...now,
+  sessions: new Map(now.sessions).set(session.key, session)
 })
+
+/** The rooms that a session was to have are free for another. */
+const disinherit = (leaving: State<unknown, unknown>["leaving"], turn: Semaphore.Semaphore) =>
+  leaving.map((left) => (left.heir === turn ? { ...left, heir: undefined } : left))
+
+const settled = (leaving: ReadonlyArray<Leaving>) =>
+  Effect.forEach(leaving, ({ done }) => Deferred.await(done), { concurrency: "unbounded", discard: true })
+
+const valueOf = <A, E>({ holding }: Session<A, E>): Effect.Effect<A | undefined> =>
+  holding === undefined || !Deferred.isDoneUnsafe(holding.made)
+    ? Effect.undefined
+    : Effect.orElseSucceed(Deferred.await(holding.made), () => undefined)
+
+/** Users that wait were not interrupted, and must not take themselves to have been. */
+const fail = <A, E>({ made }: Holding<A, E>, exit: Exit.Exit<unknown, unknown>) =>
+  Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)
+    ? Deferred.fail(made, refusal("ended"))
+    : Deferred.failCause(made, exit.cause as Cause.Cause<E>)

@@ -9,7 +9,7 @@
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
-import { Cause, Context, Duration, Effect, Layer, Option, Schedule, Schema, type Scope, Stream } from "effect"
+import { Cause, Context, Duration, Effect, Layer, Option, Schema, type Scope, Stream } from "effect"
 import type { AgentConfig } from "../config/AgentConfig.ts"
 import * as AgentRouter from "./AgentRouter.ts"
 import * as Configuration from "../config/Configuration.ts"
@@ -50,7 +50,13 @@ export interface Reply {
   readonly messageId?: string | undefined
 }
 
-export type SessionView = SessionTable.SessionView
+export interface SessionView {
+  readonly key: string
+  /** Messages that are being answered or wait. */
+  readonly messages: number
+  /** Seconds since the last one was answered; 0 while there are some. */
+  readonly idleSeconds: number
+}
 
 /** What a session is given to call, over its executor. */
 export type ToolsFor = (input: {
@@ -79,6 +85,8 @@ export class MessageRouter extends Context.Service<
   }
 >()("@cogni/sandbox-sessions/MessageRouter") {}
 
+type Reason = MessageError["reason"]
+
 /** What a session holds. */
 interface Held {
   readonly orchestrator: Orchestrator.Orchestrator
@@ -93,15 +101,15 @@ interface Routed {
   readonly key: string
 }
 
-/** How often idle sessions are looked for. */
-const sweepSeconds = 1
-
 export const make = Effect.fnUntraced(function* (options: RouterOptions) {
   const { closeSecondsMax = 30, messageSecondsMax = 900, messagesPerSessionMax = 32, toolsFor } = options
   const store = yield* ConfigurationStore
   const executors = yield* Executors
   const orchestrators = yield* Orchestrator.Orchestrators
-  const sessions = yield* SessionTable.make<Held>({ closeSecondsMax, messagesPerSessionMax })
+  const sessions = yield* SessionTable.make<Held, Reason>({
+    closeSecondsMax,
+    idleSeconds: Effect.map(store.current, ({ sandbox }) => sandbox.idleSeconds)
+  })
   const routers = new WeakMap<Configuration.Configuration, AgentRouter.AgentRouter>()
 
   const routerOf = (configuration: Configuration.Configuration) => {
@@ -151,7 +159,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
       executor,
       bound,
       tools,
-      ...(model === undefined ? {} : { model })
+      model
     })
     return { orchestrator, execution } satisfies Held
   })
@@ -159,42 +167,51 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
   const answer = (routed: Routed) => {
     const { configuration, key, message, resolution } = routed
     const { agent, rule } = resolution
-    const toError = (reason: MessageError["reason"]) => new MessageError({ key, agent: agent.name, reason })
+    const toError = (reason: Reason) => new MessageError({ key, agent: agent.name, reason })
     const detail = whyHost(configuration, agent)
     if (detail !== undefined && Option.isNone(executors.host)) {
       return Effect.fail(toError(new HostUnavailable({ detail })))
     }
-    return sessions.use<Reply, MessageError>(
-      {
-        key,
-        bounds: configuration.sandbox,
-        fingerprint: Configuration.fingerprint(configuration, agent),
-        make: build(routed).pipe(guarded(agent), Effect.mapError(toError)),
-        with: ({ execution, orchestrator }) =>
-          execution.during(guarded(agent)(orchestrator.handle(message))).pipe(
-            Effect.map(([{ text }, where]) => ({
-              text,
-              agent: agent.name,
-              key,
-              rule,
-              ...where,
-              ...(message.messageId === undefined ? {} : { messageId: message.messageId })
-            })),
-            Effect.mapError(toError)
-          ),
-        within: {
-          secondsMax: messageSecondsMax,
-          late: () => toError(new MessageTimedOut({ messageSecondsMax }))
-        }
-      },
-      (refusal) =>
-        toError(
+    const reply = ({ execution, orchestrator }: Held) =>
+      Effect.map(
+        execution.during(guarded(agent)(orchestrator.handle(message))),
+        ([{ text }, where]): Reply => ({
+          text,
+          agent: agent.name,
+          key,
+          rule,
+          ...where,
+          messageId: message.messageId
+        })
+      )
+    const recipe = {
+      fingerprint: Configuration.fingerprint(configuration, agent),
+      make: guarded(agent)(build(routed))
+    }
+    const stopped = Effect.andThen(sessions.stopping, Effect.fail(new RouterStopping()))
+    const turn = (seat: SessionTable.Seat<Held, Reason>) =>
+      Effect.scoped(Effect.flatMap(seat.hold(recipe), reply)).pipe(
+        Effect.timeoutOrElse({
+          duration: Duration.seconds(messageSecondsMax),
+          orElse: () => Effect.fail(new MessageTimedOut({ messageSecondsMax }))
+        }),
+        Effect.raceFirst(stopped),
+        seat.turn.withPermit
+      )
+    const bounds = { ...configuration.sandbox, usersMax: messagesPerSessionMax }
+    return sessions.seat(key, bounds).pipe(
+      Effect.flatMap(turn),
+      Effect.scoped,
+      Effect.catchTag("SessionRefusal", ({ refusal }) =>
+        Effect.fail(
           refusal === "full"
-            ? new SessionsFull({ sessionsMax: configuration.sandbox.sessionsMax })
+            ? new SessionsFull(bounds)
             : refusal === "busy"
               ? new SessionBusy({ messagesPerSessionMax })
               : new RouterStopping()
         )
+      ),
+      Effect.mapError(toError)
     )
   }
 
@@ -215,12 +232,12 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
   yield* Stream.runForEach(store.changes, (next) =>
     next === first ? Effect.void : announce(next, executors)
   ).pipe(Effect.forkScoped({ startImmediately: true }))
-  yield* store.current.pipe(
-    Effect.flatMap(({ sandbox }) => sessions.closeIdle(sandbox.idleSeconds)),
-    Effect.repeat(Schedule.spaced(Duration.seconds(sweepSeconds))),
-    Effect.forkScoped
-  )
-  return MessageRouter.of({ handle, sessions: sessions.list })
+  return MessageRouter.of({
+    handle,
+    sessions: Effect.map(sessions.list, (views) =>
+      views.map(({ idleSeconds, key, users }) => ({ key, messages: users, idleSeconds }))
+    )
+  })
 })
 
 /** Closing it ends all sessions, within a bounded time. */
