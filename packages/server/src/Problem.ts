@@ -11,8 +11,24 @@ import { Effect, Schema } from "effect"
 import { HttpEffect, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiSchema } from "effect/http-api"
 
-const problem = <const Codes extends ReadonlyArray<string>>(
-  status: number,
+/** The status that each code is answered with. */
+export const statusOf = {
+  invalid_request: 400,
+  insufficient_credits: 402,
+  authz_denied: 403,
+  policy_denied: 403,
+  not_found: 404,
+  conflict: 409,
+  too_large: 413,
+  misdirected_request: 421,
+  rate_limit: 429,
+  internal: 500,
+  unavailable: 503
+} as const
+
+export type ProblemCode = keyof typeof statusOf
+
+const problem = <const Codes extends readonly [ProblemCode, ...ReadonlyArray<ProblemCode>]>(
   identifier: string,
   codes: Codes,
   description: string
@@ -26,45 +42,27 @@ const problem = <const Codes extends ReadonlyArray<string>>(
     })
   })
     .annotate({ identifier, description })
-    .pipe(HttpApiSchema.status(status))
+    .pipe(HttpApiSchema.status(statusOf[codes[0]]))
 
-export const Invalid = problem(400, "Invalid", ["invalid_request"], "The request is not what it should be.")
-export const Unpaid = problem(402, "Unpaid", ["insufficient_credits"], "The account cannot pay for it.")
+export const Invalid = problem("Invalid", ["invalid_request"], "The request is not what it should be.")
+export const Unpaid = problem("Unpaid", ["insufficient_credits"], "The account cannot pay for it.")
 export const Denied = problem(
-  403,
   "Denied",
   ["authz_denied", "policy_denied"],
   "The grant does not open it, or nobody's runs start here."
 )
-export const NotFound = problem(
-  404,
-  "NotFound",
-  ["not_found"],
-  "There is nothing of that name for this account."
-)
-export const Conflict = problem(
-  409,
-  "Conflict",
-  ["conflict"],
-  "The run is there already, or is over already."
-)
-export const TooLarge = problem(413, "TooLarge", ["too_large"], "The body is larger than this server takes.")
-export const TooMany = problem(
-  429,
-  "TooMany",
-  ["rate_limit"],
-  "Too many at once, or too fast; see Retry-After."
-)
+export const NotFound = problem("NotFound", ["not_found"], "There is nothing of that name for this account.")
+export const Conflict = problem("Conflict", ["conflict"], "The run is there already, or is over already.")
+export const TooLarge = problem("TooLarge", ["too_large"], "The body is larger than this server takes.")
+export const TooMany = problem("TooMany", ["rate_limit"], "Too many at once, or too fast; see Retry-After.")
 /** Not in the description: it is answered before there is an endpoint. */
 export const Misdirected = problem(
-  421,
   "Misdirected",
   ["misdirected_request"],
   "The server does not answer under the name in Host."
 )
-export const Internal = problem(500, "Internal", ["internal"], "Something is broken here; the log says what.")
+export const Internal = problem("Internal", ["internal"], "Something is broken here; the log says what.")
 export const Unavailable = problem(
-  503,
   "Unavailable",
   ["unavailable"],
   "Not now: the server is full, is stopping, or cannot reach what it needs; see Retry-After."
@@ -83,22 +81,6 @@ export type Problem =
 
 /** What an endpoint fails with, and what is answered before there is one. */
 export type Answered = Problem | typeof Misdirected.Type
-
-export type ProblemCode = Answered["error"]["code"]
-
-export const statusOf: Readonly<Record<ProblemCode, number>> = {
-  invalid_request: 400,
-  insufficient_credits: 402,
-  authz_denied: 403,
-  policy_denied: 403,
-  not_found: 404,
-  conflict: 409,
-  too_large: 413,
-  misdirected_request: 421,
-  rate_limit: 429,
-  internal: 500,
-  unavailable: 503
-}
 
 /** What a refusal of a graph is over HTTP. The two that cannot come before a run are the server's fault. */
 const codes: Readonly<Record<AiErrorCode, ProblemCode>> = {

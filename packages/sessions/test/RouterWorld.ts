@@ -82,8 +82,8 @@ const layerOf = (
   world: World,
   { host, ...options }: Partial<MessageRouter.RouterOptions> & { readonly host?: boolean | undefined }
 ) => {
-  const orchestrators = Orchestrator.layerOrchestrators((input) =>
-    Effect.gen(function* () {
+  const orchestrators = Layer.succeed(Orchestrator.Orchestrators, {
+    make: Effect.fnUntraced(function* (input: Orchestrator.OrchestratorInput) {
       yield* Effect.acquireRelease(
         Effect.sync(() => {
           world.inputs.push(input)
@@ -92,15 +92,15 @@ const layerOf = (
         () => Effect.sync(() => world.log.push(`end ${input.key}`))
       )
       return {
-        handle: (message) =>
+        handle: (message: Orchestrator.Message) =>
           Effect.map(
             Effect.suspend(() => world.script(message, input)),
             (text) => ({ text })
           )
       }
     })
-  )
-  const executors = Executors.layer({
+  })
+  const executors = Layer.succeed(Executors.Executors, {
     sandboxFor: (key) =>
       Effect.suspend(() =>
         world.trouble === undefined

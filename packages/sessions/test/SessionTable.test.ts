@@ -453,6 +453,7 @@ describe("the end of a table", () => {
         ),
         { startImmediately: true }
       )
+      yield* TestClock.adjust("1 second")
       const end = yield* Effect.forkChild(Scope.close(scope, Exit.void))
       yield* TestClock.adjust("10 seconds")
       yield* Fiber.join(end)

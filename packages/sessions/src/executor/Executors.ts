@@ -2,7 +2,7 @@
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Context, type Effect, Layer, type Option, type Scope } from "effect"
+import { Context, type Effect, type Option, type Scope } from "effect"
 import type { SessionRefused } from "../sandbox/SandboxManager.ts"
 
 /** A sandbox of a session, or anything that stands for one. */
@@ -26,7 +26,3 @@ export class Executors extends Context.Service<
     readonly host: Option.Option<Executor>
   }
 >()("@cogni/sandbox-sessions/Executors") {}
-
-/** What there is, as it is. */
-export const layer = (executors: Executors["Service"]): Layer.Layer<Executors> =>
-  Layer.succeed(Executors, Executors.of(executors))

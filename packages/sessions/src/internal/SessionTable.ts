@@ -50,7 +50,7 @@ export interface Seat<A, E> {
   readonly hold: (recipe: Recipe<A, E>) => Effect.Effect<A, E | SessionRefusal, Scope.Scope>
 }
 
-export interface SessionView<A> {
+export interface TableRow<A> {
   readonly key: string
   /** Absent while it is being made. */
   readonly value: A | undefined
@@ -68,7 +68,7 @@ export interface SessionTable<A, E> {
   readonly endAll: Effect.Effect<void>
   /** Settles when the table begins to close. */
   readonly stopping: Effect.Effect<void>
-  readonly list: Effect.Effect<ReadonlyArray<SessionView<A>>>
+  readonly list: Effect.Effect<ReadonlyArray<TableRow<A>>>
 }
 
 export interface TableOptions<A> {
@@ -122,12 +122,13 @@ type Step<A, E> = readonly [Effect.Effect<void>, State<A, E>]
 /** How often idle sessions are looked for. */
 const sweepInterval = "1 second"
 
-/** Values that are closed at one time. */
+/** Values that are closed at one time, where a close may take as long as it likes. */
 const closesConcurrentMax = 8
 
 /** Closing the scope refuses new users, waits for turns to end within the time for a close, and closes all values. */
 export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>) {
   const { closeSecondsMax } = options
+  const concurrency = closeSecondsMax === undefined ? closesConcurrentMax : "unbounded"
   const state = yield* Ref.make<State<A, E>>({ sessions: new Map(), leaving: [], isStopping: false })
   const stopping = yield* Deferred.make<void>()
 
@@ -139,7 +140,11 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
         )
 
   /** Ends a value in a fiber of its own: who caused it may be gone before it is closed. */
-  const close = ({ closed, closing, made }: Holding<A, E>, left: Leaving): Effect.Effect<void> =>
+  const close = (
+    { closed, closing, made }: Holding<A, E>,
+    left: Leaving,
+    predecessors: ReadonlyArray<Leaving>
+  ): Effect.Effect<void> =>
     Deferred.fail(made, refusal("ended")).pipe(
       Effect.andThen(Deferred.succeed(closing, undefined)),
       Effect.andThen(
@@ -148,6 +153,8 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
           Effect.logError(`the session ${JSON.stringify(left.key)} has not ended within ${closeSecondsMax} s`)
         )
       ),
+      // One that was never made has the room of a predecessor, which may still be closing.
+      Effect.andThen(settled(predecessors)),
       Effect.andThen(
         Ref.update(state, (now) => ({
           ...now,
@@ -160,28 +167,29 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
     )
 
   /** Takes a session out of the table. Its value leaves, and its room goes to the heir. */
-  const retire = (
-    now: State<A, E>,
-    { holding, key, turn }: Session<A, E>,
-    heir?: Semaphore.Semaphore
-  ): Step<A, E> => {
+  const retire = (now: State<A, E>, session: Session<A, E>, heir?: Semaphore.Semaphore): Step<A, E> => {
     const sessions = new Map(now.sessions)
-    sessions.delete(key)
-    const without = { ...now, sessions, leaving: disinherit(now.leaving, turn) }
-    return holding === undefined ? [Effect.void, without] : dismiss(without, key, holding, heir)
+    sessions.delete(session.key)
+    const { holding, turn } = session
+    if (holding !== undefined) return dismiss({ ...now, sessions }, session, holding, heir)
+    // The rooms that it was to have are free for another.
+    const leaving = now.leaving.map((left) => (left.heir === turn ? { ...left, heir: undefined } : left))
+    return [Effect.void, { ...now, sessions, leaving }]
   }
 
   const dismiss = (
     now: State<A, E>,
-    key: string,
+    { key, turn }: Session<A, E>,
     holding: Holding<A, E>,
     heir: Semaphore.Semaphore | undefined
   ): Step<A, E> => {
     const left: Leaving = { key, done: Deferred.makeUnsafe<void>(), heir }
-    return [close(holding, left), { ...now, leaving: [...now.leaving, left] }]
+    const predecessors = now.leaving.filter((one) => one.heir === turn)
+    return [close(holding, left, predecessors), { ...now, leaving: [...now.leaving, left] }]
   }
 
-  const step = (next: (now: State<A, E>) => Step<A, E>) => Effect.flatten(Ref.modify(state, next))
+  const step = (next: (now: State<A, E>) => Step<A, E>) =>
+    Effect.uninterruptible(Effect.flatten(Ref.modify(state, next)))
 
   /** A step of one session, if it is still the same. */
   const stepOf = (
@@ -269,7 +277,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
           if (Deferred.isDoneUnsafe(holding.made)) return retire(now, session)
           // Users that hear of a failure and ask again must not find the same one.
           const without = put(now, { ...session, holding: undefined, holders: 0 })
-          const [dismissed, after] = dismiss(without, seat.key, holding, seat.turn)
+          const [dismissed, after] = dismiss(without, session, holding, seat.turn)
           return [Effect.andThen(fail(holding, exit), dismissed), after]
         })
       ),
@@ -278,7 +286,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
         Effect.logError(`the session ${JSON.stringify(seat.key)} did not end well`, cause)
       ),
       Effect.andThen(Deferred.succeed(holding.closed, undefined)),
-      Effect.forkDetach,
+      Effect.forkDetach({ startImmediately: true }),
       Effect.asVoid
     )
 
@@ -300,7 +308,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
           closed: Deferred.makeUnsafe()
         }
         const [dismissed, after] =
-          holding === undefined ? [Effect.void, now] : dismiss(now, seat.key, holding, seat.turn)
+          holding === undefined ? [Effect.void, now] : dismiss(now, session, holding, seat.turn)
         return [
           dismissed.pipe(Effect.andThen(live(seat, fresh, make)), Effect.as(fresh)),
           put(after, { ...session, startedMs, holders: 1, holding: fresh })
@@ -331,7 +339,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
   const sessions = Effect.map(Ref.get(state), ({ sessions }) => [...sessions.values()])
 
   const endAll = Effect.flatMap(sessions, (all) =>
-    Effect.forEach(all, ({ key }) => end(key), { concurrency: closesConcurrentMax, discard: true })
+    Effect.forEach(all, ({ key }) => end(key), { concurrency, discard: true })
   )
 
   yield* Effect.gen(function* () {
@@ -356,7 +364,7 @@ export const make = Effect.fnUntraced(function* <A, E>(options: TableOptions<A>)
           // A turn that does not end is not waited for.
           (session) =>
             Effect.andThen(bounded(session.turn.withPermit(Effect.void), Effect.void), end(session.key)),
-          { concurrency: "unbounded", discard: true }
+          { concurrency, discard: true }
         )
       ),
       Effect.andThen(Ref.get(state)),
@@ -390,10 +398,6 @@ const put = <A, E>(now: State<A, E>, session: Session<A, E>): State<A, E> => ({
   ...now,
   sessions: new Map(now.sessions).set(session.key, session)
 })
-
-/** The rooms that a session was to have are free for another. */
-const disinherit = (leaving: State<unknown, unknown>["leaving"], turn: Semaphore.Semaphore) =>
-  leaving.map((left) => (left.heir === turn ? { ...left, heir: undefined } : left))
 
 const settled = (leaving: ReadonlyArray<Leaving>) =>
   Effect.forEach(leaving, ({ done }) => Deferred.await(done), { concurrency: "unbounded", discard: true })

@@ -88,7 +88,7 @@ export class MessageRouter extends Context.Service<
 type Reason = MessageError["reason"]
 
 /** What a session holds. */
-interface Held {
+interface AnsweringSession {
   readonly orchestrator: Orchestrator.Orchestrator
   readonly execution: SessionExecution.SessionExecution
 }
@@ -106,7 +106,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
   const store = yield* ConfigurationStore
   const executors = yield* Executors
   const orchestrators = yield* Orchestrator.Orchestrators
-  const sessions = yield* SessionTable.make<Held, Reason>({
+  const sessions = yield* SessionTable.make<AnsweringSession, Reason>({
     closeSecondsMax,
     idleSeconds: Effect.map(store.current, ({ sandbox }) => sandbox.idleSeconds)
   })
@@ -161,7 +161,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
       tools,
       model
     })
-    return { orchestrator, execution } satisfies Held
+    return { orchestrator, execution } satisfies AnsweringSession
   })
 
   const answer = (routed: Routed) => {
@@ -172,7 +172,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
     if (detail !== undefined && Option.isNone(executors.host)) {
       return Effect.fail(toError(new HostUnavailable({ detail })))
     }
-    const reply = ({ execution, orchestrator }: Held) =>
+    const reply = ({ execution, orchestrator }: AnsweringSession) =>
       Effect.map(
         execution.during(guarded(agent)(orchestrator.handle(message))),
         ([{ text }, where]): Reply => ({
@@ -189,7 +189,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
       make: guarded(agent)(build(routed))
     }
     const stopped = Effect.andThen(sessions.stopping, Effect.fail(new RouterStopping()))
-    const turn = (seat: SessionTable.Seat<Held, Reason>) =>
+    const turn = (seat: SessionTable.Seat<AnsweringSession, Reason>) =>
       Effect.scoped(Effect.flatMap(seat.hold(recipe), reply)).pipe(
         Effect.timeoutOrElse({
           duration: Duration.seconds(messageSecondsMax),

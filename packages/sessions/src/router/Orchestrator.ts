@@ -6,7 +6,7 @@
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Context, type Effect, Layer, Schema, type Scope } from "effect"
+import { Context, type Effect, Schema, type Scope } from "effect"
 import type { AgentConfig } from "../config/AgentConfig.ts"
 import type { SessionExecutor } from "../executor/Executors.ts"
 import type { ToolRegistry } from "@cogni/sandbox-loop/ToolRegistry"
@@ -89,7 +89,3 @@ export class Orchestrators extends Context.Service<
     readonly make: (input: OrchestratorInput) => Effect.Effect<Orchestrator, OrchestratorFailed, Scope.Scope>
   }
 >()("@cogni/sandbox-sessions/Orchestrators") {}
-
-/** Every orchestrator alike. */
-export const layerOrchestrators = (make: Orchestrators["Service"]["make"]): Layer.Layer<Orchestrators> =>
-  Layer.succeed(Orchestrators, Orchestrators.of({ make }))

@@ -22,7 +22,7 @@ export interface ManagerOptions {
   readonly whenFull?: "refuse" | "evict_idle" | undefined
 }
 
-export interface SessionView {
+export interface SandboxView {
   readonly sessionId: SessionId.SessionId
   /** Absent while its container is being made. */
   readonly runId?: RunId | undefined
@@ -58,7 +58,7 @@ export class SandboxManager extends Context.Service<
     /** End a session's container, whoever uses it. Settles when nothing of it is left. */
     readonly destroy: (sessionId: string) => Effect.Effect<void>
     readonly destroyAll: Effect.Effect<void>
-    readonly list: Effect.Effect<ReadonlyArray<SessionView>>
+    readonly list: Effect.Effect<ReadonlyArray<SandboxView>>
   }
 >()("@cogni/sandbox-sessions/SandboxManager") {}
 
