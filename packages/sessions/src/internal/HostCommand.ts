@@ -1,5 +1,5 @@
 /** One command on the host: started in a process group of its own, which is killed when the command is cut off. */
-import type { OutputChunk } from "@cogni/sandbox-core/OutputChunk"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { Command, CommandExit, RunningCommand, SignalName } from "@cogni/sandbox-core/Executor"
 import { CommandRefused } from "@cogni/sandbox-core/SandboxError"
 import { Effect, Exit, type PlatformError, Ref, Result, Scope, Stream } from "effect"

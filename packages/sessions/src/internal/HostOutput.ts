@@ -5,7 +5,7 @@
  * is the command's and is read to the end. From then on output is read and dropped, so that children which were left
  * running neither wait for a reader nor die because there is none.
  */
-import type { OutputChunk } from "@cogni/sandbox-core/OutputChunk"
+import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { Cause, Effect, Queue, Stream } from "effect"
 import type { ChildProcessHandle } from "effect/process/ChildProcessSpawner"
 
