@@ -360,7 +360,7 @@ describe("without an engine", () => {
       Effect.gen(function* () {
         const { handle, world } = yield* RouterWorld.make(text(", on_unavailable: host"))
         assert.deepStrictEqual(world.said, [
-          "Warn f.yaml:1:42 sandbox.on_unavailable: while the engine is not there, agents run on the host, without a sandbox"
+          "Warn f.yaml:1:26 sandbox.on_unavailable: while the engine is not there, agents run on the host, without a sandbox"
         ])
         world.trouble = engineGone
         for (const _ of [1, 2]) {
@@ -449,7 +449,7 @@ describe("an agent without a sandbox", () => {
     Effect.gen(function* () {
       const { handle, world } = yield* RouterWorld.make(off)
       assert.deepStrictEqual(world.said, [
-        "Warn f.yaml:2:30 agent_configs.a.sandbox: this agent runs on the host, if there is a host executor"
+        "Warn f.yaml:2:21 agent_configs.a.sandbox: this agent runs on the host, if there is a host executor"
       ])
       const reply = yield* handle(message())
       assert.deepStrictEqual(
