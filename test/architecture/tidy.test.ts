@@ -359,6 +359,7 @@ describe("form", () => {
 const behaviours: ReadonlySet<string> = new Set([
   "packages/core/test/Fault.test.ts",
   "packages/core/test/ResourceLedger.test.ts",
+  "packages/loop/test/ToolAdapters.test.ts",
   "packages/sessions/test/MemoryExecutor.test.ts",
   "packages/sessions/test/ToolContract.test.ts",
   "packages/proxy/test/Charging.test.ts",

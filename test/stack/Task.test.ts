@@ -38,7 +38,7 @@ const passes = (directory: string): boolean =>
   spawnSync(process.execPath, ["--test"], { cwd: directory, env: { PATH: "/usr/local/bin:/usr/bin:/bin" } })
     .status === 0
 
-const exec = (command: string) => ({ name: "exec", args: { command } })
+const exec = (command: string) => ({ name: "shell__exec", args: { command } })
 
 /** Everything that somebody who looks for a key, or for the way to the model, would look at. */
 const look = [
@@ -51,6 +51,9 @@ const look = [
   "node -e 'fetch(`http://localhost:8080/v1/models`).then(() => console.log(`reached`), () => console.log(`sealed`))'"
 ].join("; ")
 
+/** What `file__read` gave of a file. */
+const textOf = (result: string) => (JSON.parse(result) as { readonly text: string }).text
+
 /** Runs the test, reads, writes what it has read with one sign changed, runs the test again, and tells what it saw. */
 const mends: ScriptedModel.Script = ({ index, results }) => {
   const last = results.at(-1) ?? ""
@@ -58,20 +61,20 @@ const mends: ScriptedModel.Script = ({ index, results }) => {
     case 0:
       return { call: [exec("npm test --silent 2>&1 || node --test")] }
     case 1:
-      return { call: [{ name: "read", args: { path: "src/sum.js" } }, exec(look)] }
+      return { call: [{ name: "file__read", args: { path: "src/sum.js" } }, exec(look)] }
     case 2:
       return {
         call: [
           {
-            name: "write",
-            args: { path: "src/sum.js", content: `${results[1]!.replace("all - one", "all + one")}\n` }
+            name: "file__write",
+            args: { path: "src/sum.js", content: textOf(results[1]!).replace("all - one", "all + one") }
           }
         ]
       }
     case 3:
-      return { call: [{ name: "exec", args: { command: ["node", "--test"] } }] }
+      return { call: [{ name: "shell__exec", args: { command: "node --test" } }] }
     default:
-      return { say: /exit code 0/u.test(last) ? "It adds up now." : `It does not: ${last}` }
+      return { say: last.startsWith('{"exit_code":0,') ? "It adds up now." : `It does not: ${last}` }
   }
 }
 
@@ -146,10 +149,10 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         assert.isTrue(told.final.ok, JSON.stringify(told.final))
         assert.strictEqual(told.final.content, "It adds up now.")
         const [failing, source, seen, written, passing] = resultsOf(told)
-        assert.match(failing ?? "", /^exit code 1[^]*fail 1/u)
-        assert.strictEqual(`${source}\n`, project["src/sum.js"])
-        assert.match(written ?? "", /^wrote \d+ bytes$/u)
-        assert.match(passing ?? "", /^exit code 0[^]*pass 1/u)
+        assert.match(failing ?? "", /^\{"exit_code":1[^]*fail 1/u)
+        assert.strictEqual(textOf(source ?? ""), project["src/sum.js"])
+        assert.match(written ?? "", /"bytes":\d+/u)
+        assert.match(passing ?? "", /^\{"exit_code":0[^]*pass 1/u)
 
         // The key was never there, nor any way to the model.
         assert.match(seen ?? "", /sealed/u)
@@ -263,12 +266,12 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
           ? {
               call: [
                 { name: "host_shell", args: { command: "touch /tmp/escaped" } },
-                { name: "exec", args: { command: "true", on_host: true } },
-                { name: "read", args: { path: "../../etc/passwd" } },
-                { name: "read", args: { path: "/etc/passwd" } },
-                { name: "write", args: { path: "/etc/passwd", content: "x" } },
-                { name: "exec", args: { command: "sleep 60", timeout_seconds: 1 } },
-                { name: "exec", args: { command: "seq 1 100000" } }
+                { name: "shell__exec", args: { command: "true", on_host: true } },
+                { name: "file__read", args: { path: "../../etc/passwd" } },
+                { name: "file__read", args: { path: "/etc/passwd" } },
+                { name: "file__write", args: { path: "/etc/passwd", content: "x" } },
+                { name: "shell__exec", args: { command: "sleep 60", timeout_seconds: 1 } },
+                { name: "shell__exec", args: { command: "seq 1 100000" } }
               ]
             }
           : { say: `${results.length} answers` }
@@ -280,12 +283,15 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
       isWhole(told)
       assert.strictEqual(told.final.content, "7 answers")
       const [unknown, excess, ...rest] = resultsOf(told)
-      assert.match(unknown ?? "", /no tool host_shell\. There are: exec, read, write/u)
+      assert.match(
+        unknown ?? "",
+        /no tool host_shell\. There are: shell__exec, file__read, file__write, file__list/u
+      )
       assert.match(excess ?? "", /arguments are refused: on_host/u)
       const [above, outside, written, slow, long] = rest
       for (const refused of [above, outside, written]) assert.match(refused ?? "", /outside|leads out/u)
-      assert.match(slow ?? "", /still running after 1 s/u)
-      assert.match(long ?? "", /\n1\n2\n3\n[^]*left out[^]*\n100000\n$/u)
+      assert.match(slow ?? "", /"timed_out":true/u)
+      assert.match(long ?? "", /"stdout":"1\\n2\\n3\\n[^]*left out[^]*\\n100000\\n"/u)
       assert.isAtMost(long?.length ?? 0, 32 * 1024)
     }).pipe(Effect.scoped)
   )

@@ -13,7 +13,7 @@ import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import * as CurrentTime from "@cogni/sandbox-proxy/tools/CurrentTime"
 import * as FileTools from "@cogni/sandbox-loop/FileTools"
-import * as McpTools from "@cogni/sandbox-loop/McpTools"
+import * as McpServer from "@cogni/sandbox-loop/McpServer"
 import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
 import * as ProcessTools from "@cogni/sandbox-loop/ProcessTools"
 import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
@@ -102,7 +102,7 @@ export const serve = Effect.fnUntraced(function* ({ allow, deny, hostDirectory, 
       (all) => Result.mapError(all.restrict(profile, { allow, deny }), refused)
     )
   )
-  yield* McpTools.serveLines(
+  yield* McpServer.serveLines(
     { input: stdio.stdin, write: output.stdoutJson },
     {
       registry,

@@ -18,7 +18,7 @@ export const lineOf = (event: LoopProgress): string | undefined => {
     case "tool_call_started":
       return clip(oneLine(`${event.name} ${argumentsOf(event.input)}`), lineCharsMax)
     case "tool_call_ended":
-      return clip(oneLine(`${event.isError ? "refused: " : ""}${firstLine(event.content)}`), lineCharsMax)
+      return clip(oneLine(`${event.isError ? "refused: " : ""}${resultOf(event)}`), lineCharsMax)
     default:
       return undefined
   }
@@ -28,7 +28,15 @@ const argumentsOf = (input: Readonly<Record<string, unknown>>): string => {
   const { command, path } = input
   if (typeof path === "string") return path
   if (typeof command === "string") return command
-  return Array.isArray(command) ? command.join(" ") : JSON.stringify(input)
+  return JSON.stringify(input)
+}
+
+/** How a command ended; of another tool's result, which may be cut, its beginning. */
+const resultOf = ({ content, durationMs }: Extract<LoopProgress, { readonly type: "tool_call_ended" }>) => {
+  const exitCode = /^\{"exit_code":(\d+),/u.exec(content)?.[1]
+  return exitCode === undefined
+    ? firstLine(content)
+    : `exit code ${exitCode}, after ${(durationMs / 1000).toFixed(1)} s`
 }
 
 const firstLine = (content: string): string => content.slice(0, 2 * lineCharsMax).split("\n")[0] ?? ""

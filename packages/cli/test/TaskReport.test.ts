@@ -22,18 +22,27 @@ describe("TaskReport.lineOf", () => {
   it("says what is called in a line, without what could act on a terminal", () => {
     const call = (name: string, input: Readonly<Record<string, unknown>>) =>
       TaskReport.lineOf({ type: "tool_call_started", id: "1", name, input })
-    assert.strictEqual(call("exec", { command: "npm test\nrm -rf /" }), "exec npm test rm -rf /")
-    assert.strictEqual(call("exec", { command: ["node", "--test"] }), "exec node --test")
-    assert.strictEqual(call("write", { path: "a.txt", content: "secret" }), "write a.txt")
+    assert.strictEqual(
+      call("shell__exec", { command: "npm test\nrm -rf /" }),
+      "shell__exec npm test rm -rf /"
+    )
+    assert.strictEqual(call("file__write", { path: "a.txt", content: "secret" }), "file__write a.txt")
     assert.strictEqual(call("fly", { malformed: "{" }), 'fly {"malformed":"{"}')
-    assert.strictEqual(call("exec", { command: "\u001B[2J\u0007" }), "exec ^[[2J^G")
-    assert.isAtMost(call("exec", { command: "x".repeat(10_000) })?.length ?? 0, 160)
+    assert.strictEqual(call("shell__exec", { command: "\u001B[2J\u0007" }), "shell__exec ^[[2J^G")
+    assert.isAtMost(call("shell__exec", { command: "x".repeat(10_000) })?.length ?? 0, 160)
   })
 
   it("says how it ended by its first line", () => {
     const ended = (content: string, isError = false) =>
-      TaskReport.lineOf({ type: "tool_call_ended", id: "1", name: "exec", content, isError, durationMs: 1 })
-    assert.strictEqual(ended("exit code 1, after 0.1 s\n--- stdout\nx"), "exit code 1, after 0.1 s")
+      TaskReport.lineOf({
+        type: "tool_call_ended",
+        id: "1",
+        name: "shell__exec",
+        content,
+        isError,
+        durationMs: 120
+      })
+    assert.strictEqual(ended('{"exit_code":1,"stdout":"x"'), "exit code 1, after 0.1 s")
     assert.strictEqual(ended("there is no tool fly", true), "refused: there is no tool fly")
     assert.isAtMost(ended("y".repeat(1_000_000))?.length ?? 0, 160)
   })

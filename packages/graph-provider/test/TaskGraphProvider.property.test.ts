@@ -32,7 +32,7 @@ const partsOf = (answer: typeof Answer.Type, number: number): ChatModel.Scripted
     case "says":
       return ChatModel.says("Done.")
     case "calls":
-      return ChatModel.calls(World.callOf("exec", { command: "a" }, `c${number}`))
+      return ChatModel.calls(World.callOf("shell__exec", { command: "a" }, `c${number}`))
     case "calls_nonsense":
       return ChatModel.calls({ id: "same", name: "fly \u0000", arguments: "{".repeat(99) })
     case "fails":

@@ -21,9 +21,9 @@ import { call, traffic } from "./Traffic.ts"
 const { asked, callOf, program, told, world } = World
 
 const says = (text: string) => ChatModel.says(text)
-const runs = (command: string, id: string) => ChatModel.calls(callOf("exec", { command }, id))
+const runs = (command: string, id: string) => ChatModel.calls(callOf("shell__exec", { command }, id))
 
-const refusedRead = '"/workspace/none" does not exist. See what there is: list the directory above it'
+const refusedRead = 'validation: "none" does not exist. See what there is: list the directory above it'
 
 describe("TaskGraphProvider", () => {
   it.effect("tells what the model says and does, and gives the answer and the patch", () => {
@@ -36,8 +36,8 @@ describe("TaskGraphProvider", () => {
       answers: [
         [{ type: "text_delta", delta: "Let me look." }, ...runs("node --test", "c1")],
         ChatModel.calls(
-          callOf("read", { path: "none" }, "c2"),
-          callOf("write", { path: "a", content: "b" }, "c3")
+          callOf("file__read", { path: "none" }, "c2"),
+          callOf("file__write", { path: "a", content: "b" }, "c3")
         ),
         says("Fixed.")
       ]
@@ -62,21 +62,32 @@ describe("TaskGraphProvider", () => {
         [
           "status entrypoint",
           { type: "text_delta", delta: "Let me look." },
-          { type: "tool_call_start", toolCallId: "c1", toolName: "exec", args: { command: "node --test" } },
+          {
+            type: "tool_call_start",
+            toolCallId: "c1",
+            toolName: "shell__exec",
+            args: { command: "node --test" }
+          },
           {
             type: "tool_call_result",
             toolCallId: "c1",
-            result: "exit code 3, after 0.0 s\n--- stdout\nran /bin/sh -c node --test"
+            result:
+              '{"exit_code":3,"stdout":"ran /bin/sh -c node --test","stderr":"","truncated":false,"duration_ms":0,"timed_out":false,"cwd":"/workspace"}'
           },
-          { type: "tool_call_start", toolCallId: "c2", toolName: "read", args: { path: "none" } },
+          { type: "tool_call_start", toolCallId: "c2", toolName: "file__read", args: { path: "none" } },
           {
             type: "tool_call_result",
             toolCallId: "c2",
             result: refusedRead,
             isError: true
           },
-          { type: "tool_call_start", toolCallId: "c3", toolName: "write", args: { path: "a", content: "b" } },
-          { type: "tool_call_result", toolCallId: "c3", result: "wrote 1 bytes" },
+          {
+            type: "tool_call_start",
+            toolCallId: "c3",
+            toolName: "file__write",
+            args: { path: "a", content: "b" }
+          },
+          { type: "tool_call_result", toolCallId: "c3", result: '{"path":"a","bytes":1}' },
           { type: "text_delta", delta: "\n\nFixed." },
           "status agent",
           "status patch",
@@ -434,8 +445,8 @@ describe("TaskGraphProvider in a repository", () => {
     const { layer } = world({
       answers: [
         ChatModel.calls(
-          callOf("write", { path: "a", content: "b" }, "c0"),
-          callOf("exec", { command: "a" }, "c1")
+          callOf("file__write", { path: "a", content: "b" }, "c0"),
+          callOf("shell__exec", { command: "a" }, "c1")
         ),
         says("Done.")
       ],

@@ -6,8 +6,8 @@
  * is what the model reads. A call that fails rejects, and becomes the SDK's `tool-error`.
  */
 import { Effect, FiberSet, type Scope } from "effect"
-import * as ToolAnswer from "./ToolAnswer.ts"
-import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
+import * as Tool from "./Tool.ts"
+import type { ToolRegistry } from "./ToolRegistry.ts"
 
 /** Of the Standard Schema and Standard JSON Schema specifications, what is needed. */
 export interface AiSdkSchema {
@@ -43,9 +43,9 @@ export class AiSdkToolError extends Error {
 /** What may be called, by wire name. Calls end with the scope, and with the SDK's own abort signal. */
 export const make = Effect.fnUntraced(function* (
   registry: ToolRegistry,
-  session: ToolSession
+  session: Tool.ToolSession
 ): Effect.fn.Return<Record<string, AiSdkTool>, never, Scope.Scope> {
-  const run = yield* FiberSet.makeRuntimePromise<never, ToolAnswer.Answer, never>()
+  const run = yield* FiberSet.makeRuntimePromise<never, Tool.ToolAnswer, never>()
   return Object.fromEntries(
     registry.offered.map(({ description, inputSchema, name }) => [
       name,
@@ -54,11 +54,11 @@ export const make = Effect.fnUntraced(function* (
         inputSchema: schemaOf(inputSchema),
         execute: async (input, { abortSignal, toolCallId }) => {
           const answer = await run(
-            ToolAnswer.answer(registry, name, input, { ...session, requestId: toolCallId }),
+            Tool.answer(registry.call(name, input, { ...session, requestId: toolCallId })),
             abortSignal === undefined ? {} : { signal: abortSignal }
           )
-          if (answer.ok) return answer.result
-          throw new AiSdkToolError(answer.text)
+          if (answer.isError) throw new AiSdkToolError(answer.text)
+          return answer.result
         }
       } satisfies AiSdkTool
     ])

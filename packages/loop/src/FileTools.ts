@@ -5,15 +5,17 @@
  * what to do instead. A file that is no text is said to be none, and never dumped.
  */
 import { type Executor, FileType } from "@cogni/sandbox-core/Executor"
-import * as Tool from "./Tool.ts"
 import { Effect, Schema } from "effect"
+import * as Excerpt from "./Excerpt.ts"
 import * as ToolFault from "./internal/ToolFault.ts"
 import * as ToolInput from "./internal/ToolInput.ts"
 import * as ToolLines from "./internal/ToolLines.ts"
-import { wireOf } from "./internal/ToolName.ts"
-import * as ToolText from "./ToolText.ts"
+import * as ToolPath from "./internal/ToolPath.ts"
+import * as Tool from "./Tool.ts"
 
 export interface FileToolsOptions {
+  /** What paths are relative to; the workspace when left out. */
+  readonly workingDirectory?: string | undefined
   /** What the workspace is on the host: then paths may be said so, and come back so. */
   readonly hostDirectory?: string | undefined
   /** Of a file, or a list, in the result (50,000). */
@@ -46,21 +48,20 @@ export const make = (
   executor: Pick<Executor, "files" | "workspace">,
   options: FileToolsOptions = {}
 ): ReadonlyArray<Tool.Tool> => {
-  const places = { workspace: executor.workspace, hostDirectory: options.hostDirectory }
-  const limits = {
-    outputBytesMax: Math.max(ToolText.textBytesMin, options.outputBytesMax ?? defaults.outputBytesMax),
-    linesMax: options.linesMax ?? defaults.linesMax
-  }
-  return [read(executor, places, limits), write(executor, places), list(executor, places, limits)]
+  const places = { ...options, workspace: executor.workspace }
+  const outputBytesMax = options.outputBytesMax ?? defaults.outputBytesMax
+  return [
+    read(executor, places, outputBytesMax, options.linesMax ?? defaults.linesMax),
+    write(executor, places),
+    list(executor, places, outputBytesMax)
+  ]
 }
 
 type Files = Pick<Executor, "files">
-type Places = { readonly workspace: string; readonly hostDirectory: string | undefined }
-type Limits = { readonly outputBytesMax: number; readonly linesMax: number }
 
-const read = ({ files }: Files, places: Places, { linesMax, outputBytesMax }: Limits) =>
+const read = ({ files }: Files, places: ToolPath.Places, outputBytesMax: number, linesMax: number) =>
   Tool.make({
-    name: wireOf("file.read"),
+    name: "file__read",
     description:
       `Read a text file: ${linesMax} lines from the first on, or limit lines from line offset on. Go on at next_offset. ` +
       `At most ${outputBytesMax} bytes are given at once; a longer line loses its middle.`,
@@ -77,7 +78,7 @@ const read = ({ files }: Files, places: Places, { linesMax, outputBytesMax }: Li
     resultBytesMax: ToolInput.jsonBytesMax(outputBytesMax),
     execute: (asked) =>
       Effect.gen(function* () {
-        const path = yield* ToolInput.directory("path", asked.path, places)
+        const path = yield* ToolPath.at("path", asked.path, places)
         const bytes = yield* files
           .read(path.inside)
           .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
@@ -86,9 +87,9 @@ const read = ({ files }: Files, places: Places, { linesMax, outputBytesMax }: Li
       })
   })
 
-const write = ({ files }: Files, places: Places) =>
+const write = ({ files }: Files, places: ToolPath.Places) =>
   Tool.make({
-    name: wireOf("file.write"),
+    name: "file__write",
     description: "Write a text file, in place of what there was. Makes the directories it lies in.",
     effect: "state_change",
     input: Schema.Struct({ path: ToolInput.Path, content: Schema.String }),
@@ -96,16 +97,16 @@ const write = ({ files }: Files, places: Places) =>
     runtimeSecondsMax: ToolInput.slackSeconds,
     execute: ({ content, path: given }) =>
       Effect.gen(function* () {
-        const path = yield* ToolInput.directory("path", given, places)
+        const path = yield* ToolPath.at("path", given, places)
         const bytes = new TextEncoder().encode(content)
         yield* files.write(path.inside, bytes).pipe(Effect.catch((error) => ToolFault.failed(error, path)))
         return { path: path.shown, bytes: bytes.byteLength }
       })
   })
 
-const list = ({ files }: Files, places: Places, { outputBytesMax }: Limits) =>
+const list = ({ files }: Files, places: ToolPath.Places, outputBytesMax: number) =>
   Tool.make({
-    name: wireOf("file.list"),
+    name: "file__list",
     description: "What is in a directory, by name. Where not all of it is given, truncated is true.",
     effect: "read_only",
     input: Schema.Struct({ path: Schema.optionalKey(ToolInput.Path) }),
@@ -126,7 +127,7 @@ const list = ({ files }: Files, places: Places, { outputBytesMax }: Limits) =>
     resultBytesMax: ToolInput.jsonBytesMax(outputBytesMax),
     execute: ({ path: given }) =>
       Effect.gen(function* () {
-        const path = yield* ToolInput.directory("path", given, places)
+        const path = yield* ToolPath.at("path", given, places)
         const all = yield* files
           .list(path.inside)
           .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
@@ -134,7 +135,7 @@ const list = ({ files }: Files, places: Places, { outputBytesMax }: Limits) =>
         let bytes = 0
         for (const { modifiedAt, name, type, bytes: size } of all) {
           const entry = { name, type, bytes: size, modified_at: modifiedAt }
-          bytes += new TextEncoder().encode(JSON.stringify(entry)).byteLength + 1
+          bytes += Excerpt.bytesOf(JSON.stringify(entry)) + 1
           if (bytes > outputBytesMax) break
           entries.push(entry)
         }

@@ -7,8 +7,8 @@
  * on unless told.
  */
 import { Effect } from "effect"
-import * as ToolAnswer from "./ToolAnswer.ts"
-import type { ToolRegistry, ToolSession } from "./ToolRegistry.ts"
+import * as Tool from "./Tool.ts"
+import type { ToolRegistry } from "./ToolRegistry.ts"
 
 export interface ChatTool {
   readonly type: "function"
@@ -71,9 +71,9 @@ export const responsesTools = (registry: ToolRegistry): Array<ResponsesTool> =>
 export const execute = (
   registry: ToolRegistry,
   { function: { arguments: given, name }, id }: ChatToolCall,
-  session: ToolSession
+  session: Tool.ToolSession
 ): Effect.Effect<ChatToolMessage> =>
-  Effect.map(executeText(registry, name, given, id, session), (content) => ({
+  Effect.map(textOf(registry, name, given, { ...session, requestId: id }), (content) => ({
     role: "tool",
     tool_call_id: id,
     content
@@ -83,26 +83,25 @@ export const execute = (
 export const executeResponses = (
   registry: ToolRegistry,
   { arguments: given, call_id, name }: ResponsesToolCall,
-  session: ToolSession
+  session: Tool.ToolSession
 ): Effect.Effect<ResponsesToolOutput> =>
-  Effect.map(executeText(registry, name, given, call_id, session), (output) => ({
+  Effect.map(textOf(registry, name, given, { ...session, requestId: call_id }), (output) => ({
     type: "function_call_output",
     call_id,
     output
   }))
 
-const executeText = (
-  registry: ToolRegistry,
-  name: string,
-  given: string,
-  requestId: string,
-  session: ToolSession
-): Effect.Effect<string> => {
-  const parsed = ToolAnswer.parse(given)
-  return "input" in parsed
-    ? Effect.map(
-        ToolAnswer.answer(registry, name, parsed.input, { ...session, requestId }),
-        ({ text }) => text
-      )
-    : Effect.succeed(parsed.text)
-}
+/** What a model hears; of a tool that takes no arguments, some models send nothing at all. */
+const textOf = (registry: ToolRegistry, name: string, given: string, context: Tool.ToolContext) =>
+  Effect.try({
+    try: (): unknown => JSON.parse(given.trim() === "" ? "{}" : given),
+    catch: (error) =>
+      new Tool.ToolFailed({
+        code: "invalid_json",
+        detail: `the arguments are no JSON (${String(error).slice(0, 200)}). Send one object, as the tool's parameters say`
+      })
+  }).pipe(
+    Effect.flatMap((input) => registry.call(name, input, context)),
+    Tool.answer,
+    Effect.map(({ text }) => text)
+  )

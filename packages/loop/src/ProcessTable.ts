@@ -8,9 +8,8 @@
 import type { Executor, RunningCommand, SignalName, SpawnOptions } from "@cogni/sandbox-core/Executor"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Clock, Deferred, Duration, Effect, Exit, Schema, Scope, Stream } from "effect"
-import * as ToolBytes from "./internal/ToolBytes.ts"
+import * as Excerpt from "./Excerpt.ts"
 import * as ToolFault from "./internal/ToolFault.ts"
-import * as ToolText from "./ToolText.ts"
 
 /** No process of this table has this id, or it ended so long ago that it is forgotten. */
 export class UnknownProcess extends Schema.TaggedError<UnknownProcess>()("UnknownProcess", {
@@ -107,7 +106,7 @@ export interface ProcessTable {
 interface Entry {
   readonly started: Omit<Process, "outputBytes" | "end">
   readonly running: RunningCommand
-  readonly ring: ToolBytes.Ring
+  readonly log: Excerpt.LastBytes
   readonly ended: Deferred.Deferred<ProcessEnd>
   end?: ProcessEnd
 }
@@ -178,7 +177,7 @@ export const make = Effect.fnUntraced(function* (
             startedAtMs: yield* Clock.currentTimeMillis
           },
           running: spawned,
-          ring: ToolBytes.ring(logBytesMax),
+          log: Excerpt.lastBytes(logBytesMax),
           ended: yield* Deferred.make<ProcessEnd>()
         }
         entries.set(processId, entry)
@@ -212,19 +211,21 @@ const tooMany = (processesMax: number) => ({
   remedy: "End one that is not needed any more, with SIGTERM, then try again"
 })
 
-const described = ({ end, ring, started }: Entry): Process => ({
+const described = ({ end, log, started }: Entry): Process => ({
   ...started,
-  outputBytes: ring.total(),
+  outputBytes: log.total(),
   ...(end === undefined ? {} : { end })
 })
 
 /** Everything a process prints, at a bounded pace, to its end. */
-const read = ({ ring, running }: Entry, bytesPerSecond: number): Effect.Effect<ProcessEnd> => {
+const read = ({ log, running }: Entry, bytesPerSecond: number): Effect.Effect<ProcessEnd> => {
+  // One channel must not end a character that the other has begun.
+  const texts = { stdout: Excerpt.wellFormed(), stderr: Excerpt.wellFormed() }
   /** When what was read would have been read, had it come evenly. */
   let dueMs = Number.NEGATIVE_INFINITY
-  return Stream.runForEach(running.output, ({ bytes }) =>
+  return Stream.runForEach(running.output, ({ bytes, channel }) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
-      ring.add(bytes)
+      log.add(texts[channel](bytes))
       dueMs = Math.max(dueMs, nowMs - burstMs) + (bytes.byteLength / bytesPerSecond) * 1000
       return dueMs > nowMs ? Effect.sleep(Duration.millis(Math.ceil(dueMs - nowMs))) : Effect.void
     })
@@ -233,6 +234,7 @@ const read = ({ ring, running }: Entry, bytesPerSecond: number): Effect.Effect<P
     Effect.map(({ exitCode, signal }) => ({ exitCode, ...(signal === undefined ? {} : { signal }) })),
     Effect.catch((error) => lost(error)),
     Effect.catchDefect((defect) => gone(String(defect))),
+    Effect.tap(() => Effect.sync(() => [texts.stdout(), texts.stderr()].forEach(log.add))),
     Effect.flatMap((end) => Effect.map(Clock.currentTimeMillis, (endedAtMs) => ({ ...end, endedAtMs })))
   )
 }
@@ -262,19 +264,14 @@ const logOf = (
   entry: Entry,
   { afterByte = 0, textBytesMax }: { readonly afterByte?: number | undefined; readonly textBytesMax: number }
 ): ProcessLog => {
-  const total = entry.ring.total()
-  const kept = entry.ring.bytes()
-  const oldest = total - kept.byteLength
-  const from = Math.min(Math.max(afterByte, 0), total)
-  const wanted = kept.subarray(Math.max(0, from - oldest))
-  // What may be completed by the next byte is for the next time.
-  const held = entry.end === undefined ? ToolBytes.unfinishedBytes(wanted) : 0
-  const nextByte = total - held
-  const shown = ToolText.tail(wanted.subarray(0, wanted.byteLength - held), textBytesMax, from < oldest)
+  const nextByte = entry.log.total()
+  const from = Math.min(Math.max(afterByte, 0), nextByte)
+  const wanted = Math.min(textBytesMax, nextByte - from)
+  const shown = Excerpt.suffix(entry.log.bytes(), wanted)
   return {
     process: described(entry),
-    text: shown.text,
-    droppedBytes: nextByte - from - (shown.bytes - shown.missingBytes),
+    text: Excerpt.decode(shown),
+    droppedBytes: nextByte - from - shown.byteLength,
     nextByte
   }
 }

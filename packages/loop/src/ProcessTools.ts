@@ -6,23 +6,19 @@
  */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import { SignalName } from "@cogni/sandbox-core/Executor"
-import * as Tool from "./Tool.ts"
 import { Effect, Schema } from "effect"
+import * as Excerpt from "./Excerpt.ts"
 import * as ToolFault from "./internal/ToolFault.ts"
 import * as ToolInput from "./internal/ToolInput.ts"
-import { wireOf } from "./internal/ToolName.ts"
+import * as ToolPath from "./internal/ToolPath.ts"
 import type { Process, ProcessTable } from "./ProcessTable.ts"
-import * as ToolText from "./ToolText.ts"
+import * as Tool from "./Tool.ts"
 
 export interface ProcessToolsOptions {
+  /** Where commands begin; the workspace when left out. */
+  readonly workingDirectory?: string | undefined
   /** What the workspace is on the host: then `cwd` may be said so, and comes back so. */
   readonly hostDirectory?: string | undefined
-  /** Of a log, in the result (30,000): its end is kept. */
-  readonly outputBytesMax?: number | undefined
-  /** Of a `process.wait` that names none (30). */
-  readonly waitSeconds?: number | undefined
-  /** The longest that one may name (300). */
-  readonly waitSecondsMax?: number | undefined
 }
 
 /** What is said of a process. */
@@ -43,7 +39,12 @@ export const ProcessState = Schema.Struct({
 
 export type ProcessState = typeof ProcessState.Type
 
-export const defaults = { outputBytesMax: 30_000, waitSeconds: 30, waitSecondsMax: 300 } as const
+/** Of a log, in the result: its end is kept. */
+const outputBytesMax = 30_000
+
+/** Of a `process.wait` that names none, and the longest that one may name. */
+const waitSeconds = 30
+const waitSecondsMax = 300
 
 const commandCharactersMax = 200
 
@@ -53,19 +54,19 @@ export const make = (
   table: ProcessTable,
   options: ProcessToolsOptions = {}
 ): ReadonlyArray<Tool.Tool> => [
-  start(executor, table, options),
+  start(table, { ...options, workspace: executor.workspace }),
   list(table),
-  logs(table, Math.max(ToolText.textBytesMin, options.outputBytesMax ?? defaults.outputBytesMax)),
+  logs(table),
   signal(table),
-  wait(table, options)
+  wait(table)
 ]
 
-const start = (executor: Pick<Executor, "workspace">, table: ProcessTable, options: ProcessToolsOptions) =>
+const start = (table: ProcessTable, places: ToolPath.Places) =>
   Tool.make({
-    name: wireOf("process.start"),
+    name: "process__start",
     description:
       `Start a command with /bin/sh -c that goes on while you do other things, such as a server or a watcher. It ends ` +
-      `with the session. Read what it prints with ${wireOf("process.logs")}.`,
+      `with the session. Read what it prints with process__logs.`,
     effect: "state_change",
     input: Schema.Struct({
       command: ToolInput.Command,
@@ -81,26 +82,21 @@ const start = (executor: Pick<Executor, "workspace">, table: ProcessTable, optio
     runtimeSecondsMax: ToolInput.slackSeconds,
     execute: ({ command, cwd, env, name }) =>
       Effect.gen(function* () {
-        const path = yield* ToolInput.directory("cwd", cwd, {
-          workspace: executor.workspace,
-          hostDirectory: options.hostDirectory
-        })
-        const { processId } = yield* table
-          .start({ command, env, name, workingDirectory: cwd === undefined ? undefined : path.inside })
-          .pipe(
-            Effect.catchTags({
-              ProcessRefused: ({ message }) =>
-                Effect.fail(new Tool.ToolFailed({ code: "execution", detail: message })),
-              SandboxError: (error) => ToolFault.failed(error, path)
-            })
-          )
+        const path = yield* ToolPath.at("cwd", cwd, places)
+        const { processId } = yield* table.start({ command, env, name, workingDirectory: path.inside }).pipe(
+          Effect.catchTags({
+            ProcessRefused: ({ message }) =>
+              Effect.fail(new Tool.ToolFailed({ code: "execution", detail: message })),
+            SandboxError: (error) => ToolFault.failed(error, path)
+          })
+        )
         return { process_id: processId, cwd: path.shown }
       })
   })
 
 const list = (table: ProcessTable) =>
   Tool.make({
-    name: wireOf("process.list"),
+    name: "process__list",
     description: "The processes of this session: those that run, and those that ended not long ago.",
     effect: "read_only",
     input: Schema.Struct({
@@ -116,9 +112,9 @@ const list = (table: ProcessTable) =>
       }))
   })
 
-const logs = (table: ProcessTable, outputBytesMax: number) =>
+const logs = (table: ProcessTable) =>
   Tool.make({
-    name: wireOf("process.logs"),
+    name: "process__logs",
     description:
       "The end of what a process has printed, standard output and standard error as they came. Give the next_byte of " +
       "one answer as after_byte to see only what came since.",
@@ -151,7 +147,7 @@ const logs = (table: ProcessTable, outputBytesMax: number) =>
 
 const signal = (table: ProcessTable) =>
   Tool.make({
-    name: wireOf("process.signal"),
+    name: "process__signal",
     description:
       "Send a signal to a process and all its children: SIGTERM asks it to end, SIGKILL ends it. One that has ended " +
       "already is told as such.",
@@ -166,23 +162,20 @@ const signal = (table: ProcessTable) =>
       )
   })
 
-const wait = (table: ProcessTable, options: ProcessToolsOptions) => {
-  const secondsMax = options.waitSecondsMax ?? defaults.waitSecondsMax
-  const seconds = Math.min(options.waitSeconds ?? defaults.waitSeconds, secondsMax)
-  return Tool.make({
-    name: wireOf("process.wait"),
-    description: `Wait until a process has ended, for timeout_seconds (${seconds} when left out, ${secondsMax} at most). Its state is "running" where it has not.`,
+const wait = (table: ProcessTable) =>
+  Tool.make({
+    name: "process__wait",
+    description: `Wait until a process has ended, for timeout_seconds (${waitSeconds} when left out, ${waitSecondsMax} at most). Its state is "running" where it has not.`,
     effect: "read_only",
     input: Schema.Struct({
       process_id: processId,
-      timeout_seconds: Schema.optionalKey(ToolInput.seconds(0, secondsMax))
+      timeout_seconds: Schema.optionalKey(ToolInput.seconds(0, waitSecondsMax))
     }),
     output: ProcessState,
-    runtimeSecondsMax: secondsMax + ToolInput.slackSeconds,
+    runtimeSecondsMax: waitSecondsMax + ToolInput.slackSeconds,
     execute: ({ process_id, timeout_seconds }) =>
-      table.wait(process_id, timeout_seconds ?? seconds).pipe(Effect.map(stateOf), Effect.catch(unknown))
+      table.wait(process_id, timeout_seconds ?? waitSeconds).pipe(Effect.map(stateOf), Effect.catch(unknown))
   })
-}
 
 const processId = Schema.String.annotate({ description: "As process__start gave it" })
 
@@ -196,7 +189,7 @@ const stateOf = (process: Process): ProcessState => {
   return {
     process_id: process.processId,
     ...(name === undefined ? {} : { name }),
-    command: ToolText.short(command, commandCharactersMax),
+    command: Excerpt.short(command, commandCharactersMax),
     state: end === undefined ? "running" : "ended",
     ...(end?.exitCode === undefined ? {} : { exit_code: end.exitCode }),
     ...(end?.signal === undefined ? {} : { signal: end.signal }),

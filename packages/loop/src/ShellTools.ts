@@ -9,20 +9,19 @@
 import { type Executor, killGraceSeconds, type RunningCommand } from "@cogni/sandbox-core/Executor"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import { OutputLimitExceeded, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import * as Tool from "./Tool.ts"
 import { Duration, Effect, Fiber, Option, Schema, type Scope, Stream } from "effect"
 import * as ToolFault from "./internal/ToolFault.ts"
+import * as Excerpt from "./Excerpt.ts"
 import * as ToolInput from "./internal/ToolInput.ts"
-import { wireOf } from "./internal/ToolName.ts"
-import type { ToolPath } from "./internal/ToolPath.ts"
-import * as ToolText from "./ToolText.ts"
+import * as ToolPath from "./internal/ToolPath.ts"
+import * as Tool from "./Tool.ts"
 
 export interface ShellToolsOptions {
+  /** Where commands begin; the workspace when left out. */
+  readonly workingDirectory?: string | undefined
   /** What the workspace is on the host: then `cwd` may be said so, and comes back so. */
   readonly hostDirectory?: string | undefined
-  /** Of a call that names none (120). */
-  readonly timeoutSeconds?: number | undefined
-  /** The longest that a call may name (600). */
+  /** The longest that a call may name (600); one that names none has 120, or this. */
   readonly timeoutSecondsMax?: number | undefined
   /** Of each of stdout and stderr, in the result (30,000): their beginning and their end are kept. */
   readonly outputBytesMax?: number | undefined
@@ -63,17 +62,18 @@ export const defaults = {
 
 export const make = (executor: Executor, options: ShellToolsOptions = {}): ReadonlyArray<Tool.Tool> => {
   const timeoutSecondsMax = options.timeoutSecondsMax ?? defaults.timeoutSecondsMax
-  const timeoutSeconds = Math.min(options.timeoutSeconds ?? defaults.timeoutSeconds, timeoutSecondsMax)
-  const outputBytesMax = Math.max(ToolText.textBytesMin, options.outputBytesMax ?? defaults.outputBytesMax)
+  const timeoutSeconds = Math.min(defaults.timeoutSeconds, timeoutSecondsMax)
+  const outputBytesMax = options.outputBytesMax ?? defaults.outputBytesMax
   const outputReadBytesMax = options.outputReadBytesMax ?? defaults.outputReadBytesMax
-  const places = { workspace: executor.workspace, hostDirectory: options.hostDirectory }
+  const places = { ...options, workspace: executor.workspace }
   return [
     Tool.make({
-      name: wireOf("shell.exec"),
+      name: "shell__exec",
       description:
         `Run a command with /bin/sh -c, and wait for its end. A non-zero exit code is a result. It is ended after ` +
         `timeout_seconds (${timeoutSeconds} when left out, ${timeoutSecondsMax} at most) and what it said until then is ` +
-        `given; start what is to go on with ${wireOf("process.start")}. Long output loses its middle.`,
+        `given; start what is to go on with process__start. Long output loses its middle: write it to a file and read ` +
+        `parts of it.`,
       effect: "state_change",
       input: Schema.Struct({
         command: ToolInput.Command,
@@ -89,9 +89,9 @@ export const make = (executor: Executor, options: ShellToolsOptions = {}): Reado
       resultBytesMax: ToolInput.jsonBytesMax(2 * outputBytesMax),
       execute: ({ command, cwd, env, stdin, timeout_seconds }) =>
         Effect.gen(function* () {
-          const path = yield* ToolInput.directory("cwd", cwd, places)
+          const path = yield* ToolPath.at("cwd", cwd, places)
           const running = yield* executor
-            .spawn(command, { env, stdin, workingDirectory: cwd === undefined ? undefined : path.inside })
+            .spawn(command, { env, stdin, workingDirectory: path.inside })
             .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
           const collected = yield* collect(running, { outputBytesMax, outputReadBytesMax })
           const [took, end] = yield* Effect.timed(
@@ -118,8 +118,8 @@ const collect = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Collected, never, Scope.Scope> {
   const { outputBytesMax, outputReadBytesMax } = limits
   const channels = {
-    stdout: ToolText.collector(outputBytesMax),
-    stderr: ToolText.collector(outputBytesMax)
+    stdout: Excerpt.collector(outputBytesMax),
+    stderr: Excerpt.collector(outputBytesMax)
   }
   let readBytes = 0
   const fiber = yield* Stream.runForEach(running.output, ({ bytes, channel }) => {
@@ -147,8 +147,9 @@ const collect = Effect.fnUntraced(function* (
   return {
     fiber,
     said: () => {
-      const [stdout, stderr] = [channels.stdout.text(), channels.stderr.text()]
-      return { stdout: stdout.text, stderr: stderr.text, truncated: stdout.truncated || stderr.truncated }
+      const [stdout, stderr] = [channels.stdout.excerpt(), channels.stderr.excerpt()]
+      const truncated = stdout.bytesMissing + stderr.bytesMissing > 0
+      return { stdout: stdout.text, stderr: stderr.text, truncated }
     }
   }
 })
@@ -161,7 +162,7 @@ const within = Effect.fnUntraced(function* (
   seconds: number,
   running: RunningCommand,
   { fiber }: Collected,
-  path: ToolPath
+  path: ToolPath.ToolPath
 ) {
   const joined = Fiber.join(fiber).pipe(Effect.catch((error) => ToolFault.failed(error, path)))
   const first = yield* Effect.timeoutOption(joined, Duration.seconds(seconds))

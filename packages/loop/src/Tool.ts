@@ -5,10 +5,11 @@
  * policy lets pass. A tool closes over whatever it needs (credentials too: they stay on the host), and is told in whose
  * name it is called.
  */
-import { Cause, Duration, Effect, Schema } from "effect"
+import { Cause, Duration, Effect, Result, Schema } from "effect"
 import * as InputSchema from "./internal/InputSchema.ts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
+import * as Telemetry from "@cogni/sandbox-core/Telemetry"
 
 /** What a call can do to the world. */
 export const ToolEffect = Schema.Literals(["read_only", "state_change", "external_side_effect"])
@@ -31,7 +32,9 @@ export type ToolErrorCode = typeof ToolErrorCode.Type
 /** What the agent hears; the message says what to do and holds nothing of the host. */
 export class ToolFailed extends Schema.TaggedError<ToolFailed>()("ToolFailed", {
   code: ToolErrorCode,
-  detail: Schema.String
+  detail: Schema.String,
+  /** For the host, and never told: why there is nothing left that the tool could act in. */
+  cause: Schema.optionalKey(Schema.Defect())
 }) {
   override get message(): string {
     return this.detail
@@ -45,6 +48,9 @@ export interface ToolContext {
   readonly requestId: string
 }
 
+/** In whose name several calls are made; each has an id of its own. */
+export type ToolSession = Omit<ToolContext, "requestId">
+
 export interface Tool {
   /** `namespace__name`. */
   readonly name: string
@@ -52,8 +58,8 @@ export interface Tool {
   readonly effect: ToolEffect
   /** JSON Schema of the arguments: an object. */
   readonly inputSchema: Readonly<Record<string, unknown>>
-  readonly runtimeSecondsMax: number
-  readonly resultBytesMax: number
+  /** What is wrong with arguments; `undefined` where they fit. A call with such arguments fails as `validation`. */
+  readonly check: (input: unknown) => string | undefined
   /** Arguments as they came, JSON decoded; the result is JSON. */
   readonly call: (input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
 }
@@ -80,18 +86,18 @@ export const make = <I, IE, O, OE>(options: {
   const { execute, input, name, output } = options
   const runtimeSecondsMax = options.runtimeSecondsMax ?? 10
   const resultBytesMax = options.resultBytesMax ?? 64 * 1024
-  const decode = Schema.decodeUnknownEffect(input, { errors: "all", onExcessProperty: "error" })
+  const decode = Schema.decodeUnknownResult(input, { errors: "all", onExcessProperty: "error" })
   const encode = Schema.encodeEffect(output)
   return {
     name,
     description: options.description,
     effect: options.effect,
     inputSchema: InputSchema.jsonOf(input),
-    runtimeSecondsMax,
-    resultBytesMax,
+    check: (given) =>
+      Result.match(decode(given), { onFailure: InputSchema.describe, onSuccess: () => undefined }),
     call: Effect.fnUntraced(
       function* (given: unknown, context: ToolContext) {
-        const decoded = yield* decode(given).pipe(
+        const decoded = yield* Effect.fromResult(decode(given)).pipe(
           Effect.mapError(
             (error) => new ToolFailed({ code: "validation", detail: InputSchema.describe(error) })
           )
@@ -138,6 +144,55 @@ export const make = <I, IE, O, OE>(options: {
     )
   }
 }
+
+/** What a model hears of a call, whatever carries it. */
+export interface ToolAnswer {
+  /** The result as JSON; of a call that failed, its code and what to do. */
+  readonly text: string
+  readonly isError: boolean
+  readonly result?: unknown
+}
+
+export const answered = (result: unknown): ToolAnswer => ({
+  text: JSON.stringify(result ?? null),
+  isError: false,
+  result
+})
+
+export const refused = ({ code, detail }: Pick<ToolFailed, "code" | "detail">): ToolAnswer => ({
+  text: `${code}: ${detail}`,
+  isError: true
+})
+
+export const answer = (called: Effect.Effect<unknown, ToolFailed>): Effect.Effect<ToolAnswer> =>
+  Effect.match(called, { onSuccess: answered, onFailure: refused })
+
+/** A call as a span, named as OpenTelemetry's conventions for generative AI have it. */
+export const called = (
+  tool: Tool,
+  input: unknown,
+  context: ToolContext
+): Effect.Effect<unknown, ToolFailed> =>
+  tool.call(input, context).pipe(
+    Effect.tapError(({ code }) => Effect.annotateCurrentSpan(Telemetry.attribute.errorType, code)),
+    Effect.withSpan(`execute_tool ${dottedName(tool.name)}`, {
+      attributes: {
+        [Telemetry.attribute.operation]: "execute_tool",
+        [Telemetry.attribute.toolCallId]: context.requestId.slice(0, callIdCharactersMax),
+        [Telemetry.attribute.runId]: context.runId,
+        [Telemetry.attribute.toolName]: tool.name
+      }
+    })
+  )
+
+/** Whoever calls has made it up. */
+const callIdCharactersMax = 200
+
+/** `shell.exec` as models hear it: `shell__exec`; their APIs take no dot. */
+export const wireName = (dotted: string): string => dotted.replaceAll(".", "__")
+
+/** `shell__exec` as people and configurations say it: `shell.exec`. */
+export const dottedName = (wire: string): string => wire.replaceAll("__", ".")
 
 /**
  * Whether a run may call a tool. One that does not exist and one that is not allowed are answered alike, so that an

@@ -4,9 +4,8 @@
  * Nothing is allowed that no profile lists and no override names; a name that names nothing is an error when it is
  * read, and not one day when it is missed.
  */
-import { type Tool, type ToolEffect, type ToolPolicy } from "./Tool.ts"
 import { Result, Schema } from "effect"
-import { dottedOf } from "./internal/ToolName.ts"
+import { dottedName, type Tool, type ToolEffect, type ToolPolicy } from "./Tool.ts"
 
 /** From the smallest to the largest; each has what those before it have. */
 export const ToolProfile = Schema.Literals(["minimal", "messaging", "coding", "full"])
@@ -94,7 +93,7 @@ export const policyOf = (
   overrides: ToolOverrides = {}
 ): Result.Result<ToolPolicy, UnknownTools> => {
   const { allow = [], deny = [] } = overrides
-  const registered = tools.map(({ name }) => dottedOf(name))
+  const registered = tools.map(({ name }) => dottedName(name))
   const names = unknownNames(overrides, registered)
   if (names.length > 0) {
     const known = [...new Set([...registered, ...profiledTools.map(({ name }) => name)])].toSorted()
@@ -102,7 +101,7 @@ export const policyOf = (
   }
   const inProfile = toolsOf(profile, registered)
   const allowed = tools.filter(({ effect, name }) => {
-    const dotted = dottedOf(name)
+    const dotted = dottedName(name)
     if (deny.some((entry) => covers(entry, dotted))) return false
     return (
       allow.some((entry) => covers(entry, dotted)) ||

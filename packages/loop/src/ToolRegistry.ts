@@ -1,14 +1,24 @@
 /**
- * The tools of a session: a value that is copied, changed in the copy, and restricted for an agent.
+ * The tools of a session: a value from which others are made, and which is restricted for an agent.
  *
- * One registry has the host's tools; each session has a copy in which some are others, over its own sandbox. Nothing
- * that happens to a copy is seen by what it was copied from. Until it is restricted to a profile, a registry calls
- * nothing; what it is restricted to it never has more of, however often it is restricted again.
+ * One registry has the host's tools; a session's has some that are others, over its own sandbox. Until it is restricted
+ * to a profile, a registry calls nothing; what it is restricted to it never has more of, however often it is restricted
+ * again.
  */
+import { ToolName } from "@cogni/sandbox-core/SandboxSpec"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
-import { decide, denyAll, type Tool, type ToolContext, ToolFailed, type ToolPolicy } from "./Tool.ts"
 import { Effect, Result, Schema } from "effect"
-import * as ToolName from "./internal/ToolName.ts"
+import {
+  called,
+  decide,
+  denyAll,
+  dottedName,
+  type Tool,
+  type ToolContext,
+  ToolFailed,
+  type ToolPolicy,
+  wireName
+} from "./Tool.ts"
 import * as ToolProfile from "./ToolProfile.ts"
 
 /** A registry cannot be what it was asked to be. */
@@ -22,9 +32,6 @@ export class ToolRegistryError extends Schema.TaggedError<ToolRegistryError>()("
   }
 }
 
-/** In whose name a session calls; each call has an id of its own. */
-export type ToolSession = Omit<ToolContext, "requestId">
-
 export interface ToolRegistry {
   /** What may be called; nothing until {@link ToolRegistry.restrict}. */
   readonly policy: ToolPolicy
@@ -32,108 +39,81 @@ export interface ToolRegistry {
   readonly list: ReadonlyArray<Tool>
   /** Those that may be called. */
   readonly offered: ReadonlyArray<Tool>
-  /** By dotted name. */
-  readonly get: (name: string) => Tool | undefined
   /** With more tools: none may be there already. */
   readonly register: (...tools: ReadonlyArray<Tool>) => Result.Result<ToolRegistry, ToolRegistryError>
-  /** With another tool under the dotted name of one that is there. */
-  readonly override: (name: string, tool: Tool) => Result.Result<ToolRegistry, ToolRegistryError>
+  /** With another tool in the place of the one that has its name. */
+  readonly override: (tool: Tool) => Result.Result<ToolRegistry, ToolRegistryError>
   /** To what a profile and its overrides let through. */
   readonly restrict: (
     profile: ToolProfile.ToolProfile,
     overrides?: ToolProfile.ToolOverrides
   ) => Result.Result<ToolRegistry, ToolProfile.UnknownTools>
-  readonly clone: () => ToolRegistry
   /** By dotted name or wire name. Decides first, then calls; each call is a span. */
   readonly call: (name: string, input: unknown, context: ToolContext) => Effect.Effect<unknown, ToolFailed>
 }
 
-/** `shell.exec` as models hear it: `shell__exec`. */
-export const wireName: (dotted: string) => string = ToolName.wireOf
-
-/** `shell__exec` as people say it: `shell.exec`. */
-export const dottedName: (wire: string) => string = ToolName.dottedOf
-
 export const make = (tools: ReadonlyArray<Tool> = []): Result.Result<ToolRegistry, ToolRegistryError> =>
-  empty.register(...tools)
+  over([], undefined).register(...tools)
 
-/** By dotted name, in the order they came. */
-type Tools = ReadonlyMap<string, Tool>
-
-/** Whether a registry is restricted, and what it had then: a tool that comes later is not let in by it. */
-type Restriction = ReadonlySet<string> | undefined
-
-const of = (tools: Tools, policy: ToolPolicy, restriction: Restriction): ToolRegistry => {
-  const list = [...tools.values()]
-  const isOffered = (tool: Tool) => decide(policy, list, tool.name) === tool
+/** Without a policy it is not restricted yet; a tool that comes later is not let in by one. */
+const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRegistry => {
+  const held = policy ?? denyAll
   return {
-    policy,
+    policy: held,
     list,
-    offered: list.filter(isOffered),
-    get: (name) => tools.get(name),
-    register: (...more) => Result.map(added(tools, more), (all) => of(all, policy, restriction)),
-    override: (name, tool) => Result.map(replaced(tools, name, tool), (all) => of(all, policy, restriction)),
+    offered: list.filter((tool) => decide(held, list, tool.name) === tool),
+    register: (...more) => {
+      const all = [...list]
+      for (const tool of more) {
+        const problem = problemOf(tool.name, all)
+        if (problem !== undefined) return Result.fail(new ToolRegistryError({ tool: tool.name, ...problem }))
+        all.push(tool)
+      }
+      return Result.succeed(over(all, policy))
+    },
+    override: (tool) =>
+      list.some(({ name }) => name === tool.name)
+        ? Result.succeed(
+            over(
+              list.map((other) => (other.name === tool.name ? tool : other)),
+              policy
+            )
+          )
+        : Result.fail(
+            new ToolRegistryError({
+              tool: tool.name,
+              detail: "is not there to be overridden",
+              remedy: "Register it"
+            })
+          ),
     restrict: (profile, overrides) =>
-      Result.map(ToolProfile.policyOf(list, profile, overrides), (next) => {
-        const allowedTools = next.allowedTools.filter((name) => restriction?.has(name) !== false)
-        const allowedEffects = next.allowedEffects.filter(
-          (effect) => restriction === undefined || policy.allowedEffects.includes(effect)
-        )
-        return of(tools, { allowedTools, allowedEffects }, new Set(allowedTools))
-      }),
-    clone: () => of(new Map(tools), { ...policy }, restriction),
-    call: (name, input, context) => call(list, policy, ToolName.wireOf(name), input, context)
+      Result.map(ToolProfile.policyOf(list, profile, overrides), ({ allowedEffects, allowedTools }) =>
+        over(list, {
+          allowedTools: allowedTools.filter((name) => policy?.allowedTools.includes(name) !== false),
+          allowedEffects: allowedEffects.filter((effect) => policy?.allowedEffects.includes(effect) !== false)
+        })
+      ),
+    call: (name, input, context) => call(list, held, wireName(name), input, context)
   }
 }
 
-const empty: ToolRegistry = of(new Map(), denyAll, undefined)
+/** What models' APIs take of a name at most. */
+const nameCharactersMax = 64
 
-const added = (tools: Tools, more: ReadonlyArray<Tool>): Result.Result<Tools, ToolRegistryError> => {
-  const all = new Map(tools)
-  for (const tool of more) {
-    const { name } = tool
-    if (!ToolName.isWire(name)) return Result.fail(misnamed(name))
-    if (all.has(ToolName.dottedOf(name))) {
-      return Result.fail(
-        new ToolRegistryError({
-          tool: name,
-          detail: "is there already",
-          remedy: "Override it, or leave one of the two out"
-        })
-      )
+const isToolName = Schema.is(ToolName)
+
+const problemOf = (name: string, there: ReadonlyArray<Tool>) => {
+  // It must come back as itself from the way through its dotted name.
+  if (!isToolName(name) || name.length > nameCharactersMax || wireName(dottedName(name)) !== name) {
+    return {
+      detail: "has a name that models' APIs do not take",
+      remedy: `Call it namespace__name, in lower-case letters, digits and underscores, with ${nameCharactersMax} characters at most`
     }
-    all.set(ToolName.dottedOf(name), tool)
   }
-  return Result.succeed(all)
+  return there.some((tool) => tool.name === name)
+    ? { detail: "is there already", remedy: "Override it, or leave one of the two out" }
+    : undefined
 }
-
-const replaced = (tools: Tools, name: string, tool: Tool): Result.Result<Tools, ToolRegistryError> => {
-  if (!tools.has(name)) {
-    return Result.fail(
-      new ToolRegistryError({ tool: name, detail: "is not there to be overridden", remedy: "Register it" })
-    )
-  }
-  // Under another name than its own, a model would call one tool and hear of another.
-  return ToolName.dottedOf(tool.name) === name
-    ? Result.succeed(new Map(tools).set(name, tool))
-    : Result.fail(
-        new ToolRegistryError({
-          tool: name,
-          detail: `cannot be overridden by ${tool.name}, which has another name`,
-          remedy: "Give it the same"
-        })
-      )
-}
-
-const misnamed = (tool: string) =>
-  new ToolRegistryError({
-    tool,
-    detail: "has a name that models' APIs do not take",
-    remedy: `Call it namespace__name, in lower-case letters, digits and underscores, with ${ToolName.charactersMax} characters at most`
-  })
-
-/** Whoever calls has made it up. */
-const callIdCharactersMax = 200
 
 const call = (
   list: ReadonlyArray<Tool>,
@@ -143,19 +123,16 @@ const call = (
   context: ToolContext
 ): Effect.Effect<unknown, ToolFailed> => {
   const decided = decide(policy, list, name)
-  const denied = decided instanceof ToolFailed
-  return (denied ? Effect.fail(deniedTo(list, policy, name)) : decided.call(input, context)).pipe(
-    Effect.tapError(({ code }) => Effect.annotateCurrentSpan(Telemetry.attribute.errorType, code)),
-    // As OpenTelemetry's conventions for generative AI name it. A name that a model made up is in no span.
-    Effect.withSpan(denied ? "execute_tool" : `execute_tool ${ToolName.dottedOf(decided.name)}`, {
-      attributes: {
-        [Telemetry.attribute.operation]: "execute_tool",
-        [Telemetry.attribute.toolCallId]: context.requestId.slice(0, callIdCharactersMax),
-        [Telemetry.attribute.runId]: context.runId,
-        ...(denied ? {} : { [Telemetry.attribute.toolName]: decided.name })
-      }
-    })
-  )
+  return decided instanceof ToolFailed
+    ? // A name that a model made up is in no span.
+      Effect.withSpan(Effect.fail(deniedTo(list, policy, name)), "execute_tool", {
+        attributes: {
+          [Telemetry.attribute.operation]: "execute_tool",
+          [Telemetry.attribute.runId]: context.runId,
+          [Telemetry.attribute.errorType]: "policy_denied"
+        }
+      })
+    : called(decided, input, context)
 }
 
 /** One that does not exist and one that is not allowed are answered alike. */

@@ -1,14 +1,45 @@
+/** Text of any length: never a character in two, never more than was allowed, and a number that is exact. */
 import * as Excerpt from "@cogni/sandbox-loop/Excerpt"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 
-const bytesOf = (text: string) => new TextEncoder().encode(text).byteLength
+const encode = (text: string) => new TextEncoder().encode(text)
+const bytesOf = (text: string) => encode(text).byteLength
 
-describe("Excerpt", () => {
+const cut = (bytes: Uint8Array, size: number) =>
+  Array.from({ length: Math.ceil(bytes.byteLength / size) }, (_, index) =>
+    bytes.subarray(index * size, (index + 1) * size)
+  )
+
+const collected = (pieces: ReadonlyArray<Uint8Array>, bytesMax: number) => {
+  const collector = Excerpt.collector(bytesMax)
+  for (const piece of pieces) collector.add(piece)
+  return collector.excerpt()
+}
+
+/** What is shown of a text, before and after its marker. */
+const sidesOf = ({ bytesMissing, text }: Excerpt.Excerpt) => {
+  const marker = Excerpt.marker(bytesMissing)
+  const at = text.lastIndexOf(marker)
+  return at === -1 ? [text, ""] : [text.slice(0, at), text.slice(at + marker.length)]
+}
+
+/** Texts of one, two, three and four bytes to the character, again and again. */
+const Text = Schema.Struct({
+  unit: Schema.Literals(["a", "ü", "☃", "🦀", "a🦀ü☃\n", "ab\u{10ffff}\u0800\u07ff"]),
+  times: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 700 })),
+  lead: Schema.Literals(["", "x", "xy", "xyz"])
+})
+const Limit = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1500 }))
+const PieceBytes = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 900 }))
+
+describe("an excerpt", () => {
   it("leaves what fits as it is, to the byte", () => {
     assert.deepStrictEqual(Excerpt.excerpt("héllo", 6), { text: "héllo", bytesMissing: 0 })
     assert.notStrictEqual(Excerpt.excerpt("héllo", 5).bytesMissing, 0)
     assert.deepStrictEqual(Excerpt.excerpt("", 0), { text: "", bytesMissing: 0 })
+    const odd = "\uFEFFa\u0000\u001b[31m\r\n"
+    assert.strictEqual(Excerpt.excerpt(encode(odd), 1000).text, odd)
   })
 
   it("keeps the beginning and the end, and says how much is missing between them", () => {
@@ -22,36 +53,78 @@ describe("Excerpt", () => {
   it("has only the beginning where there is no room for a marker", () => {
     assert.deepStrictEqual(Excerpt.excerpt("abcdefghij", 4), { text: "abcd", bytesMissing: 6 })
     assert.deepStrictEqual(Excerpt.excerpt("éé", 3), { text: "é", bytesMissing: 2 })
-    assert.deepStrictEqual(Excerpt.excerpt("abc", 0), { text: "", bytesMissing: 3 })
-  })
-
-  it("takes bytes that are no text for U+FFFD, and still holds the limit", () => {
-    const { text } = Excerpt.excerpt(new Uint8Array(1000).fill(0xff), 300)
-    assert.include(text, "\uFFFD")
-    assert.isAtMost(bytesOf(text), 300)
+    for (const bytesMax of [0, -1, Number.NaN]) {
+      assert.deepStrictEqual(Excerpt.excerpt("abc", bytesMax), { text: "", bytesMissing: 3 })
+    }
   })
 
   it.prop(
-    "is never longer than it may be, cuts no character, and counts what is missing",
-    {
-      piece: Schema.NonEmptyString,
-      times: Schema.Literals([1, 7, 200]),
-      bytesMax: Schema.Literals([0, 1, 40, 61, 333, 4096])
+    "of UTF-8 in whatever pieces is within its limit, cuts no character, and counts what is missing",
+    [Text, Limit, PieceBytes],
+    ([{ lead, times, unit }, bytesMax, size]) => {
+      const whole = lead + unit.repeat(times)
+      const given = collected(cut(encode(whole), size), bytesMax)
+      assert.deepStrictEqual(given, Excerpt.excerpt(whole, bytesMax))
+      assert.isAtMost(bytesOf(given.text), bytesMax)
+      assert.notInclude(given.text, "\uFFFD")
+      assert.strictEqual(given.bytesMissing > 0, bytesOf(whole) > bytesMax)
+      const [head = "", tail = ""] = sidesOf(given)
+      assert.isTrue(whole.startsWith(head))
+      assert.isTrue(whole.endsWith(tail))
+      assert.strictEqual(bytesOf(head) + bytesOf(tail) + given.bytesMissing, bytesOf(whole))
+      // As much as there is room for: what a character at each cut may cost, and the digits of the number.
+      if (given.bytesMissing > 0) assert.isAtLeast(bytesOf(given.text), bytesMax - 12)
     },
-    ({ bytesMax, piece, times }) => {
-      // Lone surrogates have no bytes of their own.
-      const given = piece.toWellFormed().repeat(times)
-      const { bytesMissing, text } = Excerpt.excerpt(given, bytesMax)
-      const [head = "", ...tail] = text.split(Excerpt.marker(bytesMissing))
-      const kept =
-        bytesMissing === 0 ? bytesOf(text) : bytesOf(head) + bytesOf(tail.join(Excerpt.marker(bytesMissing)))
-      return (
-        bytesOf(text) <= bytesMax &&
-        kept + bytesMissing === bytesOf(given) &&
-        given.startsWith(bytesMissing === 0 ? text : head) &&
-        given.endsWith(bytesMissing === 0 ? text : tail.join(Excerpt.marker(bytesMissing)))
-      )
-    },
-    { arbitrary: { runs: 300, seed: 20_260 } }
+    { arbitrary: { runs: 500, seed: "excerpt-text" } }
   )
+
+  it.prop(
+    "of any bytes is within its limit, and shows what a decoder makes of the whole",
+    [Schema.Array(Schema.Uint8Array), Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 40 })), Limit],
+    ([pieces, times, bytesMax]) => {
+      const all = Array.from({ length: times }, () => pieces).flat()
+      const given = collected(all, bytesMax)
+      const whole = new TextDecoder("utf-8", { ignoreBOM: true }).decode(Buffer.concat(all))
+      const [head = "", tail = ""] = sidesOf(given)
+      assert.isAtMost(bytesOf(given.text), bytesMax)
+      assert.isTrue(whole.startsWith(head) && whole.endsWith(tail))
+      assert.strictEqual(bytesOf(head) + bytesOf(tail) + given.bytesMissing, bytesOf(whole))
+    },
+    { arbitrary: { runs: 500, seed: "excerpt-bytes" } }
+  )
+})
+
+describe("the last bytes", () => {
+  it.prop(
+    "are the last of all that came, however they came",
+    [Schema.Array(Schema.Uint8Array), Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 50 }))],
+    ([pieces, bytesMax]) => {
+      const last = Excerpt.lastBytes(bytesMax)
+      const all: Array<Uint8Array> = []
+      for (const piece of [...pieces, ...pieces, ...pieces]) {
+        last.add(piece)
+        all.push(piece)
+        const whole = Buffer.concat(all)
+        assert.strictEqual(last.total(), whole.byteLength)
+        assert.deepStrictEqual([...last.bytes()], [...whole.subarray(Math.max(0, whole.length - bytesMax))])
+      }
+    },
+    { arbitrary: { runs: 300, seed: "last-bytes" } }
+  )
+
+  it("begin with a character where they are cut as text", () => {
+    const crab = encode("🦀b")
+    for (const bytesMax of [1, 2, 3, 4]) {
+      assert.strictEqual(Excerpt.decode(Excerpt.suffix(crab, bytesMax)), "b")
+    }
+    assert.strictEqual(Excerpt.decode(Excerpt.suffix(crab.subarray(2), 100)), "b")
+  })
+})
+
+describe("short", () => {
+  it("is the text itself, or its beginning and an ellipsis, in characters", () => {
+    assert.strictEqual(Excerpt.short("🦀🦀🦀", 3), "🦀🦀🦀")
+    assert.strictEqual(Excerpt.short("🦀🦀🦀🦀", 3), "🦀🦀…")
+    assert.strictEqual(Excerpt.short("x".repeat(200_000), 200).length, 200)
+  })
 })

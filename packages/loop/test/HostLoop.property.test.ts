@@ -16,7 +16,7 @@ const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.is
 
 const Call = Schema.Struct({
   id: Schema.Literals(["", "a", "b", "call_1", "call_2", "sp ace", "x".repeat(200)]),
-  name: Schema.Literals(["exec", "read", "write", "fly", "", "a b\n", "é".repeat(99)]),
+  name: Schema.Literals(["shell__exec", "file__read", "file__write", "fly", "", "a b\n", "é".repeat(99)]),
   arguments: Schema.Literals([
     '{"command":"a"}',
     '{"path":"a"}',

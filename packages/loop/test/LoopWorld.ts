@@ -1,7 +1,7 @@
 /** An executor and a model for tests of loops: what runs in it, and what it says, are functions. */
 import { type Executor, type RunResult, SandboxError } from "@cogni/sandbox-core"
 import { ChatModel, type HostLoop } from "@cogni/sandbox-loop"
-import { Clock, Effect } from "effect"
+import { Effect, Stream } from "effect"
 
 export const output = (stdout: string, stderr = ""): RunResult.Output => ({
   stdout: { text: stdout, bytes: new TextEncoder().encode(stdout).byteLength, truncated: false },
@@ -19,26 +19,30 @@ export const fileRefused = (path: string) =>
     new SandboxError.FileRefused({ path, problem: "not_found", detail: "does not exist", remedy: "List it" })
   )
 
+const chunksOf = ({ stderr, stdout }: RunResult.Output) =>
+  Stream.make(
+    { channel: "stdout" as const, bytes: new TextEncoder().encode(stdout.text) },
+    { channel: "stderr" as const, bytes: new TextEncoder().encode(stderr.text) }
+  )
+
 /** Files in a map; commands are a function. */
 export const executorOf = (
   run: (
     command: Executor.CommandLine,
-    options: Executor.ExecOptions
+    options: Executor.SpawnOptions
   ) => Effect.Effect<RunResult.Output | number, SandboxError.SandboxError>,
   files = new Map<string, string>()
 ): Executor.Executor => ({
   workspace: "/workspace",
-  exec: (command, options = {}) =>
-    Effect.gen(function* () {
-      const before = yield* Clock.currentTimeMillis
-      const ended = yield* run(command, options)
-      return {
-        exitCode: typeof ended === "number" ? ended : 0,
-        output: typeof ended === "number" ? output("") : ended,
-        durationMs: (yield* Clock.currentTimeMillis) - before
-      }
-    }),
-  spawn: () => Effect.fail(gone),
+  exec: () => Effect.fail(gone),
+  spawn: (command, options = {}) =>
+    Effect.map(Effect.cached(run(command, options)), (ended) => ({
+      output: Stream.unwrap(
+        Effect.map(ended, (said) => (typeof said === "number" ? Stream.empty : chunksOf(said)))
+      ),
+      exit: Effect.map(ended, (said) => ({ exitCode: typeof said === "number" ? said : 0 })),
+      signal: () => Effect.void
+    })),
   files: {
     read: (path) => {
       const found = files.get(path)

@@ -1,7 +1,7 @@
 /** Which tools an agent gets. */
 import { assert, describe, it } from "@effect/vitest"
 import * as ToolProfile from "@cogni/sandbox-loop/ToolProfile"
-import { wireName } from "@cogni/sandbox-loop/ToolRegistry"
+import { wireName } from "@cogni/sandbox-loop/Tool"
 import { Result } from "effect"
 import { toolNamed } from "./ToolWorld.ts"
 

@@ -1,13 +1,13 @@
 /** A session's tools: what happens to a copy is not seen by what it was copied from. */
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
-import type { Tool } from "@cogni/sandbox-loop/Tool"
+import * as Tool from "@cogni/sandbox-loop/Tool"
 import * as ToolProfile from "@cogni/sandbox-loop/ToolProfile"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Schema, Tracer } from "effect"
 import { context, toolNamed } from "./ToolWorld.ts"
 
-const made = (...tools: ReadonlyArray<Tool>) => Result.getOrThrow(ToolRegistry.make(tools))
+const made = (...tools: ReadonlyArray<Tool.Tool>) => Result.getOrThrow(ToolRegistry.make(tools))
 const base = made(
   toolNamed("file__read", "host"),
   toolNamed("shell__exec", "host", "state_change"),
@@ -28,8 +28,8 @@ describe("names", () => {
     [Schema.Array(Schema.Literals(["a", "get_time", "x9", "exec"])).check(Schema.isMinLength(2))],
     ([words]) => {
       const dotted = words.join(".")
-      assert.strictEqual(ToolRegistry.dottedName(ToolRegistry.wireName(dotted)), dotted)
-      assert.match(ToolRegistry.wireName(dotted), /^[a-z0-9_]+$/u)
+      assert.strictEqual(Tool.dottedName(Tool.wireName(dotted)), dotted)
+      assert.match(Tool.wireName(dotted), /^[a-z0-9_]+$/u)
     },
     { arbitrary: { runs: 100, seed: "tool-names" } }
   )
@@ -50,24 +50,18 @@ describe("names", () => {
 })
 
 describe("a registry", () => {
-  it("finds a tool by its dotted name, and lists them in the order they came", () => {
-    assert.strictEqual(base.get("shell.exec")?.name, "shell__exec")
-    for (const name of ["shell__exec", "none.there", "__proto__", "constructor", ""]) {
-      assert.isUndefined(base.get(name))
-    }
+  it("lists its tools in the order they came", () => {
     assert.deepStrictEqual(
       base.list.map(({ name }) => name),
       ["file__read", "shell__exec", "web__fetch"]
     )
   })
 
-  it("takes no tool twice, overrides none that is not there, and none by one of another name", () => {
+  it("takes no tool twice, and overrides none that is not there", () => {
     const twice = base.register(toolNamed("file__read", "again"))
     assert.match(Result.isFailure(twice) ? twice.failure.message : "", /there already/u)
-    const absent = base.override("file.write", toolNamed("file__write", "x"))
+    const absent = base.override(toolNamed("file__write", "x"))
     assert.match(Result.isFailure(absent) ? absent.failure.message : "", /not there/u)
-    const other = base.override("file.read", toolNamed("file__write", "x"))
-    assert.match(Result.isFailure(other) ? other.failure.message : "", /another name/u)
   })
 
   it.effect("calls nothing until it is restricted", () =>
@@ -113,7 +107,7 @@ describe("a registry", () => {
     Effect.gen(function* () {
       const minimal = Result.getOrThrow(base.restrict("minimal"))
       const wider = Result.getOrThrow(
-        minimal.override("file.read", toolNamed("file__read", "wider", "external_side_effect"))
+        minimal.override(toolNamed("file__read", "wider", "external_side_effect"))
       )
       assert.strictEqual(yield* called(wider, "file.read"), "policy_denied")
       assert.deepStrictEqual(wider.offered, [])
@@ -131,7 +125,6 @@ describe("a registry", () => {
 const names = ["file.read", "shell.exec", "web.fetch", "mail.send"] as const
 const Name = Schema.Literals(names)
 const Operation = Schema.Union([
-  Schema.Struct({ _tag: Schema.Literal("clone"), of: Schema.Int }),
   Schema.Struct({
     _tag: Schema.Literal("override"),
     of: Schema.Int,
@@ -161,7 +154,7 @@ const inProfile: Readonly<Record<ToolProfile.ToolProfile, ReadonlyArray<string>>
 }
 
 const effectOf = (name: string) => (name === "shell.exec" ? "state_change" : "read_only")
-const tool = (name: string, mark: string) => toolNamed(ToolRegistry.wireName(name), mark, effectOf(name))
+const tool = (name: string, mark: string) => toolNamed(Tool.wireName(name), mark, effectOf(name))
 
 describe("whatever is done to registries", () => {
   it.effect.prop(
@@ -182,12 +175,8 @@ describe("whatever is done to registries", () => {
           const at = Math.abs(operation.of) % registries.length
           const [registry, model] = [registries[at]!, models[at]!]
           switch (operation._tag) {
-            case "clone":
-              registries.push(registry.clone())
-              models.push(model)
-              break
             case "override": {
-              const next = registry.override(operation.name, tool(operation.name, operation.mark))
+              const next = registry.override(tool(operation.name, operation.mark))
               assert.strictEqual(Result.isSuccess(next), model.marks.has(operation.name))
               if (Result.isFailure(next)) break
               registries.push(next.success)
@@ -225,11 +214,14 @@ describe("whatever is done to registries", () => {
         for (const [index, registry] of registries.entries()) {
           const { allowed, marks } = models[index]!
           assert.deepStrictEqual(
-            registry.list.map(({ name }) => ToolRegistry.dottedName(name)),
+            registry.list.map(({ name }) => Tool.dottedName(name)),
             [...marks.keys()]
           )
           for (const name of names) {
-            assert.strictEqual(registry.get(name)?.description, marks.get(name))
+            assert.strictEqual(
+              registry.list.find((found) => found.name === Tool.wireName(name))?.description,
+              marks.get(name)
+            )
             const expected =
               allowed?.has(name) === true ? (marks.get(name) ?? "policy_denied") : "policy_denied"
             assert.strictEqual(yield* called(registry, name), expected)

@@ -7,7 +7,7 @@ import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { program } from "@cogni/sandbox-loop/testing/ToolContract"
 import * as ToolBehaviour from "@cogni/sandbox-loop/testing/ToolBehaviour"
-import { wireName } from "@cogni/sandbox-loop/ToolRegistry"
+import { wireName } from "@cogni/sandbox-loop/Tool"
 import { Effect, Schema } from "effect"
 
 export const session = {

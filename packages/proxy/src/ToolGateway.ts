@@ -66,10 +66,7 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
       if (options.inspect(text, call.requestId))
         return refused("policy_denied", "the arguments hold a secret of this sandbox, and may not leave it")
       return turns.withPermit(
-        Effect.withSpan(
-          decided.call(call.input, { runId, identity, requestId: call.requestId }),
-          `Tool.${call.tool}`
-        )
+        Tool.called(decided, call.input, { runId, identity, requestId: call.requestId })
       )
     })
 

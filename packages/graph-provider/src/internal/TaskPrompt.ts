@@ -4,8 +4,9 @@ import type { Message } from "../agents/Agent.ts"
 
 const instructions = (workingDirectory: string): string =>
   [
-    `You work on files in ${workingDirectory}, in a sealed sandbox that has no network. You have three tools: exec runs a`,
-    "command, read reads a file, write replaces a file. Nothing else that you say has any effect.",
+    `You work on files in ${workingDirectory}, in a sealed sandbox that has no network. You have four tools: shell__exec`,
+    "runs a command, file__read reads a file, file__write replaces one, file__list says what is in a directory. Nothing",
+    "else that you say has any effect.",
     "",
     "Look before you change anything: read the files that matter, and run what is there to test them. Make the smallest",
     "change that does what is asked, then run the tests again. Do not install anything, and do not commit: what differs",

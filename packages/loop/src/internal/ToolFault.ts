@@ -53,7 +53,8 @@ const unavailable = (error: SandboxError) =>
     Effect.fail(
       new ToolFailed({
         code: "unavailable",
-        detail: `there is no sandbox to act in (${error.reason._tag}). Whoever runs this session can see why: tell them, instead of trying again`
+        detail: `there is no sandbox to act in (${error.reason._tag}). Whoever runs this session can see why: tell them, instead of trying again`,
+        cause: error
       })
     )
   )

@@ -1,6 +1,5 @@
 /** Arguments that several tools take, and how long and how large an answer may be. */
-import { Effect, Schema } from "effect"
-import * as ToolPath from "./ToolPath.ts"
+import { Schema } from "effect"
 
 /** For what a call needs besides the command's own time: a sandbox that is opened by it, its files, its end. */
 export const slackSeconds = 60
@@ -15,7 +14,8 @@ export const Command = Schema.String.check(
 ).annotate({ description: "What /bin/sh -c is given" })
 
 export const Directory = Schema.String.annotate({
-  description: "Where it runs, below the workspace: relative to it, or absolute. The workspace when left out"
+  description:
+    "Where it runs, below the workspace: absolute, or relative to where commands begin when it is left out"
 })
 
 export const Environment = Schema.Record(Schema.String, Schema.String).annotate({
@@ -23,7 +23,7 @@ export const Environment = Schema.Record(Schema.String, Schema.String).annotate(
 })
 
 export const Path = Schema.String.annotate({
-  description: "Below the workspace: relative to it, or absolute"
+  description: "Below the workspace: absolute, or relative to where commands begin"
 })
 
 /** Bounded, whatever a number can be; more than may be asked for is refused, and told. */
@@ -36,9 +36,3 @@ export const count = (minimum: number, maximum: number, description: string) =>
   Schema.Int.check(
     Schema.isBetween({ minimum, maximum }, { expected: `a whole number from ${minimum} to ${maximum}` })
   ).annotate({ description })
-
-/** A path that was given, or the workspace. */
-export const directory = (what: string, given: string | undefined, places: ToolPath.Places) =>
-  given === undefined
-    ? Effect.succeed(ToolPath.root(places))
-    : Effect.fromResult(ToolPath.resolve(what, given, places))

@@ -1,5 +1,5 @@
 /** Lines of a file for a model: where they begin and end, as many as fit, and where to go on. */
-import * as ToolText from "../ToolText.ts"
+import * as Excerpt from "../Excerpt.ts"
 
 export interface Asked {
   /** From 1. */
@@ -53,28 +53,18 @@ const place = (bytes: Uint8Array, { limit, offset, outputBytesMax }: Asked) => {
 }
 
 export const read = (bytes: Uint8Array, asked: Asked) => {
-  if (isBinary(bytes)) {
-    return {
-      text: "",
-      binary: true,
-      bytes: bytes.byteLength,
-      lines: 0,
-      first_line: 0,
-      lines_shown: 0,
-      truncated: false
-    }
-  }
-  const { end, lines, shown, start } = place(bytes, asked)
-  const { text, truncated } = ToolText.truncate(bytes.subarray(start, end), asked.outputBytesMax)
+  const binary = isBinary(bytes)
+  const { end, lines, shown, start } = binary ? { end: 0, lines: 0, shown: 0, start: 0 } : place(bytes, asked)
+  const { bytesMissing, text } = Excerpt.excerpt(bytes.subarray(start, end), asked.outputBytesMax)
   const next = asked.offset + shown
   return {
     text,
-    binary: false,
+    binary,
     bytes: bytes.byteLength,
     lines,
     first_line: shown === 0 ? 0 : asked.offset,
     lines_shown: shown,
-    truncated,
+    truncated: bytesMissing > 0,
     ...(shown > 0 && next <= lines ? { next_offset: next } : {})
   }
 }

@@ -1,14 +1,13 @@
 /** What the parts of `ToolContract` stand on: the executor that is tested, and its tools. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import type { Tool, ToolContext, ToolFailed } from "../Tool.ts"
+import { type Tool, type ToolContext, type ToolFailed, wireName } from "../Tool.ts"
 import { assert, type Vitest } from "@effect/vitest"
 import { Context, Effect, Schedule } from "effect"
 import * as FileTools from "../FileTools.ts"
 import * as ProcessTable from "../ProcessTable.ts"
 import * as ProcessTools from "../ProcessTools.ts"
 import * as ShellTools from "../ShellTools.ts"
-import { wireName } from "../ToolRegistry.ts"
 import * as ToolBehaviour from "./ToolBehaviour.ts"
 
 /** What is tested, with a workspace of its own that is empty. */

@@ -14,7 +14,7 @@ import * as GatewayAnswers from "./gateway/GatewayAnswers.ts"
 import * as ToolGateway from "../ToolGateway.ts"
 import type { ToolCalled } from "../AuditEntry.ts"
 import { newRequestId } from "./gateway/Exchange.ts"
-import * as McpEndpoint from "@cogni/sandbox-loop/McpEndpoint"
+import * as McpServer from "@cogni/sandbox-loop/McpServer"
 import type { ToolRequest } from "./gateway/ToolPort.ts"
 
 const Exec = Schema.Struct({
@@ -52,7 +52,6 @@ export const make = Effect.fnUntraced(function* (options: {
 }): Effect.fn.Return<GatewayTools, never, Scope.Scope> {
   const { request } = options
   const { planted } = request.canaries
-  const context = yield* Effect.context<never>()
   const gateway = yield* ToolGateway.make({
     runId: request.runId,
     identity: request.llm.identity,
@@ -66,8 +65,13 @@ export const make = Effect.fnUntraced(function* (options: {
     },
     called: (fact) => options.called({ ...fact, tool: Canary.redact(planted, fact.tool) })
   })
-  const mcp = McpEndpoint.make({ gateway, context, newRequestId })
-  yield* Effect.addFinalizer(() => Effect.promise(() => mcp.dispose().catch(() => undefined)))
+  const mcp: McpServer.McpOptions = {
+    registry: {
+      offered: gateway.allowed,
+      call: (tool, input) => gateway.call({ requestId: newRequestId(), via: "mcp", tool, input })
+    },
+    session: { runId: request.runId, identity: request.llm.identity }
+  }
 
   const exec = (requestId: string, body: Uint8Array): Effect.Effect<Answer> => {
     const parsed = parse(body)
@@ -97,7 +101,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   return {
     handle: ({ body, headers, method, path, query, requestId }) => {
-      if (path === McpEndpoint.path) return overMcp(mcp, { body, headers, method })
+      if (path === "/mcp") return overMcp(mcp, { body, headers, method })
       switch (`${method} ${path}`) {
         case "POST /tool/exec":
           return exec(requestId, body)
@@ -131,17 +135,16 @@ const failed = (code: Tools.ToolErrorCode, message: string): Answer =>
   json(statuses[code], { ok: false, error: { code, message } })
 
 const overMcp = Effect.fnUntraced(function* (
-  mcp: McpEndpoint.McpEndpoint,
+  mcp: McpServer.McpOptions,
   { body, headers, method }: Pick<ToolRequest, "body" | "headers" | "method">
 ) {
   // A stream from the server would have nothing to say: tools do not change while a run lives.
   if (method !== "POST") return GatewayAnswers.render(GatewayAnswers.known("method_not_allowed"), "openai")
-  const response = yield* Effect.promise(() => mcp.handle(Object.entries(headers), body))
+  // It fails where a transport is used twice, and each request has its own.
+  const response = yield* Effect.orDie(McpServer.answerHttp(mcp, headers, body))
   return {
     status: response.status,
-    headers: Object.fromEntries(
-      [...response.headers].filter(([name]) => name === "content-type" || name.startsWith("mcp-"))
-    ),
+    headers: { "content-type": response.headers.get("content-type") ?? "application/json" },
     body: yield* Effect.promise(() => response.text())
   }
 })

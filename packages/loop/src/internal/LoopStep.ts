@@ -1,15 +1,23 @@
 /** One question to a model, and what its answer comes to. */
 import { Duration, Effect, Stream } from "effect"
 import * as ChatModel from "../ChatModel.ts"
-import type { LoopLimits, LoopOptions, LoopUsage, LoopVerdict, Tell } from "../HostLoop.ts"
-import * as HostLoopCalls from "./HostLoopCalls.ts"
-import type { Talk } from "./HostLoopTalk.ts"
+import type { Tool } from "../Tool.ts"
+import * as LoopCall from "./LoopCall.ts"
+import type { LoopUsage, LoopVerdict, Tell } from "./LoopEvent.ts"
+import type { LoopLimits } from "./LoopLimits.ts"
+import type { Talk } from "./LoopTalk.ts"
 
 export interface Answer {
   readonly text: string
-  readonly toolCalls: ReadonlyArray<HostLoopCalls.ReadCall>
+  readonly toolCalls: ReadonlyArray<LoopCall.ReadCall>
   readonly finish: ChatModel.ChatFinish
   readonly usage: LoopUsage
+}
+
+export interface Asked {
+  readonly at: ChatModel.ChatEndpoint
+  readonly model: string
+  readonly tools: ReadonlyArray<Tool>
 }
 
 /** What an answer's bytes come to at least, where nobody counted: few tokens have more than four. */
@@ -27,7 +35,7 @@ interface Heard {
 /** Ask, and ask again where the model cannot answer now and nothing of an answer has come. */
 export const ask = (
   chat: ChatModel.ChatModel["Service"],
-  options: LoopOptions,
+  options: Asked,
   limits: LoopLimits,
   talk: Talk,
   tell: Tell
@@ -73,7 +81,7 @@ export const ask = (
     text: heard.text,
     finish: heard.finish,
     usage: usageOf(heard),
-    toolCalls: heard.calls.map((call) => HostLoopCalls.read(call, options.tools, talk))
+    toolCalls: heard.calls.map((call) => LoopCall.read(call, options.tools, talk))
   }))
 }
 

@@ -4,21 +4,22 @@
  * What goes into the history is made fit for any API: ids of its own for every call, names that are names, arguments
  * that are a JSON object. A model that writes nonsense must not make the next question invalid.
  */
-import { Clock, Effect, Result } from "effect"
+import { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import { Clock, Effect } from "effect"
 import type { ChatToolCall } from "../ChatModel.ts"
 import { excerpt } from "../Excerpt.ts"
-import type { HostTool, LoopLimits, Tell, ToolAnswer } from "../HostLoop.ts"
-import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import * as Telemetry from "@cogni/sandbox-core/Telemetry"
-import { remember, type Talk } from "./HostLoopTalk.ts"
+import * as Tool from "../Tool.ts"
+import type { Tell } from "./LoopEvent.ts"
+import type { LoopLimits } from "./LoopLimits.ts"
+import { remember, type Talk } from "./LoopTalk.ts"
 
 /** A call of the model's, read. */
 export interface ReadCall {
   /** As it is in the history. */
   readonly told: ChatToolCall
   readonly input: Readonly<Record<string, unknown>>
-  /** What it does, or what is wrong with it. */
-  readonly prepared: ReturnType<HostTool["prepare"]>
+  /** What it calls, or what is wrong with it. */
+  readonly meant: { readonly tool: Tool.Tool } | { readonly problem: string }
 }
 
 /** What of nonsense is told again, to the model and to whoever watches. */
@@ -27,7 +28,7 @@ const malformedBytesMax = 500
 const plainName = /^[A-Za-z0-9_-]{1,64}$/u
 const plainId = /^[\x21-\x7e]{1,128}$/u
 
-export const read = (call: ChatToolCall, tools: ReadonlyArray<HostTool>, talk: Talk): ReadCall => {
+export const read = (call: ChatToolCall, tools: ReadonlyArray<Tool.Tool>, talk: Talk): ReadCall => {
   const id = freshId(call.id, talk)
   const tool = tools.find(({ name }) => name === call.name)
   if (tool === undefined) {
@@ -41,10 +42,10 @@ export const read = (call: ChatToolCall, tools: ReadonlyArray<HostTool>, talk: T
   if (parsed === undefined) {
     return unreadable(id, tool.name, call.arguments, "the arguments are no JSON object. Write one")
   }
-  const prepared = tool.prepare(parsed)
-  return Result.isFailure(prepared)
-    ? unreadable(id, tool.name, call.arguments, `the arguments are refused: ${prepared.failure}`)
-    : { told: { id, name: tool.name, arguments: call.arguments }, input: parsed, prepared }
+  const problem = tool.check(parsed)
+  return problem === undefined
+    ? { told: { id, name: tool.name, arguments: call.arguments }, input: parsed, meant: { tool } }
+    : unreadable(id, tool.name, call.arguments, `the arguments are refused: ${problem}`)
 }
 
 /** What was written is told back in a form that any API takes, however deep or long it was. */
@@ -53,7 +54,7 @@ const unreadable = (id: string, name: string, written: string, problem: string):
   return {
     told: { id, name, arguments: JSON.stringify(input) },
     input,
-    prepared: Result.fail(excerpt(problem, 4 * malformedBytesMax).text)
+    meant: { problem: excerpt(problem, 4 * malformedBytesMax).text }
   }
 }
 
@@ -79,7 +80,8 @@ const freshId = (given: string, talk: Talk): string => {
 
 /** Fails when the sandbox can be used no more. */
 export const answer = Effect.fnUntraced(function* (
-  { input, prepared, told }: ReadCall,
+  { input, meant, told }: ReadCall,
+  session: Tool.ToolSession,
   limits: LoopLimits,
   talk: Talk,
   tell: Tell
@@ -89,13 +91,20 @@ export const answer = Effect.fnUntraced(function* (
   const startedMs = yield* Clock.currentTimeMillis
   talk.open = { id, name, startedMs }
   yield* tell({ type: "tool_call_started", id, name, input })
-  if (Result.isFailure(prepared)) talk.invalidCalls += 1
-  const { content: whole, isError } = Result.isFailure(prepared)
-    ? ({ content: prepared.failure, isError: true } satisfies ToolAnswer)
-    : yield* Effect.withSpan(prepared.success, "HostLoop.tool", {
-        attributes: { [Telemetry.attribute.toolName]: name }
-      })
-  const content = excerpt(whole, limits.toolResultBytesMax).text
+  if ("problem" in meant) talk.invalidCalls += 1
+  const { isError, text } =
+    "problem" in meant
+      ? { text: meant.problem, isError: true }
+      : yield* Tool.called(meant.tool, input, { ...session, requestId: id }).pipe(
+          Effect.matchEffect({
+            onSuccess: (result) => Effect.succeed(Tool.answered(result)),
+            onFailure: (error) =>
+              error.cause instanceof SandboxError
+                ? Effect.fail(error.cause)
+                : Effect.succeed(Tool.refused(error))
+          })
+        )
+  const content = excerpt(text, limits.toolResultBytesMax).text
   remember(talk, { role: "tool", toolCallId: id, toolName: name, content })
   const durationMs = (yield* Clock.currentTimeMillis) - startedMs
   talk.open = undefined

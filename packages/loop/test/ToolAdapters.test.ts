@@ -4,7 +4,7 @@ import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import * as AiSdkTools from "@cogni/sandbox-loop/AiSdkTools"
 import * as FileTools from "@cogni/sandbox-loop/FileTools"
-import * as McpTools from "@cogni/sandbox-loop/McpTools"
+import * as McpServer from "@cogni/sandbox-loop/McpServer"
 import * as OpenAiTools from "@cogni/sandbox-loop/OpenAiTools"
 import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
 import * as ProcessTools from "@cogni/sandbox-loop/ProcessTools"
@@ -80,7 +80,7 @@ const aiSdk: Adapt = (registry) =>
 const mcp: Adapt = (registry) =>
   Effect.gen(function* () {
     const [ours, theirs] = InMemoryTransport.createLinkedPair()
-    const closed = yield* McpTools.serve(ours, { registry, session })
+    const closed = yield* McpServer.serve(ours, { registry, session })
     yield* Effect.forkScoped(closed)
     const client = new Client({ name: "test", version: "1" })
     yield* Effect.promise(() => client.connect(theirs))

@@ -2,7 +2,7 @@
 import { Client } from "@modelcontextprotocol/sdk/client/index.js"
 import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
-import * as McpTools from "@cogni/sandbox-loop/McpTools"
+import * as McpServer from "@cogni/sandbox-loop/McpServer"
 import * as ShellTools from "@cogni/sandbox-loop/ShellTools"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
 import { assert, describe, it } from "@effect/vitest"
@@ -18,21 +18,21 @@ const registry = registryOf(
   toolNamed("mail__send", "mails", "external_side_effect")
 )
 
-const connected = Effect.fnUntraced(function* (options: Partial<McpTools.McpOptions> = {}) {
+const connected = Effect.fnUntraced(function* (options: Partial<McpServer.McpOptions> = {}) {
   const [ours, theirs] = InMemoryTransport.createLinkedPair()
-  const closed = yield* McpTools.serve(ours, { registry, session, ...options })
+  const closed = yield* McpServer.serve(ours, { registry, session, ...options })
   const client = new Client({ name: "test", version: "1" })
   yield* Effect.promise(() => client.connect(theirs))
   return { client, closed }
 })
 
 /** Lines to a server and from it; what the server answers is taken in the order it comes. */
-const overLines = Effect.fnUntraced(function* (options: Partial<McpTools.McpOptions> = {}) {
+const overLines = Effect.fnUntraced(function* (options: Partial<McpServer.McpOptions> = {}) {
   const input = yield* Queue.unbounded<Uint8Array, Cause.Done>()
   const answers = yield* Queue.unbounded<string>()
   const logged: Array<unknown> = []
   const serving = yield* Effect.forkChild(
-    McpTools.serveLines(
+    McpServer.serveLines(
       { input: Stream.fromQueue(input), write: (line) => Effect.asVoid(Queue.offer(answers, line)) },
       { registry, session, ...options }
     ).pipe(
@@ -161,24 +161,24 @@ describe("an MCP server", () => {
     })
   )
 
-  it.live(`has ${McpTools.callsMax} calls under way at one time, and the rest wait`, () =>
+  it.live(`has ${McpServer.callsMax} calls under way at one time, and the rest wait`, () =>
     Effect.gen(function* () {
       const begun = { count: 0 }
       const full = yield* Deferred.make<void>()
       const executor = executorOf({
         spawn: () =>
           Effect.sync(() => {
-            if (++begun.count === McpTools.callsMax) Deferred.doneUnsafe(full, Effect.void)
+            if (++begun.count === McpServer.callsMax) Deferred.doneUnsafe(full, Effect.void)
             return { output: Stream.never, exit: Effect.never, signal: () => Effect.void }
           })
       })
       const { client } = yield* connected({ registry: registryOf(...ShellTools.make(executor)) })
       const call = () =>
         client.callTool({ name: "shell__exec", arguments: { command: "x" } }).catch(() => undefined)
-      const all = Array.from({ length: McpTools.callsMax + 20 }, call)
+      const all = Array.from({ length: McpServer.callsMax + 20 }, call)
       yield* Deferred.await(full)
       yield* Effect.promise(() => client.ping())
-      assert.strictEqual(begun.count, McpTools.callsMax)
+      assert.strictEqual(begun.count, McpServer.callsMax)
       yield* Effect.promise(() => client.close())
       yield* Effect.promise(() => Promise.all(all))
     })
@@ -252,7 +252,7 @@ describe("over lines", () => {
 
   it.live("whoever takes no answers any more ends it", () =>
     Effect.gen(function* () {
-      const exit = yield* McpTools.serveLines(
+      const exit = yield* McpServer.serveLines(
         {
           input: Stream.concat(Stream.make(new TextEncoder().encode(hello)), Stream.never),
           write: () => Effect.fail("gone" as const)

@@ -1,0 +1,226 @@
+/**
+ * Tools as an MCP server, by the protocol's own SDK: over any transport, over lines, or for one request of HTTP.
+ *
+ * `serveLines` speaks over any bytes in and lines out, as a server on standard input and output does. `answerHttp` keeps
+ * nothing between two requests. What fails in a call is a result with `isError`, whose text begins with the code.
+ */
+import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js"
+import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js"
+import { Deferred, Effect, FiberSet, Schema, type Scope, Semaphore, Stream } from "effect"
+import * as ByteLines from "./ByteLines.ts"
+import * as Tool from "./Tool.ts"
+import type { ToolRegistry } from "./ToolRegistry.ts"
+
+/** The SDK's `Transport`, by structure. */
+export interface McpTransport {
+  start: () => Promise<void>
+  send: (message: never) => Promise<void>
+  close: () => Promise<void>
+  onclose?: (() => void) | undefined
+  onerror?: ((error: Error) => void) | undefined
+  onmessage?: ((message: never) => void) | undefined
+}
+
+export interface McpOptions {
+  readonly registry: Pick<ToolRegistry, "call" | "offered">
+  readonly session: Tool.ToolSession
+  /** What a client is told of the server. */
+  readonly name?: string | undefined
+  readonly version?: string | undefined
+  /** What a client tells its model of the server as a whole. */
+  readonly instructions?: string | undefined
+}
+
+/** The other side cannot be spoken to. */
+export class McpFailed extends Schema.TaggedError<McpFailed>()("McpFailed", {
+  detail: Schema.String,
+  remedy: Schema.String
+}) {
+  override get message(): string {
+    return `the MCP connection ${this.detail}. ${this.remedy}`
+  }
+}
+
+/** Calls that are under way at one time; others wait. */
+export const callsMax = 16
+
+/** One message: the largest file that can be written, as JSON. */
+export const lineBytesMax = 64 * 1024 * 1024
+
+/** Messages in one request of HTTP. */
+export const batchMax = 16
+
+/**
+ * Answer over a transport until the scope closes; the effect that is given settles when the other side has closed it.
+ */
+export const serve = Effect.fnUntraced(function* (
+  transport: McpTransport,
+  options: McpOptions
+): Effect.fn.Return<Effect.Effect<void>, McpFailed, Scope.Scope> {
+  const { instructions, name = "cogni-sandbox", version = "1" } = options
+  const closed = yield* Deferred.make<void>()
+  const log = yield* FiberSet.makeRuntime<never, void, never>()
+  const run = yield* FiberSet.makeRuntimePromise<never, CallToolResult, never>()
+  const { CallToolRequestSchema, ListToolsRequestSchema, Server } = yield* sdk
+  const server = new Server(
+    { name, version },
+    { capabilities: { tools: {} }, ...(instructions === undefined ? {} : { instructions }) }
+  )
+  server.setRequestHandler(ListToolsRequestSchema, () => ({ tools: options.registry.offered.map(described) }))
+  const calls = yield* Semaphore.make(callsMax)
+  server.setRequestHandler(CallToolRequestSchema, ({ params }, { requestId, signal }) =>
+    run(calls.withPermits(1)(call(options, params.name, params.arguments ?? {}, String(requestId))), {
+      signal
+    })
+  )
+  Object.assign(server, {
+    onclose: () => Deferred.doneUnsafe(closed, Effect.void),
+    onerror: ({ message }: Error) =>
+      void log(Effect.logWarning(`an MCP message was left out: ${message.slice(0, 200)}`))
+  })
+  yield* Effect.acquireRelease(
+    Effect.tryPromise({
+      try: () => server.connect(transport as Transport),
+      catch: (cause) =>
+        new McpFailed({
+          detail: `could not be opened: ${String(cause)}`,
+          remedy: "Give each server a fresh transport"
+        })
+    }),
+    () => Effect.ignore(Effect.tryPromise(() => server.close()))
+  )
+  return Deferred.await(closed)
+})
+
+/** Answer lines, a message each, until the input ends, or until nobody takes what is written. */
+export const serveLines = <E, E2>(
+  { input, write }: ByteLines.ByteLines<E, E2>,
+  options: McpOptions
+): Effect.Effect<void, McpFailed | E | E2> =>
+  Effect.gen(function* () {
+    const run = yield* FiberSet.makeRuntimePromise<never, void, never>()
+    const lock = yield* Semaphore.make(1)
+    const broken = yield* Deferred.make<never, E2>()
+    const transport: McpTransport = {
+      start: () => Promise.resolve(),
+      send: (message) =>
+        run(
+          lock.withPermits(1)(
+            write(`${JSON.stringify(message)}\n`).pipe(
+              Effect.catchCause((cause) => Effect.asVoid(Deferred.failCause(broken, cause)))
+            )
+          )
+        ),
+      close: () => Promise.resolve(transport.onclose?.())
+    }
+    const closed = yield* serve(transport, options)
+    const read = Stream.runForEach(ByteLines.read(input, lineBytesMax), (line) =>
+      line === undefined ? Effect.fail(tooLong) : take(transport, line)
+    )
+    yield* Effect.raceAllFirst([read, Deferred.await(broken), closed])
+  }).pipe(Effect.scoped)
+
+/**
+ * The answer to one POST of streamable HTTP, whole. Each of its messages has a server of its own, which knows no
+ * session: there is nothing that a client could fill.
+ */
+export const answerHttp = Effect.fnUntraced(function* (
+  options: McpOptions,
+  headers: Readonly<Record<string, string>>,
+  body: Uint8Array
+): Effect.fn.Return<Response, McpFailed> {
+  const given = parse(new TextDecoder().decode(body))
+  if (!Array.isArray(given)) return yield* answerMessage(options, headers, given)
+  if (given.length > batchMax) return refused(-32600, `more than ${batchMax} messages at once`)
+  const answers = yield* Effect.forEach(given, (message) => answerMessage(options, headers, message))
+  const told = yield* Effect.promise(() =>
+    Promise.all(answers.filter(({ status }) => status !== 202).map((answer) => answer.json()))
+  )
+  return told.length === 0 ? new Response(null, { status: 202 }) : Response.json(told)
+})
+
+const answerMessage = (
+  options: McpOptions,
+  headers: Readonly<Record<string, string>>,
+  message: unknown
+): Effect.Effect<Response, McpFailed> =>
+  message === undefined
+    ? Effect.succeed(refused(-32700, "the request is not JSON"))
+    : Effect.gen(function* () {
+        const { HttpTransport } = yield* sdk
+        const transport = new HttpTransport({ enableJsonResponse: true })
+        yield* Effect.asVoid(serve(transport as unknown as McpTransport, options))
+        const request = new Request("http://localhost/mcp", { method: "POST", headers: { ...headers } })
+        return yield* Effect.promise(() => transport.handleRequest(request, { parsedBody: message }))
+      }).pipe(Effect.scoped)
+
+const refused = (code: number, message: string) =>
+  Response.json({ jsonrpc: "2.0", id: null, error: { code, message } }, { status: 400 })
+
+/** Loaded by the first server: whoever has tools for something else pays nothing for it. */
+const sdk = Effect.promise(async () => {
+  const [{ Server }, http, { CallToolRequestSchema, ListToolsRequestSchema }] = await Promise.all([
+    import("@modelcontextprotocol/sdk/server/index.js"),
+    import("@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js"),
+    import("@modelcontextprotocol/sdk/types.js")
+  ])
+  const HttpTransport = http.WebStandardStreamableHTTPServerTransport
+  return { Server, HttpTransport, CallToolRequestSchema, ListToolsRequestSchema }
+})
+
+const described = ({ description, effect, inputSchema, name }: Tool.Tool) => ({
+  name,
+  description,
+  inputSchema: inputSchema as { readonly type: "object" } & Record<string, unknown>,
+  annotations: {
+    readOnlyHint: effect === "read_only",
+    destructiveHint: effect !== "read_only",
+    openWorldHint: effect === "external_side_effect"
+  }
+})
+
+const tooLong = new McpFailed({
+  detail: `was sent a message of more than ${lineBytesMax} bytes`,
+  remedy: "Send less at once"
+})
+
+/** What is no message is told to the log and left out, as the protocol's own transport does. */
+const take = (transport: McpTransport, line: string) => {
+  const message = parse(line)
+  const isMessage =
+    typeof message === "object" && message !== null && "jsonrpc" in message && message.jsonrpc === "2.0"
+  return isMessage
+    ? // Whoever receives it walks down into it, and there may be no bottom.
+      Effect.try(() => transport.onmessage?.(message as never)).pipe(
+        Effect.catch(({ cause }) =>
+          Effect.logWarning(`an MCP message that cannot be read was left out: ${String(cause).slice(0, 200)}`)
+        )
+      )
+    : Effect.logWarning("a line that is no MCP message was left out")
+}
+
+const parse = (text: string): unknown => {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+const call = (
+  { registry, session }: McpOptions,
+  name: string,
+  input: unknown,
+  requestId: string
+): Effect.Effect<CallToolResult> =>
+  Effect.map(
+    Tool.answer(registry.call(name, input, { ...session, requestId })),
+    ({ isError, result, text }) => ({
+      content: [{ type: "text", text }],
+      // Only an object may be structured; what else a tool gives is in the text.
+      ...(isError ? { isError } : isObject(result) ? { structuredContent: result } : {})
+    })
+  )
