@@ -189,6 +189,9 @@ const optionsFor = ({ origin }: Scene.Stage, name: string) => ({
   limits: { collectSecondsMax: collectSeconds, checkSecondsMax: 20, transferSecondsMax: 20 }
 })
 
+/** For what is to be delivered: a busy machine may take a hundred times as long, and still it must arrive. */
+const patientLimits = { collectSecondsMax: 300, checkSecondsMax: 300, transferSecondsMax: 300 }
+
 /** Over containers or what stands for them. */
 const relayOver =
   (runtime: Layer.Layer<ContainerRuntime>, name: string, collectSecondsMax = collectSeconds) =>
@@ -207,8 +210,15 @@ const isContent = ({ attack, wants }: Corpus.Workspace) => attack === "content" 
 
 relayHalf(
   "over Docker",
-  Corpus.workspaces.filter((one) => !isContent(one)),
+  Corpus.workspaces.filter((one) => one.benign !== true && !isContent(one)),
   (stage) => RelayHarness.layer(optionsFor(stage, "relays"), credentialsFor(stage))
+)
+
+relayHalf(
+  "over Docker, in its own time",
+  Corpus.workspaces.filter((one) => one.benign === true),
+  (stage) =>
+    RelayHarness.layer({ ...optionsFor(stage, "patient"), limits: patientLimits }, credentialsFor(stage))
 )
 
 relayHalf("over a process", Corpus.workspaces.filter(isContent), relayOver(LocalRuntime.layer, "local"))
