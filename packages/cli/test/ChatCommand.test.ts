@@ -33,7 +33,7 @@ describe("chat", () => {
         code: 66,
         stdout: "",
         stderr:
-          "cogni-sandbox: the configuration /nowhere/at/all.yaml cannot be read: there is no such file. Write one, or name the one that there is\n"
+          "cogni-sandbox: the configuration /nowhere/at/all.yaml cannot be read: there is no such file. Write one, or name another\n"
       })
     }).pipe(Effect.provide(NodeServices.layer))
   )
