@@ -100,7 +100,7 @@ it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a run on 
         api.requests.map(({ method, path: asked }) => `${method} ${asked}`),
         ["GET /repos/acme/app/pulls", "POST /repos/acme/app/pulls"]
       )
-      for (const { authorization } of api.requests) assert.strictEqual(authorization, `bearer ${token}`)
+      for (const { authorization } of api.requests) assert.strictEqual(authorization, `Bearer ${token}`)
       assert.deepInclude(api.requests[0]!.query, { head: "acme:sandbox/repair", base: "main", state: "open" })
       const [pull] = api.pulls
       assert.deepInclude(pull, { head: "sandbox/repair", base: "main", draft: true })

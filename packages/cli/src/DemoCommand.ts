@@ -35,8 +35,7 @@ export const demo = Effect.fnUntraced(function* (input: DemoInput) {
   const subject = { _tag: "Prompt", agent: minimal, prompt } as const
   const plan = yield* Effect.fromResult(RunPlan.make(subject, runId, flags, settings))
   const { ended, received } = yield* Effect.gen(function* () {
-    const progress = yield* Progress.make(input)
-    if (plan.note !== undefined) yield* progress.note(plan.note)
+    const progress = yield* Progress.make(input, plan.note)
     const ended = yield* follow(plan.spec, subject, { live: false }, progress)
     const witness = yield* Composition.DemoWitness
     return { ended, received: yield* witness.received }

@@ -96,8 +96,11 @@ const names: Readonly<Record<Reason["_tag"], ExitName>> = {
 /** Why a run did not end by itself, as a number. */
 export const ofReason = (tag: Reason["_tag"]): ExitName => names[tag]
 
-export const ofSignal = (signal: NodeJS.Signals | undefined): number =>
-  signal === "SIGTERM" ? exitCode.terminated : signal === "SIGHUP" ? exitCode.hangup : exitCode.interrupted
+/** By which signal it was ended, Ctrl-C where it is not known. */
+export const nameOfSignal = (signal: NodeJS.Signals | undefined): ExitName =>
+  signal === "SIGTERM" ? "terminated" : signal === "SIGHUP" ? "hangup" : "interrupted"
+
+export const ofSignal = (signal: NodeJS.Signals | undefined): number => exitCode[nameOfSignal(signal)]
 
 /** The table, aligned, for `--help`. */
 export const describe = (): string =>

@@ -8,7 +8,7 @@ import { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import { Cause, Data, Effect, Layer, Predicate, Result, Schema } from "effect"
 import { CliError } from "effect/cli"
-import { type ExitName, exitCode, ofReason } from "./ExitCode.ts"
+import { type ExitName, exitCode, nameOfSignal, ofReason } from "./ExitCode.ts"
 import type { Invocation } from "./Invocation.ts"
 import * as RelayReport from "./RelayReport.ts"
 import { oneLine } from "./TerminalText.ts"
@@ -49,7 +49,7 @@ export const mapLayerError =
 /** Somebody ended it. What a run on a repository has committed stays until it is delivered. */
 export const ofSignal = (signal: NodeJS.Signals = "SIGINT", asked?: Invocation): Refusal =>
   refusal(
-    signal === "SIGTERM" ? "terminated" : signal === "SIGHUP" ? "hangup" : "interrupted",
+    nameOfSignal(signal),
     `ended by ${signal}`,
     asked?.words[0] === "relay" || asked?.words.some((word) => /^--repo(?:=|$)/u.test(word)) === true
       ? "No sandbox is left. Commits that were not delivered are kept: cogni-sandbox relay list, then relay retry"
@@ -122,30 +122,19 @@ const failure = (name: ExitName, reason: string, message: string, rest: Partial<
 
 const ofError = (error: unknown): Failure => {
   if (error instanceof SandboxError) {
-    return failure(ofReason(error.reason._tag), error.reason._tag, inFlags(error.message), {
-      isRetryable: error.isRetryable,
-      ...(error.runId === undefined ? {} : { runId: error.runId }),
-      ...(error.partial === undefined ? {} : { partial: error.partial })
-    })
+    const { isRetryable, message, partial, reason, runId } = error
+    return failure(ofReason(reason._tag), reason._tag, inFlags(message), { isRetryable, runId, partial })
   }
   if (isReason(error)) {
-    return failure(ofReason(error._tag), error._tag, inFlags(error.message), {
-      isRetryable: error.isRetryable
-    })
+    const { _tag: reason, isRetryable, message } = error
+    return failure(ofReason(reason), reason, inFlags(message), { isRetryable })
   }
   if (error instanceof Refusal) {
-    return failure(
-      error.exit,
-      error.reason ?? "Refusal",
-      error.message,
-      error.runId === undefined ? {} : { runId: error.runId }
-    )
+    return failure(error.exit, error.reason ?? "Refusal", error.message, { runId: error.runId })
   }
   if (error instanceof GitRelayError) {
-    return failure(RelayReport.exitOf(error), error.reason._tag, error.message, {
-      isRetryable: error.isRetryable,
-      ...(error.runId === undefined ? {} : { runId: error.runId })
-    })
+    const { isRetryable, message, reason, runId } = error
+    return failure(RelayReport.exitOf(error), reason._tag, message, { isRetryable, runId })
   }
   if (error instanceof ReaderGone)
     return failure("readerGone", "ReaderGone", "nobody reads the output any more")

@@ -20,7 +20,17 @@ export interface Progress {
   readonly rest: Effect.Effect<void>
 }
 
-export const make = Effect.fnUntraced(function* (options: {
+/** `note` is said first. */
+export const make = Effect.fnUntraced(function* (
+  options: { readonly quiet: boolean },
+  note?: string
+): Effect.fn.Return<Progress, never, Output | Scope.Scope> {
+  const progress = yield* shown(options)
+  if (note !== undefined) yield* progress.note(note)
+  return progress
+})
+
+const shown = Effect.fnUntraced(function* (options: {
   readonly quiet: boolean
 }): Effect.fn.Return<Progress, never, Output | Scope.Scope> {
   const output = yield* Output

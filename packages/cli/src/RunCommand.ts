@@ -46,14 +46,14 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
   const wayOut = { ...plan, proxy: input.proxy, auditBodies: input.auditBodies }
   const shown = { ...input, live: subject._tag === "Command" && input.output === "text" }
   if (repo === undefined) {
-    const ended = yield* Effect.flatMap(prepared(plan, input), (progress) =>
+    const ended = yield* Effect.flatMap(Progress.make(input, plan.note), (progress) =>
       follow(plan.spec, subject, shown, progress)
     ).pipe(Effect.provide(Composition.runner(settings, wayOut)), Effect.scoped)
     return yield* tell(input, plan, subject, ended)
   }
   const allowedWorkspace = Composition.cloneWorkspace(settings, runId)
   const ended = yield* Effect.gen(function* () {
-    const progress = yield* prepared(plan, input)
+    const progress = yield* Progress.make(input, plan.note)
     const patch = yield* UserFiles.reservePatch(repo.patch, undefined)
     yield* progress.now("cloning")
     const ended = yield* follow(plan.spec, subject, shown, progress, RepoRun.inClone(repo.request, progress))
@@ -72,15 +72,6 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
     Effect.scoped
   )
   yield* tell(input, plan, subject, ended)
-})
-
-const prepared = Effect.fnUntraced(function* (
-  { note }: Pick<RunPlan.RunPlan, "note">,
-  options: { readonly quiet: boolean }
-) {
-  const progress = yield* Progress.make(options)
-  if (note !== undefined) yield* progress.note(note)
-  return progress
 })
 
 /** What the run came to: its answer first, and whatever is wrong after it. */

@@ -40,8 +40,7 @@ export const task = Effect.fnUntraced(function* (input: TaskInput) {
   const prompt = yield* Prompt.read(source, input.workspace)
   const file = yield* UserFiles.reservePatch(input.patch, input.workspace)
   const result = yield* Effect.gen(function* () {
-    const progress = yield* Progress.make(input)
-    if (planned.note !== undefined) yield* progress.note(planned.note)
+    const progress = yield* Progress.make(input, planned.note)
     return yield* follow(planned.task, prompt, input.patch !== undefined, progress)
   }).pipe(Effect.provide(Composition.runner(settings, planned)), Effect.scoped)
   yield* tell(input, runId, result, file)

@@ -3,6 +3,7 @@ import type { Finding } from "@cogni/sandbox-docker/DockerDoctor"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { Effect, Result } from "effect"
 import { FetchHttpClient, HttpClient } from "effect/http"
+import * as RunPlan from "./RunPlan.ts"
 import type { Settings } from "./Settings.ts"
 import { oneLine } from "./TerminalText.ts"
 
@@ -20,22 +21,13 @@ export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">)
       fix: "Set COGNI_LLM_URL, COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY) and COGNI_LLM_MODEL"
     })
   }
-  if (upstream._tag === "Refused") {
-    const { detail, remedy } = upstream.refusal
-    return Effect.succeed({ check, status: "fail", detail: oneLine(detail), fix: oneLine(remedy) })
-  }
-  if (upstream._tag === "Incomplete") {
-    return Effect.succeed({
-      check,
-      status: "fail",
-      detail: `half of it is configured: ${upstream.missing} is not set`,
-      fix: `Set ${upstream.missing}, or unset the other`
-    })
-  }
-  const address = Upstream.address({ type: "host", url: upstream.url })
+  const address = Result.flatMap(RunPlan.upstreamAddress(settings, false), ({ url }) =>
+    Upstream.address({ type: "host", url })
+  )
   if (Result.isFailure(address)) {
-    const { problem, remedy } = address.failure
-    return Effect.succeed({ check, status: "fail", detail: `COGNI_LLM_URL ${problem}`, fix: remedy })
+    const { remedy } = address.failure
+    const detail = "detail" in address.failure ? address.failure.detail : address.failure.problem
+    return Effect.succeed({ check, status: "fail", detail: oneLine(detail), fix: oneLine(remedy) })
   }
   const { display } = address.success
   return HttpClient.get(`${display}/v1/models`).pipe(

@@ -11,10 +11,12 @@ import type { CanaryPolicy, LlmBudget, WorkspaceSource } from "@cogni/sandbox-co
 import { Context, Effect, Layer } from "effect"
 import * as AgentRun from "../AgentRun.ts"
 import { defaultImage } from "../agents/Agent.ts"
-import type { AgentRegistry } from "../agents/AgentRegistry.ts"
+import { AgentRegistry } from "../agents/AgentRegistry.ts"
 import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
 import * as Admission from "../internal/Admission.ts"
+import * as GraphRefusal from "../internal/GraphRefusal.ts"
+import * as GraphSpec from "../internal/GraphSpec.ts"
 import * as GraphWork from "../internal/GraphWork.ts"
 import { Repositories } from "../Repositories.ts"
 import { sandboxNamespace } from "./GraphId.ts"
@@ -53,7 +55,18 @@ export const settled = (options: SandboxGraphOptions): Admission.AdmissionOption
 })
 
 export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
-  const admit = yield* Admission.make(settled(options))
+  const agents = yield* AgentRegistry
+  const host = settled(options)
+  const admit = yield* Admission.make(host, (request, context) =>
+    Effect.gen(function* () {
+      const agent = yield* Effect.mapError(agents.get(Admission.agentIdOf(request)), GraphRefusal.ofAgent)
+      yield* Effect.mapError(
+        Effect.fromResult(AgentRun.check(agent, GraphSpec.requestOf(request))),
+        GraphRefusal.ofCapability
+      )
+      return (granted) => ({ agent, spec: GraphSpec.make(agent, granted, request, context, host) })
+    })
+  )
   const repositories = yield* Repositories
   const runner = yield* SandboxRunner
   const store = yield* RunStore

@@ -11,14 +11,15 @@ import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Context, Effect, Layer } from "effect"
 import type { CatalogProvider } from "./AgentCatalog.ts"
-import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
+import { type GraphProvider, GraphRefused, type GraphRunRequest, type RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
+import * as Admission from "../internal/Admission.ts"
 import * as GraphEnd from "../internal/GraphEnd.ts"
+import * as GraphSpec from "../internal/GraphSpec.ts"
 import * as GraphWork from "../internal/GraphWork.ts"
-import * as TaskAdmission from "../internal/TaskAdmission.ts"
 import * as TaskSpeech from "../internal/TaskSpeech.ts"
 import { Repositories } from "../Repositories.ts"
-import { defaultRuntimeSecondsMax, type SandboxGraphOptions, settled } from "./SandboxGraphProvider.ts"
+import { type SandboxGraphOptions, settled } from "./SandboxGraphProvider.ts"
 import * as TaskRun from "../TaskRun.ts"
 import { sandboxNamespace } from "./GraphId.ts"
 
@@ -52,14 +53,34 @@ export const catalog: CatalogProvider = Effect.succeed([
   }
 ])
 
-export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
-  const runtimeSecondsMax = options.runtimeSecondsMax ?? defaultRuntimeSecondsMax
-  const admit = yield* TaskAdmission.make({
-    ...settled(options),
-    limits: options.limits,
-    patchBytesMax: options.patchBytesMax,
-    runtimeSecondsMax: Math.min(runtimeSecondsMax, options.limits?.runtimeSecondsMax ?? runtimeSecondsMax)
+/** What a request may ask of other agents, and not of this one. */
+const cannot = (detail: string) =>
+  new GraphRefused({
+    error: "invalid_request",
+    reason: "CapabilityMissing",
+    detail: `${TaskRun.graphId} ${detail}`
   })
+
+export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
+  const host = settled(options)
+  const runtimeSecondsMax = Math.min(host.runtimeSecondsMax, options.limits?.runtimeSecondsMax ?? Infinity)
+  const admit = yield* Admission.make(host, (request, context) =>
+    Effect.gen(function* () {
+      if (request.personality !== undefined) {
+        return yield* cannot("has no personalities: leave it out, or choose an agent that has them")
+      }
+      if (request.toolIds !== undefined && request.toolIds.length > 0) {
+        return yield* cannot("calls no tools of the host: leave toolIds out, or choose another agent")
+      }
+      const asked = request.runtimeSecondsMax ?? TaskRun.defaultRuntimeSecondsMax
+      return (granted) =>
+        TaskRun.plan(
+          GraphSpec.termsOf(TaskRun.image, granted, request, context, host),
+          { ...options.limits, runtimeSecondsMax: Math.min(asked, runtimeSecondsMax) },
+          options.patchBytesMax
+        )
+    })
+  )
   const repositories = yield* Repositories
   const store = yield* RunStore
   const services = yield* Effect.context<ChatModel | RunStore | SandboxRunner>()

@@ -1,20 +1,23 @@
-/** Whether a run of an agent may start, and as what. Asked before anything is made. */
+/** Whether a run may start, and as what. Asked before anything is made. */
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import { Clock, Effect, Schema } from "effect"
-import { AgentRegistry } from "../agents/AgentRegistry.ts"
-import * as AgentRun from "../AgentRun.ts"
 import * as ExecutionGrant from "../grants/ExecutionGrant.ts"
-import { GraphRunRequest, type RunContext } from "../graphs/GraphProvider.ts"
+import { type GraphRefused, GraphRunRequest, type RunContext } from "../graphs/GraphProvider.ts"
 import * as GrantPermissions from "../grants/GrantPermissions.ts"
 import { GrantRuns } from "../grants/GrantRuns.ts"
 import { GrantStore } from "../grants/GrantStore.ts"
 import { Repositories } from "../Repositories.ts"
 import * as GraphRefusal from "./GraphRefusal.ts"
-import * as GraphSpec from "./GraphSpec.ts"
+import type * as GraphSpec from "./GraphSpec.ts"
 import { sandboxNamespace } from "../graphs/GraphId.ts"
 
 /** A caller without types may ask for anything. */
 const validate = Schema.decodeUnknownEffect(Schema.toType(GraphRunRequest), { errors: "all" })
+
+/** What may start. */
+export interface Admitted {
+  readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
+}
 
 export interface AdmissionOptions extends GraphSpec.SettledOptions {
   readonly enabled: boolean
@@ -60,25 +63,26 @@ export const makeGate = Effect.fnUntraced(function* ({
   })
 })
 
-/** After the gate refuses in this order: no such agent, not what it can do, no repository, no spec. */
-export const make = Effect.fnUntraced(function* (options: AdmissionOptions) {
-  const agents = yield* AgentRegistry
+/** After the gate refuses in this order: what cannot be done as `prepare` says, no repository, no spec. */
+export const make = Effect.fnUntraced(function* <A extends Admitted>(
+  options: AdmissionOptions,
+  prepare: (
+    request: GraphRunRequest,
+    context: RunContext
+  ) => Effect.Effect<(granted: GraphSpec.Granted) => A, GraphRefused>
+) {
   const gate = yield* makeGate(options)
   const repositories = yield* Repositories
 
   return Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
     const granted = yield* gate(request, context)
-    const agent = yield* Effect.mapError(agents.get(agentIdOf(request)), GraphRefusal.ofAgent)
-    yield* Effect.mapError(
-      Effect.fromResult(AgentRun.check(agent, GraphSpec.requestOf(request))),
-      GraphRefusal.ofCapability
-    )
+    const prepared = yield* prepare(request, context)
     if (request.repository !== undefined) {
       yield* Effect.mapError(repositories.check(request.repository), GraphRefusal.ofRepository)
     }
-    const spec = GraphSpec.make(agent, granted, request, context, options)
-    yield* Effect.mapError(SandboxSpec.decode(spec), GraphRefusal.ofSpec)
-    return { agent, spec }
+    const admitted = prepared(granted)
+    yield* Effect.mapError(SandboxSpec.decode({ argv: ["task"], ...admitted.spec }), GraphRefusal.ofSpec)
+    return admitted
   })
 })
 
