@@ -15,8 +15,8 @@ import { BranchName } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import { Context, Effect, Layer, Redacted, Tracer } from "effect"
 import { existsSync } from "node:fs"
-import { createServer } from "node:http"
 import * as GitOrigin from "../harness/GitOrigin.ts"
+import { serve } from "../harness/LocalServer.ts"
 import * as RelayHarness from "../harness/RelayHarness.ts"
 
 const token = "ghs_planted-for-the-relay.0123456789"
@@ -114,27 +114,14 @@ it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a relay, 
       const origin = yield* Origin
       const { url } = yield* origin.make("bad/redirect", files)
       const heard: Array<string | undefined> = []
-      const elsewhere = yield* Effect.acquireRelease(
-        Effect.callback<{ readonly port: number; readonly close: () => void }>((resume) => {
-          const server = createServer((incoming, response) => {
-            heard.push(incoming.headers.authorization)
-            response.writeHead(401, { "www-authenticate": "Basic" }).end()
-          }).listen(0, "127.0.0.1", () => {
-            const address = server.address()
-            resume(
-              Effect.succeed({
-                port: typeof address === "object" ? (address?.port ?? 0) : 0,
-                close: () => server.close()
-              })
-            )
-          })
-        }),
-        ({ close }) => Effect.sync(close)
-      )
+      const elsewhere = yield* serve((incoming, response) => {
+        heard.push(incoming.headers.authorization)
+        response.writeHead(401, { "www-authenticate": "Basic" }).end()
+      })
       origin.trouble = ({ path }) => ({
         _tag: "Status",
         status: 302,
-        headers: { location: `http://127.0.0.1:${elsewhere.port}${path}` }
+        headers: { location: `${elsewhere}${path}` }
       })
       const error = yield* refusedClone(url)
       origin.trouble = () => undefined

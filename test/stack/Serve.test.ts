@@ -4,14 +4,13 @@ import { label } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
-import { createServer } from "node:http"
-import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as GitOrigin from "../harness/GitOrigin.ts"
 import * as Images from "../harness/Images.ts"
+import { serve } from "../harness/LocalServer.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
 import { freePort } from "../harness/FreePort.ts"
 import * as Pace from "../harness/Pace.ts"
@@ -267,18 +266,9 @@ layer(CliProcess.layer)("cogni-sandbox serve", (it) => {
 
 /** A model that never answers. */
 const silentModel = Effect.map(
-  Effect.acquireRelease(
-    Effect.promise(
-      () =>
-        new Promise<ReturnType<typeof createServer>>((resolve) => {
-          const server = createServer(() => undefined)
-          server.listen(0, "127.0.0.1", () => resolve(server))
-        })
-    ),
-    (server) => Effect.sync(() => void server.close().closeAllConnections())
-  ),
-  (server) => ({
-    COGNI_LLM_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+  serve(() => undefined),
+  (url) => ({
+    COGNI_LLM_URL: url,
     COGNI_LLM_KEY: "sk-none",
     COGNI_LLM_MODEL: "m"
   })

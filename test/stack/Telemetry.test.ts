@@ -1,4 +1,5 @@
 /** One run of a graph, as OpenTelemetry's own exporters see it: one trace, every phase, every model call, no secret. */
+import { text } from "node:stream/consumers"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { GraphObserver } from "@cogni/sandbox-graph-provider/graphs/GraphObserver"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
@@ -7,11 +8,10 @@ import { assert, layer } from "@effect/vitest"
 import { InMemoryLogRecordExporter, SimpleLogRecordProcessor } from "@opentelemetry/sdk-logs"
 import { InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base"
 import { Effect, Layer, Redacted } from "effect"
-import { createServer, type Server } from "node:http"
-import type { AddressInfo } from "node:net"
 import * as CliProcess from "../harness/CliProcess.ts"
 import * as GraphHarness from "../harness/GraphHarness.ts"
 import * as Images from "../harness/Images.ts"
+import { respond, serve } from "../harness/LocalServer.ts"
 import * as ModelApi from "../harness/ModelApi.ts"
 
 const key = "sk-planted-telemetry-5e01"
@@ -99,29 +99,14 @@ layer(Layer.empty, { excludeTestServices: true })("telemetry", (it) => {
 })
 
 /** What a collector was sent. */
-const collector = Effect.acquireRelease(
-  Effect.callback<{ readonly server: Server; readonly bodies: ReadonlyArray<string>; readonly url: string }>(
-    (resume) => {
-      const bodies: Array<string> = []
-      const server = createServer((request, response) => {
-        const pieces: Array<Buffer> = []
-        request.on("data", (piece: Buffer) => pieces.push(piece))
-        request.on("end", () => {
-          bodies.push(Buffer.concat(pieces).toString("utf8"))
-          response.writeHead(200, { "content-type": "application/json" }).end("{}")
-        })
-      }).listen(0, "127.0.0.1", () => {
-        const { port } = server.address() as AddressInfo
-        resume(Effect.succeed({ server, bodies, url: `http://127.0.0.1:${port}` }))
-      })
-    }
-  ),
-  ({ server }) =>
-    Effect.callback<void>((resume) => {
-      server.close(() => resume(Effect.void))
-      server.closeAllConnections()
-    })
-)
+const collector = Effect.gen(function* () {
+  const bodies: Array<string> = []
+  const url = yield* serve(async (request, response) => {
+    bodies.push(await text(request))
+    respond(response, 200, {})
+  })
+  return { bodies, url }
+})
 
 layer(CliProcess.layer, { excludeTestServices: true })("telemetry of the command", (it) => {
   it.effect(

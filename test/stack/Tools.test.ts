@@ -1,31 +1,18 @@
 /** Tools of the host, as a sealed agent calls them: with the image's own program, from inside. */
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { createServer } from "node:http"
-import type { AddressInfo } from "node:net"
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
+import { respond, serve } from "../harness/LocalServer.ts"
 
 /** Answers as Prometheus does, whatever it is asked. */
-const prometheus = Effect.map(
-  Effect.acquireRelease(
-    Effect.callback<ReturnType<typeof createServer>>((resume) => {
-      const server = createServer((request, response) => {
-        request.resume()
-        request.on("end", () =>
-          response.end('{"status":"success","data":{"resultType":"scalar","result":[1,"42"]}}')
-        )
-      }).listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
-    }),
-    (server) =>
-      Effect.callback<void>((resume) => {
-        server.close(() => resume(Effect.void))
-        server.closeAllConnections()
-      })
-  ),
-  (server) => `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-)
+const prometheus = serve((request, response) => {
+  request.resume()
+  request.on("end", () =>
+    respond(response, 200, { status: "success", data: { resultType: "scalar", result: [1, "42"] } })
+  )
+})
 
 const time = "core__get_current_time"
 const metrics = "core__metrics_query"
