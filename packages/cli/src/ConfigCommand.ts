@@ -48,7 +48,7 @@ export const resolve = Effect.fnUntraced(function* (input: {
     Effect.mapError((error) =>
       refusal(
         "input",
-        `nobody is called that: ${problemsOf(error).join("; ")}`,
+        `invalid --channel or --sender: ${problemsOf(error).join("; ")}`,
         "Name a channel and a sender as messages have them"
       )
     )
@@ -73,7 +73,7 @@ export const resolve = Effect.fnUntraced(function* (input: {
 /** How a file is written, for editors. */
 export const schema = Output.json(Configuration.jsonSchema())
 
-/** Of a file that cannot be had. */
+/** The refusal for a file that cannot be read. */
 export const unreadable = (
   file: string,
   { _tag, detail, isAbsent, remedy }: ConfigurationError.ConfigurationUnreadable

@@ -39,7 +39,7 @@ export const AgentConfig = Schema.Struct({
   modelTier: ModelTier,
   toolProfile: ToolProfile,
   toolOverrides: ToolOverrides,
-  /** Whether it executes in a container, where the configuration has those. Else on the host, if that can be had. */
+  /** Whether it executes in a container, where the configuration has those. Otherwise on the host, if it has an executor. */
   sandbox: Schema.Boolean
 })
 

@@ -1,8 +1,8 @@
 /**
  * The agents of a configuration, by name: one that is registered stays as it is.
  *
- * Every change makes another registry, so that whoever holds one holds a whole configuration's agents for as long as
- * need be. Pure.
+ * Every change makes another registry, so that a caller keeps the agents of one configuration as long as it needs
+ * them. Pure.
  */
 import { Data, Option, Result } from "effect"
 import type { AgentConfig } from "./AgentConfig.ts"
@@ -27,7 +27,7 @@ const over = (agents: ReadonlyArray<AgentConfig>): AgentConfigRegistry => {
   return Object.freeze({ get: (name: string) => Option.fromUndefinedOr(byName.get(name)), list })
 }
 
-/** Its own: whoever made one may go on to change theirs. */
+/** A copy: the caller may go on to change its own. */
 const frozen = (agent: AgentConfig): AgentConfig =>
   Object.freeze({
     ...agent,

@@ -2,7 +2,7 @@
  * What a host of sessions is configured to do: its sandboxes, its agents, and which agent answers whom.
  *
  * Read from YAML as a whole or not at all, with everything that is wrong told at its place. What is left out is the
- * safe choice. No secret belongs in it. Pure: whoever has the text brings it.
+ * safe choice. No secret belongs in it. Pure: the caller brings the text.
  */
 import type { Network } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Result, Schema, SchemaIssue } from "effect"
@@ -58,7 +58,7 @@ export interface Configuration {
 export interface ParseOptions {
   /** As it is to be called in errors, such as `cogni.yaml`. */
   readonly file: string
-  /** Tools that there are; with them a name in `tool_overrides` that is none is refused. */
+  /** Existing tools: any other name in `tool_overrides` is refused. Left out: every name is taken. */
   readonly toolNames?: ReadonlyArray<string> | undefined
 }
 

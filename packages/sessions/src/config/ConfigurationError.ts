@@ -21,7 +21,7 @@ export const Problem = Schema.Struct({
 
 export type Problem = typeof Problem.Type
 
-/** The file cannot be had. */
+/** The file cannot be read. */
 export class ConfigurationUnreadable extends Schema.TaggedError<ConfigurationUnreadable>()(
   "ConfigurationUnreadable",
   {

@@ -89,14 +89,14 @@ export const make = Effect.fnUntraced(function* (
   })
 })
 
-/** Of a text that comes from anywhere. */
+/** Reads a text from anywhere. */
 export const layer = (
   read: Effect.Effect<string, ConfigurationError.ConfigurationError>,
   options: StoreOptions
 ): Layer.Layer<ConfigurationStore, ConfigurationError.ConfigurationError> =>
   Layer.effect(ConfigurationStore, make(read, options))
 
-/** Of a file. */
+/** Reads a file. */
 export const layerFile = (
   path: string,
   options: Omit<StoreOptions, "file"> = {}

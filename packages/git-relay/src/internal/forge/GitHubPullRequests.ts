@@ -18,7 +18,7 @@ export const apiUrlOf = (url: string, apiUrl?: string): string => {
   return server === "https://github.com" ? "https://api.github.com" : `${server}/api/v3`
 }
 
-/** A repository as GitHub names it; fails where the path of a URL is none. */
+/** A repository as GitHub names it; fails where the path of the URL is no OWNER/NAME. */
 export const repository = (url: string) => {
   const [owner = "", repo = "", ...rest] = repositoryOf(url).split("/")
   return repo === "" || rest.length > 0

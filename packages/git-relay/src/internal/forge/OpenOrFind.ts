@@ -4,7 +4,7 @@ import type { PullRequest } from "../../GitRelay.ts"
 import { PullRequestFailed } from "../../GitRelayError.ts"
 import type { NewPullRequest, PullRequests, PullRequestTarget } from "../../forge/PullRequests.ts"
 
-/** For looking and opening; together with the other a minute, which nobody waits beyond. */
+/** For looking and opening; one minute together with {@link lookAgainSecondsMax}. */
 export const openSecondsMax = 45
 
 /** For looking once more. */
@@ -17,7 +17,7 @@ export const openOrFind = (
   text: NewPullRequest
 ): Effect.Effect<PullRequest, PullRequestFailed> =>
   Effect.suspend(() => {
-    // Whether it may be there although nobody has said so.
+    // Whether it may exist although no answer has come.
     let asked = false
     const open = Effect.gen(function* () {
       const found = yield* pullRequests.find(target)

@@ -21,13 +21,13 @@ export const titleCharactersMax = 200
 /** GitHub takes 65,536. */
 export const bodyCharactersMax = 20_000
 
-/** Of one commit's message. */
+/** How much of one commit's message is shown. */
 export const messageCharactersMax = 2000
 
 /** Separates what would otherwise be read as one; shows nothing. */
 const wordJoiner = "\u2060"
 
-/** What `printable` leaves, and what nobody sees: direction, annotation, and tags that only a machine reads. */
+/** Invisible characters that `printable` leaves: direction, annotation, and tags that only a machine reads. */
 const unseen = /[\u061c\u206a-\u206f\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu
 
 export const make = ({ baseBranch, messages, runId }: PullRequestFacts) => {

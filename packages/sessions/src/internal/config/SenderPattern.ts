@@ -28,7 +28,7 @@ export interface SenderPattern {
 /** `*`, one character, or a test of one. */
 type Mark = "*" | { readonly literal: string } | RegExp
 
-/** Of a key such as `slack:U0*`; the failure is a sentence. */
+/** Reads a key such as `slack:U0*`; the failure is a sentence. */
 export const parse = (key: string): Result.Result<SenderPattern, string> => {
   if (!keyPattern.test(key)) return Result.fail(keyExpected)
   const channel = key.slice(0, key.indexOf(":"))
@@ -47,7 +47,7 @@ export const parse = (key: string): Result.Result<SenderPattern, string> => {
   })
 }
 
-/** Of two that both match, the longer goes first; of two as long, the one whose characters come first. */
+/** Orders patterns that both match: the longer first; at equal length, the one whose characters come first. */
 export const compare = (a: SenderPattern, b: SenderPattern): number => {
   const [charactersOfA, charactersOfB] = [[...a.text], [...b.text]]
   if (charactersOfA.length !== charactersOfB.length) return charactersOfB.length - charactersOfA.length

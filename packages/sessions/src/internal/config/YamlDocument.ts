@@ -12,7 +12,7 @@ export type Path = ReadonlyArray<PropertyKey>
 
 export interface YamlDocument {
   readonly value: unknown
-  /** Something wrong with a value, at its key; where there is none, at the key of the value that lacks it. */
+  /** Something wrong with a value, at its key; a missing key is told at the key that should hold it. */
   readonly problem: (path: Path, message: string) => Problem
 }
 
