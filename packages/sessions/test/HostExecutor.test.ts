@@ -363,11 +363,16 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
       const word = sleepWord()
       const line = `sleep ${word} & head -c 150000 /dev/zero; head -c 150000 /dev/zero >&2`
       for (let turn = 0; turn < 20; turn++) {
-        const { output } = yield* executor.exec(line)
-        assert.deepStrictEqual([output.stdout.bytes, output.stderr.bytes], [150_000, 150_000])
+        const running = yield* executor.spawn(line)
+        // Only then is it read: most of it is still in the kernel.
+        yield* running.exit
+        const chunks = yield* Stream.runCollect(running.output)
+        const said = { stdout: 0, stderr: 0 }
+        for (const { bytes, channel } of chunks) said[channel] += bytes.byteLength
+        assert.deepStrictEqual(said, { stdout: 150_000, stderr: 150_000 })
       }
       for (const pid of alive(word)) process.kill(Number(pid), "SIGKILL")
-    })
+    }).pipe(Effect.scoped)
   )
 
   it.effect("begins in the workspace or below it, links or not", () =>
