@@ -7,7 +7,7 @@
 import { Effect } from "effect"
 import { HttpServer, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { NetAddress } from "effect/net"
-import * as Problem from "./Problem.ts"
+import * as Problem from "./internal/Problem.ts"
 
 /** Names of this machine that only itself can mean. */
 export const local: ReadonlyArray<string> = ["localhost", "127.0.0.1", "[::1]"]

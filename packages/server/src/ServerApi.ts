@@ -11,10 +11,10 @@ import {
   HttpApiSchema,
   OpenApi
 } from "effect/http-api"
-import { Authentication } from "./Authentication.ts"
-import { ChatRequest } from "./ChatRequest.ts"
-import * as Problem from "./Problem.ts"
-import { RunView } from "./RunView.ts"
+import { Authentication } from "./internal/Authentication.ts"
+import { ChatRequest } from "./internal/ChatRequest.ts"
+import * as Problem from "./internal/Problem.ts"
+import { RunView } from "./internal/RunView.ts"
 
 /** What cannot be read of a request's path, query or headers has the same shape as every other problem. */
 export class Readable extends HttpApiMiddleware.Service<Readable>()("@cogni/sandbox-server/Readable", {

@@ -6,7 +6,7 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Context, Effect } from "effect"
-import { RunRoster } from "./RunRoster.ts"
+import { RunRoster } from "./internal/RunRoster.ts"
 
 /** What a run needs, and how to ask whether it is there. */
 export interface Probe {

@@ -1,6 +1,6 @@
 /** The stream for the AI SDK, read by the AI SDK. */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
-import * as AiSdkStream from "@cogni/sandbox-server/AiSdkStream"
+import * as AiSdkStream from "../src/internal/AiSdkStream.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { DefaultChatTransport, readUIMessageStream, type UIMessage } from "ai"
 import { Effect } from "effect"

@@ -1,6 +1,6 @@
 /** What is told of a run, and what is not. */
 import { RunRecord } from "@cogni/sandbox-core/RunStore"
-import * as RunView from "@cogni/sandbox-server/RunView"
+import * as RunView from "../src/internal/RunView.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 

@@ -1,7 +1,7 @@
 /** Labels are from small sets, whatever callers make up. */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
-import * as ServerMetrics from "@cogni/sandbox-server/ServerMetrics"
+import * as ServerMetrics from "../src/internal/ServerMetrics.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Metric } from "effect"
 import { PrometheusMetrics } from "effect/observability"

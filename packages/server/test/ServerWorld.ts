@@ -19,7 +19,7 @@ import {
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
-import { RunRoster } from "@cogni/sandbox-server/RunRoster"
+import { RunRoster } from "../src/internal/RunRoster.ts"
 import * as SandboxServer from "@cogni/sandbox-server/SandboxServer"
 import { type Probe, Probes } from "@cogni/sandbox-server/ServerHealth"
 import type { ServerLimits } from "@cogni/sandbox-server/ServerLimits"

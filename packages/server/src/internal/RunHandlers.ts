@@ -5,10 +5,10 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { type RunRecord, RunStore } from "@cogni/sandbox-core/RunStore"
 import { Effect, Schema } from "effect"
-import { CurrentGrant } from "../Authentication.ts"
-import * as Problem from "../Problem.ts"
-import { type RosterRun, RunRoster } from "../RunRoster.ts"
-import * as RunView from "../RunView.ts"
+import { CurrentGrant } from "./Authentication.ts"
+import * as Problem from "./Problem.ts"
+import { type RosterRun, RunRoster } from "./RunRoster.ts"
+import * as RunView from "./RunView.ts"
 
 const listedDefault = 20
 

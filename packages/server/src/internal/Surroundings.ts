@@ -5,8 +5,8 @@
 import { Cause, Effect, type Types } from "effect"
 import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as HostNames from "../HostNames.ts"
-import * as Problem from "../Problem.ts"
-import * as ServerMetrics from "../ServerMetrics.ts"
+import * as Problem from "./Problem.ts"
+import * as ServerMetrics from "./ServerMetrics.ts"
 
 /** Nothing that a page of ours shows may be loaded from elsewhere, sent elsewhere, or shown inside another. */
 const pagePolicy =

@@ -11,9 +11,9 @@ import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import { RateLimiter } from "effect/persistence"
-import * as UnknownCallers from "./internal/UnknownCallers.ts"
+import * as UnknownCallers from "./UnknownCallers.ts"
 import * as Problem from "./Problem.ts"
-import type { ServerLimits } from "./ServerLimits.ts"
+import type { ServerLimits } from "../ServerLimits.ts"
 
 /** By whose word a request is answered. */
 export class CurrentGrant extends Context.Service<CurrentGrant, ExecutionGrant.ExecutionGrant>()(

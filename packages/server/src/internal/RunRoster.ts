@@ -9,7 +9,7 @@ import type { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Deferred, Effect, Layer, type Scope, Stream, SubscriptionRef } from "effect"
 import { activeRuns } from "./ServerMetrics.ts"
 import * as Problem from "./Problem.ts"
-import type { ServerLimits } from "./ServerLimits.ts"
+import type { ServerLimits } from "../ServerLimits.ts"
 
 /** Whose run is to begin. */
 export interface RosterEntry {

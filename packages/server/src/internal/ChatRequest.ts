@@ -10,7 +10,7 @@ import type { ExecutionGrant } from "@cogni/sandbox-graph-provider/grants/Execut
 import { GraphRunRequest, RunContext } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import { ByteSize, Effect, Schema } from "effect"
 import { type HttpServerError, HttpIncomingMessage, type HttpServerRequest } from "effect/http"
-import * as IdempotencyKeys from "./IdempotencyKeys.ts"
+import * as IdempotencyKeys from "../IdempotencyKeys.ts"
 import * as Problem from "./Problem.ts"
 
 const { budget, graphId, messages, personality, repository, runtimeSecondsMax } = GraphRunRequest.fields

@@ -9,10 +9,10 @@ import { Context, Effect, type FileSystem, Layer, type Path, type Scope } from "
 import { type Etag, type HttpPlatform, HttpRouter, type HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiSwagger, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
-import * as Surroundings from "./internal/Surroundings.ts"
+import * as Surroundings from "./Surroundings.ts"
 import type { RunRoster } from "./RunRoster.ts"
-import * as ServerApi from "./ServerApi.ts"
-import * as ServerHealth from "./ServerHealth.ts"
+import * as ServerApi from "../ServerApi.ts"
+import * as ServerHealth from "../ServerHealth.ts"
 
 export interface OperatorServerOptions {
   /** Further names in `Host` that it answers to. */
