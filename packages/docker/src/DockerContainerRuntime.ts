@@ -22,7 +22,7 @@ import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import { ContainerFailed, PostureMismatch, type RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
-import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
+import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import { Deferred, type Duration, Effect, Fiber, Layer, Schedule, Scope, Semaphore } from "effect"
 import { availableParallelism } from "node:os"
 import * as ContainerEnvironment from "./internal/container/ContainerEnvironment.ts"
@@ -301,7 +301,7 @@ const posture = (
   const mismatches = [
     ...engineMismatches(hostConfig, inspected.HostConfig),
     ...(status === undefined ? [] : hostMismatches(parseStatus(status))),
-    ...hostExchanged(spec.mounts, MountIdentity.bootId(), (target) =>
+    ...hostExchanged(spec.mounts, KernelFile.bootId(), (target) =>
       KernelFacts.identityInside(inspected.State.Pid, inspected.Id, target)
     )
   ]

@@ -5,22 +5,14 @@
  * time of the process it is.
  */
 import { type Owner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
-import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
-import { readFileSync, readlinkSync } from "node:fs"
+import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
+import { readlinkSync } from "node:fs"
 import { hostname, release } from "node:os"
 import type { DockerAddress } from "./DockerSocket.ts"
 
-const read = (path: string): string | undefined => {
-  try {
-    return readFileSync(path, "utf8")
-  } catch {
-    return undefined
-  }
-}
-
 /** When a process started; `undefined` when there is none. One that is dead and not yet reaped by its parent is none. */
 const startTicks = (processId: number): number | undefined => {
-  const stat = read(`/proc/${processId}/stat`)
+  const stat = KernelFile.read(`/proc/${processId}/stat`)
   // The name, in parentheses, may hold anything; fields count from behind it. Field 3 is the state, 22 the start time.
   const fields = stat?.slice(stat.lastIndexOf(")") + 2).split(" ")
   const [state, ticks] = [fields?.[0], fields?.[19]]
@@ -28,7 +20,7 @@ const startTicks = (processId: number): number | undefined => {
 }
 
 const machine = (): string => {
-  const boot = MountIdentity.bootId()
+  const boot = KernelFile.bootId()
   try {
     return `${boot}-${/\d+/u.exec(readlinkSync("/proc/self/ns/pid"))?.[0] ?? "0"}`
   } catch {
@@ -44,7 +36,7 @@ export const self = (): Owner => ({
 })
 
 /** Whether an owner lives, or lived, under this boot of this kernel. */
-export const isOfThisBoot = ({ bootId }: Owner): boolean => bootId.startsWith(`${MountIdentity.bootId()}-`)
+export const isOfThisBoot = ({ bootId }: Owner): boolean => bootId.startsWith(`${KernelFile.bootId()}-`)
 
 /** What this machine is called, whichever boot or process asks. */
 export const machineName = (): string => hostname()

@@ -34,9 +34,6 @@ import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
 /** Who an agent is when the host process is root and the workspace does not say. */
 export const defaultUser: User = { userId: 1000, groupId: 1000 }
 
-/** A workspace with more files than this cannot be watched, and ends its run. */
-export const measuredEntriesMax = WorkspaceMeasure.entriesMax
-
 /** A path that no workspace may be, hold or lie in. */
 export interface Forbidden {
   readonly path: string

@@ -5,18 +5,9 @@
  * directory that led to.
  */
 import type { FileIdentity, HeldIdentity } from "@cogni/sandbox-core/Posture"
-import { readFileSync } from "node:fs"
 import { lstat } from "node:fs/promises"
 import * as HostPath from "./HostPath.ts"
-
-/** This boot of the kernel, by which it is told from every other; `unknown` where it does not say. */
-export const bootId = (): string => {
-  try {
-    return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()
-  } catch {
-    return "unknown"
-  }
-}
+import * as KernelFile from "./KernelFile.ts"
 
 /** An identity as it is written down, in decimal. */
 export const written = ({ device, inode }: HostPath.Identity): FileIdentity => ({
@@ -28,7 +19,7 @@ export const written = ({ device, inode }: HostPath.Identity): FileIdentity => (
 export const make = (
   identity: HostPath.Identity,
   { isPrivate }: { readonly isPrivate: boolean }
-): HeldIdentity => ({ ...written(identity), bootId: bootId(), isPrivate })
+): HeldIdentity => ({ ...written(identity), bootId: KernelFile.bootId(), isPrivate })
 
 /** A directory that this process has made below one that only it and its user can enter. */
 export const ofPrivate = async (path: string): Promise<HeldIdentity> =>

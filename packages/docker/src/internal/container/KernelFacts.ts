@@ -7,8 +7,9 @@
 import type { FileIdentity } from "@cogni/sandbox-core/Posture"
 import type { Peak } from "@cogni/sandbox-core/RunResult"
 import * as HostPath from "@cogni/sandbox-host-files/HostPath"
+import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
-import { closeSync, lstatSync, openSync, readFileSync, readSync, watch } from "node:fs"
+import { closeSync, lstatSync, openSync, readSync, watch } from "node:fs"
 import { Effect, type Scope } from "effect"
 
 /**
@@ -39,14 +40,6 @@ export interface KernelObserver {
     processId: number,
     containerId: string
   ) => Effect.Effect<KernelWatch | undefined, never, Scope.Scope>
-}
-
-const read = (path: string): string | undefined => {
-  try {
-    return readFileSync(path, "utf8")
-  } catch {
-    return undefined
-  }
 }
 
 /** A file that is read again and again; opened once. */
@@ -119,8 +112,8 @@ export const cgroupFiles = (
 
 /** `/proc/PID/status`, only when that process really is of this container on this host. */
 export const processStatus = (processId: number, containerId: string): string | undefined =>
-  read(`/proc/${processId}/cgroup`)?.includes(containerId) === true
-    ? read(`/proc/${processId}/status`)
+  KernelFile.read(`/proc/${processId}/cgroup`)?.includes(containerId) === true
+    ? KernelFile.read(`/proc/${processId}/status`)
     : undefined
 
 /**
@@ -132,7 +125,7 @@ export const identityInside = (
   containerId: string,
   path: string
 ): FileIdentity | undefined => {
-  if (read(`/proc/${processId}/cgroup`)?.includes(containerId) !== true) return undefined
+  if (KernelFile.read(`/proc/${processId}/cgroup`)?.includes(containerId) !== true) return undefined
   try {
     const found = lstatSync(`/proc/${processId}/root${path}`, { bigint: true })
     return MountIdentity.written(HostPath.identityOf(found))
@@ -153,7 +146,7 @@ export const make: Effect.Effect<KernelObserver, never, Scope.Scope> = Effect.ge
   yield* Effect.addFinalizer(() => Effect.sync(() => clearTimeout(timer)))
 
   const observe = Effect.fnUntraced(function* (processId: number, containerId: string) {
-    const cgroup = read(`/proc/${processId}/cgroup`)
+    const cgroup = KernelFile.read(`/proc/${processId}/cgroup`)
     if (cgroup?.includes(containerId) !== true) return undefined
     const files = cgroupFiles(cgroup)
     if (files === undefined) return undefined
