@@ -126,7 +126,7 @@ export const specOf = (
  * Live a run to its end; interrupting it ends the run, and waits until nothing of it is left. `see` is told every event
  * as it happens, with what the agent has said in it, and sets the pace.
  */
-export const live = Effect.fn("AgentRun.live")(function* <E, R, D = undefined, E2 = never, R2 = never>(
+export const live = Effect.fnUntraced(function* <E, R, D = undefined, E2 = never, R2 = never>(
   spec: SandboxSpecInput,
   reader: AgentReader,
   see: (event: RunEvent, said: ReadonlyArray<AgentEvent>) => Effect.Effect<void, E, R>,
