@@ -72,7 +72,7 @@ export const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
   const { branch, pullRequestUrl } = record
   const told = {
     branch,
-    ...(pullRequestUrl === undefined ? {} : { pullRequestUrl }),
+    pullRequestUrl,
     record: encodeRecord(record)
   }
   switch (delivery._tag) {

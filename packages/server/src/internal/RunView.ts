@@ -26,33 +26,35 @@ export type RunStatus = typeof RunStatus.Type
 
 const EventsDigest = Schema.Struct({ count: Schema.Int, sha256: Schema.String })
 
+const Relay = DeliveryRecord.mapFields(Struct.omit(["keptAt", "message"]))
+
 export const RunView = Schema.Struct({
   runId: RunId,
   status: RunStatus,
-  graphId: Schema.optionalKey(Schema.String),
-  model: Schema.optionalKey(Schema.String),
-  startedAt: Schema.optionalKey(Schema.String),
-  endedAt: Schema.optionalKey(Schema.String),
-  attempt: Schema.optionalKey(Schema.Int),
-  grantId: Schema.optionalKey(Schema.String),
-  requestId: Schema.optionalKey(Schema.String),
-  exitCode: Schema.optionalKey(Schema.Int),
+  graphId: Schema.optional(Schema.String),
+  model: Schema.optional(Schema.String),
+  startedAt: Schema.optional(Schema.String),
+  endedAt: Schema.optional(Schema.String),
+  attempt: Schema.optional(Schema.Int),
+  grantId: Schema.optional(Schema.String),
+  requestId: Schema.optional(Schema.String),
+  exitCode: Schema.optional(Schema.Int),
   /** Why, where it did not succeed. */
-  error: Schema.optionalKey(Schema.Struct({ code: Schema.optionalKey(AiErrorCode), reason: Schema.String })),
+  error: Schema.optional(Schema.Struct({ code: Schema.optional(AiErrorCode), reason: Schema.String })),
   timings: Schema.Array(Timing),
-  output: Schema.optionalKey(Schema.Struct({ stdoutBytes: Schema.Int, stderrBytes: Schema.Int })),
-  llm: Schema.optionalKey(
+  output: Schema.optional(Schema.Struct({ stdoutBytes: Schema.Int, stderrBytes: Schema.Int })),
+  llm: Schema.optional(
     Schema.Struct({
       proxy: Schema.String,
       callsTotal: Schema.Int,
-      usage: Schema.optionalKey(LlmUsageTotal)
+      usage: Schema.optional(LlmUsageTotal)
     })
   ),
-  posture: Schema.optionalKey(Posture),
+  posture: Schema.optional(Posture),
   /** What became of its commits. */
-  relay: Schema.optionalKey(DeliveryRecord.mapFields(Struct.omit(["keptAt", "message"]))),
+  relay: Schema.optional(Relay),
   /** Of all events that its caller was told: how many, and SHA-256 over them. */
-  events: Schema.optionalKey(EventsDigest)
+  events: Schema.optional(EventsDigest)
 }).annotate({ identifier: "Run" })
 
 export type RunView = typeof RunView.Type
@@ -66,37 +68,25 @@ export const isOver = ({ outcome }: RunRecord): boolean => outcome.status !== "r
 export const fromRecord = (record: RunRecord): RunView => {
   const { annotations, endedAt, llm, outcome, posture, runId, spec, startedAt, timings } = record
   const graph = Option.getOrUndefined(decodeGraph(annotations?.["graph"]))
-  const relay = Option.getOrUndefined(decodeRelay(annotations?.["relay"]))
   const output = outputOf(record)
-  const graphId = graph?.graphId ?? spec.llm?.identity.graphId
-  const error = errorOf(record, graph)
   return {
     runId,
     status: statusOf(record, graph),
-    ...(graphId === undefined ? {} : { graphId }),
-    ...(spec.llm === undefined ? {} : { model: spec.llm.model }),
+    graphId: graph?.graphId ?? spec.llm?.identity.graphId,
+    model: spec.llm?.model,
     startedAt,
-    ...(endedAt === undefined ? {} : { endedAt }),
-    ...(graph === undefined
-      ? {}
-      : { attempt: graph.attempt, grantId: graph.grantId, requestId: graph.requestId, events: graph.events }),
-    ...(outcome.status === "exited" ? { exitCode: outcome.result.exitCode } : {}),
-    ...(error === undefined ? {} : { error }),
+    endedAt,
+    attempt: graph?.attempt,
+    grantId: graph?.grantId,
+    requestId: graph?.requestId,
+    events: graph?.events,
+    exitCode: outcome.status === "exited" ? outcome.result.exitCode : undefined,
+    error: errorOf(record, graph),
     timings,
-    ...(output === undefined
-      ? {}
-      : { output: { stdoutBytes: output.stdout.bytes, stderrBytes: output.stderr.bytes } }),
-    ...(llm === undefined
-      ? {}
-      : {
-          llm: {
-            proxy: llm.proxy,
-            callsTotal: llm.callsTotal,
-            ...(llm.usage === undefined ? {} : { usage: llm.usage })
-          }
-        }),
-    ...(posture === undefined ? {} : { posture }),
-    ...(relay === undefined ? {} : { relay })
+    output: output && { stdoutBytes: output.stdout.bytes, stderrBytes: output.stderr.bytes },
+    llm: llm && { proxy: llm.proxy, callsTotal: llm.callsTotal, usage: llm.usage },
+    posture,
+    relay: Option.getOrUndefined(decodeRelay(annotations?.["relay"]))
   }
 }
 
@@ -115,7 +105,7 @@ const GraphAnnotation = Schema.Struct({
 type GraphAnnotation = typeof GraphAnnotation.Type
 
 const decodeGraph = Schema.decodeUnknownOption(GraphAnnotation)
-const decodeRelay = Schema.decodeUnknownOption(RunView.fields.relay.schema)
+const decodeRelay = Schema.decodeUnknownOption(Relay)
 
 const statusOf = ({ outcome }: RunRecord, graph: GraphAnnotation | undefined): RunStatus =>
   outcome.status !== "exited"
@@ -127,7 +117,7 @@ const statusOf = ({ outcome }: RunRecord, graph: GraphAnnotation | undefined): R
 const errorOf = ({ outcome }: RunRecord, graph: GraphAnnotation | undefined): RunView["error"] => {
   if (graph !== undefined && !graph.ok) {
     const { error, reason } = graph
-    return { ...(error === undefined ? {} : { code: error }), reason: reason ?? error ?? "Unknown" }
+    return { code: error, reason: reason ?? error ?? "Unknown" }
   }
   return outcome.status === "failed" ? { reason: outcome.reason } : undefined
 }
