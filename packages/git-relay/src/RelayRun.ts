@@ -155,42 +155,25 @@ export const deliver = Effect.fn("RelayRun.deliver")(function* (
 })
 
 export const recordOf = (delivery: Delivery): DeliveryRecord => {
+  const clone = "checked" in delivery ? delivery.checked.clone : delivery.clone
+  const { baseBranch, baseCommit, branch, directory: keptAt, request } = clone
+  const facts = { origin: request.url, branch, baseBranch, baseCommit }
   switch (delivery._tag) {
     case "Skipped":
-      return { status: "skipped", ...factsOf(delivery.clone) }
+      return { status: "skipped", ...facts }
     case "Kept":
-      return {
-        status: "kept",
-        ...factsOf(delivery.clone),
-        tip: delivery.tip,
-        keptAt: delivery.clone.directory
-      }
+      return { status: "kept", ...facts, tip: delivery.tip, keptAt }
     case "Failed":
-      return {
-        status: "failed",
-        ...factsOf(delivery.clone),
-        message: delivery.error.message,
-        keptAt: delivery.clone.directory
-      }
+      return { status: "failed", ...facts, message: delivery.error.message, keptAt }
     case "Patched":
-      return { status: "patched", ...factsOf(delivery.checked.clone), tip: delivery.checked.tip }
-    case "Pushed":
-      return {
-        status: delivery.unchanged ? "unchanged" : "pushed",
-        ...factsOf(delivery.checked.clone),
-        tip: delivery.tip,
-        ...(delivery.pullRequest === undefined ? {} : { pullRequestUrl: delivery.pullRequest.url }),
-        statement: delivery.statement
-      }
+      return { status: "patched", ...facts, tip: delivery.checked.tip }
+    case "Pushed": {
+      const { pullRequest, statement, tip, unchanged } = delivery
+      const opened = pullRequest === undefined ? {} : { pullRequestUrl: pullRequest.url }
+      return { status: unchanged ? "unchanged" : "pushed", ...facts, tip, ...opened, statement }
+    }
   }
 }
-
-const factsOf = ({ baseBranch, baseCommit, branch, request }: Clone) => ({
-  origin: request.url,
-  branch,
-  baseBranch,
-  baseCommit
-})
 
 /** Take out what there is, committed or not, and leave it where a retry finds it. Nothing at all is nothing to keep. */
 const keep = Effect.fnUntraced(function* (clone: Clone, { commitLeftovers }: RelayRunRequest) {

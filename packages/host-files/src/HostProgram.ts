@@ -3,6 +3,9 @@
  *
  * No shell, argv and environment as they are given and nothing else, a process group of its own that is killed as one,
  * and a limit on the time and on what is read. Commands of an agent are started by an executor instead.
+ *
+ * Not over `effect/process`: where a leader ends with 0 its spawner leaves the rest of the group alive until the scope
+ * closes, so a `git-remote-https` that holds stdout open would hold up the answer until the time is over.
  */
 import { Effect, Schema, type Scope } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"

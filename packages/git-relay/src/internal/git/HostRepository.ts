@@ -4,6 +4,7 @@
  * Objects go from one to the next as whole packs. Between repositories of the host they are linked; into a workspace
  * they are copied, because whoever owns a linked file owns the other name of it too.
  */
+import { isErrno } from "@cogni/sandbox-host-files/Descriptor"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect } from "effect"
 import { mkdir, readdir, stat } from "node:fs/promises"
@@ -34,13 +35,16 @@ export const transplant = (from: string, to: string, how: "link" | "copy") =>
     await OwnFiles.copy(join(from, "shallow"), join(to, "shallow")).catch(unlessMissing)
   })
 
-/** What the packs of a repository weigh, those that are being written too. */
+/** Names of the packs of a repository, those that are being written too. */
+export const packsOf = (gitDirectory: string): Promise<ReadonlyArray<string>> =>
+  readdir(join(gitDirectory, "objects", "pack")).catch(() => [])
+
+/** What they weigh together. */
 export const packedBytes = async (gitDirectory: string): Promise<number> => {
-  const directory = join(gitDirectory, "objects", "pack")
-  const names = await readdir(directory).catch(() => [] as Array<string>)
+  const names = await packsOf(gitDirectory)
   const sizes = await Promise.all(
     names.map((name) =>
-      stat(join(directory, name)).then(
+      stat(join(gitDirectory, "objects", "pack", name)).then(
         ({ size }) => size,
         () => 0
       )
@@ -170,13 +174,11 @@ const quoted = (text: string): string =>
   `"${text.replace(/[\\"]/gu, String.raw`\$&`).replace(/[\r\n\0]/gu, " ")}"`
 
 const linkOrCopy = (from: string, to: string) =>
-  OwnFiles.link(from, to).catch((thrown: NodeJS.ErrnoException) => {
-    if (thrown.code === "EEXIST") return undefined
-    if (thrown.code === "EXDEV" || thrown.code === "EPERM" || thrown.code === "EMLINK")
-      return OwnFiles.copy(from, to)
-    throw thrown
+  OwnFiles.link(from, to).catch((thrown: unknown) => {
+    if (isErrno(thrown, "EXDEV", "EPERM", "EMLINK")) return OwnFiles.copy(from, to)
+    if (!isErrno(thrown, "EEXIST")) throw thrown
   })
 
-const unlessMissing = (thrown: NodeJS.ErrnoException) => {
-  if (thrown.code !== "ENOENT") throw thrown
+const unlessMissing = (thrown: unknown) => {
+  if (!isErrno(thrown, "ENOENT")) throw thrown
 }

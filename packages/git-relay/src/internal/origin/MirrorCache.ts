@@ -5,6 +5,7 @@
  * either. One process at a time works on a mirror; whoever cannot have it in time does without. The oldest go when all
  * of them are larger than the cache may be; what a run has taken from one it keeps, by links of its own.
  */
+import { isErrno } from "@cogni/sandbox-host-files/Descriptor"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { parseOwner } from "@cogni/sandbox-core/ResourceLabels"
 import { Effect, Schedule, type Scope, Semaphore } from "effect"
@@ -68,8 +69,9 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
       yield* attempt(mirror, () => rm(mirror, { recursive: true, force: true }))
       yield* HostRepository.initBare(mirror, what.objectFormat)
     })
-    if ((yield* attempt(mirror, () => packsOf(mirror))) > packsMax) yield* fresh
-    else if (!(yield* attempt(mirror, () => exists(join(mirror, "HEAD"))))) yield* fresh
+    const packs = yield* attempt(mirror, () => HostRepository.packsOf(mirror))
+    const isWorn = packs.filter((name) => name.endsWith(".pack")).length > packsMax
+    if (isWorn || !(yield* attempt(mirror, () => exists(join(mirror, "HEAD"))))) yield* fresh
     const into = HostRepository.refs.base
     const fetch = RemoteOrigin.fetch(origin, {
       gitDirectory: mirror,
@@ -98,11 +100,6 @@ const exists = (path: string) =>
     () => false
   )
 
-const packsOf = async (mirror: string): Promise<number> =>
-  (await readdir(join(mirror, "objects", "pack")).catch(() => [] as Array<string>)).filter((name) =>
-    name.endsWith(".pack")
-  ).length
-
 /** A file that only one process can make. That of a dead one is moved away, which only one process can do either. */
 const locked = ({ own, owners }: MirrorCacheOptions, path: string) => {
   let taken = false
@@ -111,7 +108,7 @@ const locked = ({ own, owners }: MirrorCacheOptions, path: string) => {
       await OwnFiles.create(path, own)
       taken = true
     } catch (thrown) {
-      if ((thrown as NodeJS.ErrnoException).code !== "EEXIST") throw thrown
+      if (!isErrno(thrown, "EEXIST")) throw thrown
       const text = await readFile(path, "utf8").catch(() => "")
       const made = (await stat(path).catch(() => undefined))?.mtimeMs ?? Number.POSITIVE_INFINITY
       if (isLeft(owners, text, Date.now() - made)) await setAside(path, text)

@@ -68,7 +68,7 @@ interface Pattern {
   readonly pattern: RegExp
   readonly detail: string
   readonly remedy: string
-  readonly isRetryable: boolean
+  readonly isRetryable?: true
 }
 
 const patterns: ReadonlyArray<Pattern> = [
@@ -83,39 +83,34 @@ const patterns: ReadonlyArray<Pattern> = [
     fault: "tls",
     pattern: /ssl|tls|certificate/iu,
     detail: "has no connection that can be trusted",
-    remedy: "Check its certificate, or name the file of its authority (GIT_SSL_CAINFO)",
-    isRetryable: false
+    remedy: "Check its certificate, or name the file of its authority (GIT_SSL_CAINFO)"
   },
   {
     fault: "redirected",
     pattern: /requested URL returned error: 30\d|redirect/iu,
     detail: "redirects to somewhere else",
     remedy:
-      "Give the URL that it leads to; redirects are never followed, for they could lead a credential away",
-    isRetryable: false
+      "Give the URL that it leads to; redirects are never followed, for they could lead a credential away"
   },
   {
     fault: "unauthorized",
     pattern:
       /authentication failed|returned error: 401|could not read (?:username|password)|terminal prompts disabled/iu,
     detail: "wants a credential, or does not take the one it got",
-    remedy: "Set GITHUB_TOKEN to a token that may read and write it, and check for which server it is",
-    isRetryable: false
+    remedy: "Set GITHUB_TOKEN to a token that may read and write it, and check for which server it is"
   },
   {
     fault: "forbidden",
     pattern: /returned error: 403|access denied|permission to .* denied/iu,
     detail: "does not allow this credential to do that",
-    remedy: "Give the token the right to the repository's contents",
-    isRetryable: false
+    remedy: "Give the token the right to the repository's contents"
   },
   {
     fault: "not_found",
     pattern:
       /returned error: 404|repository '.*' not found|does not appear to be a git repository|repository not found|not a git repository|does not exist/iu,
     detail: "is not there, or not visible with this credential",
-    remedy: "Check the URL or path, and that the token may see it",
-    isRetryable: false
+    remedy: "Check the URL or path, and that the token may see it"
   },
   {
     fault: "unreachable",
@@ -131,18 +126,14 @@ const patterns: ReadonlyArray<Pattern> = [
 export const faultOf = (said: string): OriginUnavailable => {
   const words = withoutNames(said)
   const known = patterns.find(({ pattern }) => pattern.test(words))
-  return known === undefined
-    ? new OriginUnavailable({
-        fault: "other",
-        detail: `cannot be used: ${said === "" ? "git said nothing" : said}`,
-        remedy: "Look at what it says"
-      })
-    : new OriginUnavailable({
-        fault: known.fault,
-        detail: `${known.detail} (${said})`,
-        remedy: known.remedy,
-        isRetryable: known.isRetryable
-      })
+  if (known === undefined)
+    return new OriginUnavailable({
+      fault: "other",
+      detail: `cannot be used: ${said === "" ? "git said nothing" : said}`,
+      remedy: "Look at what it says"
+    })
+  const { detail, fault, isRetryable = false, remedy } = known
+  return new OriginUnavailable({ fault, detail: `${detail} (${said})`, remedy, isRetryable })
 }
 
 /** What came of one reference. */
@@ -160,30 +151,11 @@ export const pushFaultOf = (
   all: string
 ): { readonly fault: PushFault; readonly remedy: string; readonly isRetryable: boolean } => {
   const said = withoutNames(all)
-  if (/shallow update not allowed|missing necessary objects|did not receive expected object/iu.test(said))
-    return {
-      fault: "base_vanished",
-      remedy: "The base branch was rewritten while the agent worked; run it again on the new one",
-      isRetryable: false
-    }
-  if (/protected branch|GH006|GH013|repository rule violations/iu.test(said))
-    return {
-      fault: "branch_protected",
-      remedy: "Allow the token to push to sandbox/* in the rules of the repository",
-      isRetryable: false
-    }
-  if (
-    /stale info|fetch first|non-fast-forward|cannot lock ref|reference already exists|failed to update ref/iu.test(
-      said
-    )
-  )
-    return {
-      fault: "raced",
-      remedy: "Somebody else has just moved the branch; look at it, then push under another name (--branch)",
-      isRetryable: true
-    }
-  if (/took more than \d+ s/u.test(said))
-    return { fault: "timeout", remedy: "Try again, or allow it more time", isRetryable: true }
+  const known = pushPatterns.find(({ pattern }) => pattern.test(said))
+  if (known !== undefined) {
+    const { fault, isRetryable = false, remedy } = known
+    return { fault, remedy, isRetryable }
+  }
   const { fault, isRetryable, remedy } = faultOf(said)
   switch (fault) {
     case "unauthorized":
@@ -198,6 +170,37 @@ export const pushFaultOf = (
       return { fault: "rejected", remedy: "Look at what the origin says", isRetryable: false }
   }
 }
+
+const pushPatterns: ReadonlyArray<{
+  readonly fault: PushFault
+  readonly pattern: RegExp
+  readonly remedy: string
+  readonly isRetryable?: true
+}> = [
+  {
+    fault: "base_vanished",
+    pattern: /shallow update not allowed|missing necessary objects|did not receive expected object/iu,
+    remedy: "The base branch was rewritten while the agent worked; run it again on the new one"
+  },
+  {
+    fault: "branch_protected",
+    pattern: /protected branch|GH006|GH013|repository rule violations/iu,
+    remedy: "Allow the token to push to sandbox/* in the rules of the repository"
+  },
+  {
+    fault: "raced",
+    pattern:
+      /stale info|fetch first|non-fast-forward|cannot lock ref|reference already exists|failed to update ref/iu,
+    remedy: "Somebody else has just moved the branch; look at it, then push under another name (--branch)",
+    isRetryable: true
+  },
+  {
+    fault: "timeout",
+    pattern: /took more than \d+ s/u,
+    remedy: "Try again, or allow it more time",
+    isRetryable: true
+  }
+]
 
 /** What comes is counted: an origin may send no more. */
 export const tooLarge = (bytesMax: number) =>

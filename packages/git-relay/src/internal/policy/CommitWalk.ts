@@ -176,7 +176,7 @@ const diffs = Effect.fnUntraced(function* <E>(
           compared,
           depthMax: policy.depthMax,
           ended: report.ended,
-          onFault: (found, path) => report.end(found, { commit, ...(path === "" ? {} : { path }) }),
+          onFault: (found, path) => report.end(found, { commit, path: path === "" ? undefined : path }),
           onChange: (change) => {
             const { path } = change
             paths.add(path)
