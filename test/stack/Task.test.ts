@@ -360,7 +360,7 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "2 minutes" })(
         assert.deepStrictEqual(yield* problems, [])
         assert.strictEqual(ended.stdout.toString(), "It adds up now.\n")
         for (const line of [
-          /^· exec npm test/mu,
+          /^· shell__exec npm test/mu,
           /^· exit code 1/mu,
           /^· write src\/sum\.js$/mu,
           /5 tool calls/u
