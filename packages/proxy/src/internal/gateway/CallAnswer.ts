@@ -229,12 +229,15 @@ const received = <A>(
   })
 
 /** An upstream's headers that the agent may see, flat as Node takes them. */
-const visible = (raw: ReadonlyArray<string>, withoutLength: boolean): Array<string> =>
-  Exchange.pairs(raw).flatMap(([name, value]) => {
-    const lowered = name.toLowerCase()
-    const isLeftOut = GatewayAnswers.isHidden(lowered) || (withoutLength && lowered === "content-length")
-    return isLeftOut ? [] : [lowered, value]
-  })
+const visible = (raw: ReadonlyArray<string>, withoutLength: boolean): Array<string> => {
+  const seen: Array<string> = []
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at]!.toLowerCase()
+    if (!GatewayAnswers.isHidden(name) && !(withoutLength && name === "content-length"))
+      seen.push(name, raw[at + 1]!)
+  }
+  return seen
+}
 
 /** A text without the key and the address of the upstream. */
 export const withoutHost = ({ shared }: GatewayRun, text: string): string =>

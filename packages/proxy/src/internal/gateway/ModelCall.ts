@@ -10,9 +10,9 @@ import * as Effect from "effect/Effect"
 import * as Result from "effect/Result"
 import type { IncomingMessage } from "node:http"
 import * as Canary from "@cogni/sandbox-core/Canary"
-import type { LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import type { AuditDraft } from "../audit/AuditChain.ts"
 import type * as Budget from "../policy/Budget.ts"
+import type { BodyPolicy } from "../policy/BodyRules.ts"
 import * as ChargeRule from "../policy/ChargeRule.ts"
 import * as KeyInjection from "../../KeyInjection.ts"
 import type { Sent } from "../policy/RequestInspection.ts"
@@ -23,6 +23,7 @@ import * as GatewayAnswers from "./GatewayAnswers.ts"
 import type { GatewayRun } from "./GatewayRun.ts"
 import * as RequestReader from "./RequestReader.ts"
 import { RequestRefused } from "./RequestRefused.ts"
+import * as RunShare from "./RunShare.ts"
 
 export interface CallRequest {
   readonly api: RoutePolicy.Api
@@ -31,39 +32,44 @@ export interface CallRequest {
 }
 
 export const serve = (run: GatewayRun, exchange: Exchange.Exchange, called: CallRequest) =>
-  Effect.gen(function* () {
-    const { request } = exchange
-    if (!isJson(request)) return yield* refused(GatewayAnswers.unsupportedMediaType)
-    const read = yield* RequestReader.read(request, run.shared.requestBytesMax, run.reading)
-    const { digest, sent } = yield* inspect(run, exchange, called.api, read)
-    // Numbers grow when they are written out, and what goes out is held as long as the call lasts.
-    const moreBytes = Math.max(0, sent.body.byteLength - read.bytes)
-    if (!run.reading.share.take(moreBytes)) return yield* refused(GatewayAnswers.busy, read.bytes)
-    yield* Effect.addFinalizer(() => Effect.sync(() => run.reading.share.give(moreBytes)))
-    yield* pass(run, exchange, {
-      ...called,
-      callId: crypto.randomUUID(),
-      requestBytes: read.bytes,
-      requestDigest: digest,
-      sent
-    })
-  }).pipe(Effect.scoped)
+  Effect.acquireUseRelease(
+    Effect.sync(() => RunShare.holding(run.reading.share)),
+    (held) => passRead(run, exchange, called, held),
+    (held) => Effect.sync(held.release)
+  )
+
+const passRead = Effect.fnUntraced(function* (
+  run: GatewayRun,
+  exchange: Exchange.Exchange,
+  called: CallRequest,
+  held: RunShare.Held
+) {
+  const { request } = exchange
+  if (!isJson(request)) return yield* refused(GatewayAnswers.unsupportedMediaType)
+  const body = yield* RequestReader.read(request, run.shared.requestBytesMax, run.reading, held)
+  const requestBytes = body.byteLength
+  const client = Exchange.pairs(request.rawHeaders)
+  const betas = RoutePolicy.betas(client)
+  const { digest, sent } = yield* inspect(run, exchange, run.policyOf(called.api, betas), body)
+  // Numbers grow when they are written out, and what goes out is held as long as the call lasts.
+  if (!held.take(Math.max(0, sent.body.byteLength - requestBytes)))
+    return yield* refused(GatewayAnswers.busy, requestBytes)
+  const callId = crypto.randomUUID()
+  yield* pass(run, exchange, { ...called, betas, client, callId, requestBytes, requestDigest: digest, sent })
+})
 
 const refused = (error: GatewayAnswers.GatewayError, requestBytes = 0) =>
   Effect.fail(new RequestRefused({ error, requestBytes }))
 
 const inspect = Effect.fnUntraced(function* (
   run: GatewayRun,
-  { request, requestId }: Exchange.Exchange,
-  api: RoutePolicy.Api,
-  { body, bytes }: RequestReader.RequestBytes
+  { requestId }: Exchange.Exchange,
+  policy: BodyPolicy,
+  body: Uint8Array
 ) {
+  const bytes = body.byteLength
   const inspection = yield* run.shared.inspector
-    .inspect(run, {
-      body,
-      policy: run.policyOf(api, betasOf(request)),
-      canaries: run.canaries.planted
-    })
+    .inspect(run, { body, policy, canaries: run.canaries.planted })
     .pipe(Effect.catchTag("InspectionFailed", () => refused(GatewayAnswers.inspectionFailed, bytes)))
   for (const sighting of inspection.sightings) run.suspect({ ...sighting, channel: "prompt", requestId })
   if (inspection.sightings.length > 0 && run.canaries.policy === "stop")
@@ -73,6 +79,9 @@ const inspect = Effect.fnUntraced(function* (
 })
 
 interface Call extends CallRequest {
+  readonly betas: ReadonlyArray<string>
+  /** Headers of the agent's. */
+  readonly client: ReadonlyArray<RoutePolicy.Header>
   readonly callId: string
   readonly requestBytes: number
   readonly requestDigest: string
@@ -81,7 +90,7 @@ interface Call extends CallRequest {
 
 const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Exchange, call: Call) {
   const { api, requestBytes, sent } = call
-  const headers = headersOf(run, exchange, call)
+  const headers = headersOf(run, call)
   // Looked at when the socket was made; it cannot have become unusable.
   if (headers === undefined) return yield* refused(GatewayAnswers.upstreamRefused, requestBytes)
   const ticket = run.ledger.begin({
@@ -100,18 +109,18 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
   let isSent = false
   const settleWith = (end: CallAnswer.CallEnd) =>
     settle(run, exchange, call, ticket, count.read(), end, isSent)
-  yield* Effect.suspend(() => run.audit.append(started(run, exchange, call))).pipe(
+  yield* run.audit.append(started(run, exchange, call)).pipe(
     Effect.flatMap((isWritten) => {
       // A call that cannot be written down does not happen.
       if (!isWritten)
         return Effect.succeed(
           CallAnswer.fail(run, exchange, "run_ended", GatewayAnswers.busy, "the audit could not be written")
         )
-      if (exchange.response.destroyed) return Effect.succeed(hungUp(exchange, "client_aborted"))
+      if (exchange.response.destroyed) return Effect.succeed(hungUp(exchange))
       isSent = true
-      return Effect.raceFirst(answered(run, exchange, call, headers, count), clientGone(exchange))
+      return interruptedByClient(exchange, answered(run, exchange, call, headers, count))
     }),
-    Effect.onInterrupt(() => Effect.sync(() => settleWith(hungUp(exchange, "run_ended")))),
+    Effect.onInterrupt(() => Effect.sync(() => settleWith(hungUp(exchange)))),
     Effect.map(settleWith)
   )
 })
@@ -143,18 +152,18 @@ const answered = (
     )
   )
 
-const clientGone = (exchange: Exchange.Exchange): Effect.Effect<CallAnswer.CallEnd> =>
-  Effect.callback((resume) => {
-    const { response } = exchange
-    const onClose = () => {
-      if (!response.writableFinished) resume(Effect.succeed(hungUp(exchange, "client_aborted")))
-    }
-    response.once("close", onClose)
-    return Effect.sync(() => response.off("close", onClose))
+/** A client that goes away ends its call. */
+const interruptedByClient = <A>({ response }: Exchange.Exchange, call: Effect.Effect<A>): Effect.Effect<A> =>
+  Effect.withFiber((fiber) => {
+    response.once("close", () => {
+      if (!response.writableFinished) fiber.interruptUnsafe()
+    })
+    return call
   })
 
-const hungUp = ({ response }: Exchange.Exchange, outcome: LlmOutcome): CallAnswer.CallEnd => ({
-  outcome,
+/** The end of a call that nobody waits for any more: its client has gone, or its run is over. */
+const hungUp = ({ response }: Exchange.Exchange): CallAnswer.CallEnd => ({
+  outcome: response.destroyed ? "client_aborted" : "run_ended",
   status: response.headersSent ? response.statusCode : CallAnswer.statusGone
 })
 
@@ -211,15 +220,13 @@ const settle = (
 
 const headersOf = (
   run: GatewayRun,
-  { request }: Exchange.Exchange,
-  { callId }: Call
+  { betas, callId, client }: Call
 ): ReadonlyArray<RoutePolicy.Header> | undefined => {
-  const betas = betasOf(request)
   const headers = KeyInjection.inject({
     upstreamKey: run.shared.upstreamKey,
     identity: run.llm.identity,
     runId: run.runId,
-    client: Exchange.pairs(request.rawHeaders),
+    client,
     callId,
     keyHeader: run.shared.keyHeader
   })
@@ -273,9 +280,6 @@ export const ofBudget = ({
   final,
   retryAfterSeconds: final ? undefined : (retryAfterSeconds ?? 1)
 })
-
-const betasOf = ({ rawHeaders }: IncomingMessage): ReadonlyArray<string> =>
-  RoutePolicy.betas(Exchange.pairs(rawHeaders))
 
 const isJson = ({ headers }: IncomingMessage): boolean =>
   /^application\/json\s*(?:;|$)/iu.test(headers["content-type"] ?? "") &&

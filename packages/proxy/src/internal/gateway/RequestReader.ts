@@ -2,8 +2,7 @@
 import type { IncomingMessage } from "node:http"
 import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
-import type * as Scope from "effect/Scope"
-import type { RunShare } from "./RunShare.ts"
+import type { Held, RunShare } from "./RunShare.ts"
 
 /** How bodies of one run are read. */
 export interface Reading {
@@ -22,29 +21,16 @@ export type UnreadReason = "TooLarge" | "NoRoom" | "Stalled" | "Aborted"
 
 export class BodyUnread extends Data.TaggedError("BodyUnread")<{ readonly reason: UnreadReason }> {}
 
-export interface RequestBytes {
-  /** Its own memory, whole, so that it can be handed to another thread; there is nothing in it then. */
-  readonly body: Uint8Array
-  readonly bytes: number
-}
-
 const initialBytes = 16 * 1024
 
-/** Holds its part of the run's share until the scope is closed. */
+/** The body in memory of its own, whole, so that it can be handed to another thread. */
 export const read = (
   request: IncomingMessage,
   bytesMax: number,
-  reading: Reading
-): Effect.Effect<RequestBytes, BodyUnread, Scope.Scope> =>
-  Effect.acquireRelease(
-    receive(request, bytesMax, reading),
-    ({ bytes }) => Effect.sync(() => reading.share.give(bytes)),
-    { interruptible: true }
-  )
-
-const receive = (request: IncomingMessage, bytesMax: number, reading: Reading) =>
-  Effect.callback<RequestBytes, BodyUnread>((resume) => {
-    const { share } = reading
+  reading: Reading,
+  held: Held
+): Effect.Effect<Uint8Array, BodyUnread> =>
+  Effect.callback((resume) => {
     // One growing buffer: a piece can be a single byte, and keeping it by itself costs a hundred.
     let buffer = new Uint8Array(0)
     let bytes = 0
@@ -55,14 +41,9 @@ const receive = (request: IncomingMessage, bytesMax: number, reading: Reading) =
       request.off("data", onData)
       clearInterval(watch)
     }
-    const drop = () => {
-      end()
-      share.give(bytes)
-      buffer = new Uint8Array(0)
-    }
     const refuse = (reason: UnreadReason) => {
       if (isOver) return
-      drop()
+      end()
       request.pause()
       resume(Effect.fail(new BodyUnread({ reason })))
     }
@@ -74,7 +55,7 @@ const receive = (request: IncomingMessage, bytesMax: number, reading: Reading) =
     const onData = (piece: Buffer) => {
       reading.onPiece()
       if (bytes + piece.byteLength > bytesMax) return refuse("TooLarge")
-      if (!share.take(piece.byteLength)) return refuse("NoRoom")
+      if (!held.take(piece.byteLength)) return refuse("NoRoom")
       const needed = bytes + piece.byteLength
       if (needed > buffer.byteLength) {
         const least = Math.min(declared || initialBytes, initialBytes)
@@ -90,13 +71,12 @@ const receive = (request: IncomingMessage, bytesMax: number, reading: Reading) =
     request.once("end", () => {
       if (isOver) return
       end()
-      const body = bytes === buffer.byteLength ? buffer : buffer.slice(0, bytes)
-      resume(Effect.succeed({ body, bytes }))
+      resume(Effect.succeed(bytes === buffer.byteLength ? buffer : buffer.slice(0, bytes)))
     })
     // A `close` without an `end` is a client that went away.
     request.once("error", () => refuse("Aborted"))
     request.once("close", () => refuse("Aborted"))
-    return Effect.sync(drop)
+    return Effect.sync(end)
   })
 
 const watchProgress = (

@@ -12,6 +12,7 @@ import * as ModelCall from "./ModelCall.ts"
 import * as RequestReader from "./RequestReader.ts"
 import * as RequestRefused from "./RequestRefused.ts"
 import type { RunConnections } from "./RunConnections.ts"
+import * as RunShare from "./RunShare.ts"
 import type { ToolHandler } from "./ToolPort.ts"
 
 export interface RequestRoutes {
@@ -93,13 +94,17 @@ const serveModels = (run: GatewayRun, exchange: Exchange.Exchange): void => {
 }
 
 const serveTool = (run: GatewayRun, tools: ToolHandler, exchange: Exchange.Exchange, query: string) =>
-  Effect.gen(function* () {
-    const { method, path, request, requestId } = exchange
-    const { body } = yield* RequestReader.read(request, toolBytesMax, run.reading)
-    const answer = yield* tools({ requestId, method, path, query, headers: request.headers, body })
-    Exchange.answer(exchange, answer)
-  }).pipe(
-    Effect.scoped,
+  Effect.acquireUseRelease(
+    Effect.sync(() => RunShare.holding(run.reading.share)),
+    (held) => {
+      const { method, path, request, requestId } = exchange
+      return RequestReader.read(request, toolBytesMax, run.reading, held).pipe(
+        Effect.flatMap((body) => tools({ requestId, method, path, query, headers: request.headers, body })),
+        Effect.map((answer) => Exchange.answer(exchange, answer))
+      )
+    },
+    (held) => Effect.sync(held.release)
+  ).pipe(
     Effect.catchTag("BodyUnread", ({ reason }) =>
       reason === "Aborted" ? Effect.void : Effect.fail(RequestRefused.unread(exchange, reason))
     )

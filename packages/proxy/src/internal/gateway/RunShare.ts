@@ -33,6 +33,27 @@ export const guaranteed = ({ totalMax, wholeMax }: Limits, runs: number): number
 export const shareMax = ({ runMax = Infinity, totalMax, wholeMax }: Limits, runs: number): number =>
   Math.floor(Math.min(runMax, Math.max(Math.min(wholeMax, totalMax), totalMax / Math.max(1, runs))))
 
+/** What one request holds of its run's share, given back as a whole. */
+export interface Held {
+  readonly take: (amount: number) => boolean
+  readonly release: () => void
+}
+
+export const holding = (share: Pick<RunShare, "take" | "give">): Held => {
+  let held = 0
+  return {
+    take: (amount) => {
+      if (!share.take(amount)) return false
+      held += amount
+      return true
+    },
+    release: () => {
+      share.give(held)
+      held = 0
+    }
+  }
+}
+
 export interface RunShareOptions {
   readonly limits: Limits
   /** Runs of all shards that live now. */

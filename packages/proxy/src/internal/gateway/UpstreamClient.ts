@@ -71,8 +71,9 @@ export const make = (options: UpstreamClientOptions): UpstreamClient => {
           ],
           ...(address.secure && !isAddress(address.host) ? { servername: address.host } : {})
         })
+        // Every connection is closed in the end: an error is made of that only where it is one.
         const fail = (outcome: UpstreamFailed["outcome"], detail: string) =>
-          resume(Effect.fail(new UpstreamFailed({ outcome, detail })))
+          resume(Effect.failSync(() => new UpstreamFailed({ outcome, detail })))
         let isConnected = false
         const late = setTimeout(() => {
           fail("upstream_timeout", `no connection within ${connectSecondsMax} s`)
