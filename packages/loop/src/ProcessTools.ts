@@ -83,7 +83,8 @@ const start = (table: ProcessTable, places: ToolPath.Places) =>
     execute: ({ command, cwd, env, name }) =>
       Effect.gen(function* () {
         const path = yield* ToolPath.at("cwd", cwd, places)
-        const { processId } = yield* table.start({ command, env, name, workingDirectory: path.inside }).pipe(
+        const workingDirectory = cwd === undefined ? places.workingDirectory : path.inside
+        const { processId } = yield* table.start({ command, env, name, workingDirectory }).pipe(
           Effect.catchTags({
             ProcessRefused: ({ message }) =>
               Effect.fail(new Tool.ToolFailed({ code: "execution", detail: message })),

@@ -91,7 +91,12 @@ export const make = (executor: Executor, options: ShellToolsOptions = {}): Reado
         Effect.gen(function* () {
           const path = yield* ToolPath.at("cwd", cwd, places)
           const running = yield* executor
-            .spawn(command, { env, stdin, workingDirectory: path.inside })
+            // Without a word of where, the executor says it: a host that stands in for a sandbox has another place.
+            .spawn(command, {
+              env,
+              stdin,
+              workingDirectory: cwd === undefined ? options.workingDirectory : path.inside
+            })
             .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
           const collected = yield* collect(running, { outputBytesMax, outputReadBytesMax })
           const [took, end] = yield* Effect.timed(

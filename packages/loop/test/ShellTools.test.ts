@@ -190,7 +190,7 @@ describe("what the executor is asked for", () => {
       yield* shell(executor, { command: "true" })
       assert.deepStrictEqual(asked, [
         [nasty, { env: { A: nasty }, stdin: nasty, workingDirectory: `/workspace/${nasty}` }],
-        ["true", { env: undefined, stdin: undefined, workingDirectory: "/workspace" }]
+        ["true", { env: undefined, stdin: undefined, workingDirectory: undefined }]
       ])
     })
   )
