@@ -30,8 +30,8 @@ export const packages = [
 
 export type Package = (typeof packages)[number]
 
-/** The command is a program: it is started, and never imported. */
-export const isLibrary = (name: Package): boolean => name !== "cli"
+/** The command is started and never imported, and the toolkit of the host is for our packages: neither has an index. */
+export const hasIndex = (name: Package): boolean => name !== "cli" && name !== "host-files"
 
 const skipped = new Set(["node_modules", "dist", ".git", ".cogni", "results"])
 

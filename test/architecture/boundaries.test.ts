@@ -212,7 +212,7 @@ describe("package boundaries", () => {
       "list a new package in SourceTree.ts and in this file"
     )
     const empty = SourceTree.packages.filter(
-      (name) => SourceTree.isLibrary(name) && !existsSync(join(SourceTree.root, fileOf(name, "index.ts")))
+      (name) => SourceTree.hasIndex(name) && !existsSync(join(SourceTree.root, fileOf(name, "index.ts")))
     )
     none(empty, "these packages have no src/index.ts")
   })

@@ -1,40 +1,52 @@
 /**
  * What each package shows, and that its manifest shows the same before and after it is packed.
  *
- * The names are kept in `exports/<package>.txt`, so that a change of the public surface is a line in a review.
+ * Names and shared modules are kept in `exports/`, so that a change of the public surface is a line in a review. After
+ * a change that is meant, `pnpm vitest run test/architecture/exports.test.ts -u` writes them and the manifests anew.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { existsSync } from "node:fs"
 import { join } from "node:path"
 import { expect } from "vitest"
+import * as PublicSurface from "./PublicSurface.ts"
+import { none } from "./Rule.ts"
 import * as SourceTree from "./SourceTree.ts"
 
-/** Folders of `src` that are not reached through the index: closed, or an entry point of their own. */
-const folders = new Set(["internal", "testing"])
+/** In all packages together: what a newcomer may have to read. */
+const namesMax = 550
 
-/** The program of a package is no part of its library. */
-const programs = new Set(["bin.ts"])
+const withoutEnding = (module: string) => module.replace(/\.ts$/u, "")
 
-const isPublic = (module: string) =>
-  module !== "index.ts" && !programs.has(module) && !folders.has(module.split("/")[0]!)
+const namespaceOf = (module: string) => withoutEnding(module).replace(/^.*\//u, "")
 
-const namespaceOf = (module: string) => module.slice(module.lastIndexOf("/") + 1).replace(/\.ts$/u, "")
+const namesOf = (name: SourceTree.Package): ReadonlyArray<string> =>
+  PublicSurface.publicModules(name)
+    .flatMap((module) =>
+      SourceTree.exportedNames(`packages/${name}/src/${module}`).map((exported) =>
+        exported.startsWith("type ")
+          ? `${withoutEnding(module)}.${exported.slice(5)} (type)`
+          : `${withoutEnding(module)}.${exported}`
+      )
+    )
+    .toSorted()
 
-const exportLine = (module: string) => `export * as ${namespaceOf(module)} from "./${module}"`
-
-const byName = (a: string, b: string) => (namespaceOf(a) < namespaceOf(b) ? -1 : 1)
-
-/** An index is nothing but its sorted list of namespaces. */
-const assertIndex = (folder: string, modules: ReadonlyArray<string>) => {
-  const path = `${folder}/index.ts`
-  const code = SourceTree.read(path)
+/** An index is nothing but a sorted list of namespaces. */
+const assertIndex = (path: string) => {
+  const lines = SourceTree.read(path)
     .replace(/^\/\*\*[\s\S]*?\*\/\n/u, "")
     .trimEnd()
     .split("\n")
+  const modules = SourceTree.imports(path).map(({ specifier }) => specifier)
   assert.deepStrictEqual(
-    code,
-    [...modules].toSorted(byName).map(exportLine),
+    lines,
+    modules
+      .toSorted((a, b) => (namespaceOf(a) < namespaceOf(b) ? -1 : 1))
+      .map((module) => `export * as ${namespaceOf(module)} from "${module}"`),
     `${path} has one line per public module, sorted: export * as Noun from "./Noun.ts"`
+  )
+  none(
+    modules.filter((module) => module.includes("/internal/")),
+    `${path} names closed modules`
   )
 }
 
@@ -43,37 +55,12 @@ for (const name of SourceTree.packages) {
   const manifest = SourceTree.readJson(`${folder}/package.json`)
 
   describe(`@cogni/sandbox-${name}`, () => {
-    it.skipIf(SourceTree.isLibrary(name))("exports nothing: it is a program", () => {
-      assert.deepStrictEqual(Object.keys(manifest.exports), ["./package.json"])
-      assert.notInclude(SourceTree.modules(name), "index.ts")
+    it("an index names public modules, sorted, and nothing else", () => {
+      for (const path of SourceTree.files(`${folder}/src/{,testing/}index.ts`)) assertIndex(path)
     })
 
-    it.runIf(SourceTree.isLibrary(name))("the index names every public module, and nothing else", () => {
-      assertIndex(`${folder}/src`, SourceTree.modules(name).filter(isPublic))
-    })
-
-    it("so does the index of testing, where there is one", () => {
-      const modules = SourceTree.modules(name).filter((module) => module.startsWith("testing/"))
-      const others = modules
-        .map((module) => module.slice("testing/".length))
-        .filter((module) => module !== "index.ts")
-      assert.strictEqual(modules.includes("testing/index.ts"), manifest.exports["./testing"] !== undefined)
-      if (modules.includes("testing/index.ts")) assertIndex(`${folder}/src/testing`, others)
-    })
-
-    it.runIf(SourceTree.isLibrary(name))("its exported names are the ones on record", async () => {
-      const names = SourceTree.modules(name)
-        .filter((module) => isPublic(module) || /^testing\/(?!index\.ts$)/u.test(module))
-        .flatMap((module) =>
-          SourceTree.exportedNames(`${folder}/src/${module}`).map((exported) => {
-            const where = module.replace(/\.ts$/u, "")
-            return exported.startsWith("type ")
-              ? `${where}.${exported.slice(5)} (type)`
-              : `${where}.${exported}`
-          })
-        )
-      // After a change that is meant: pnpm vitest run test/architecture/exports.test.ts -u
-      await expect(`${names.toSorted().join("\n")}\n`).toMatchFileSnapshot(`exports/${name}.txt`)
+    it.runIf(namesOf(name).length > 0)("its exported names are the ones on record", async () => {
+      await expect(`${namesOf(name).join("\n")}\n`).toMatchFileSnapshot(`exports/${name}.txt`)
     })
 
     it("is named after its folder, and lists what it packs", () => {
@@ -84,32 +71,21 @@ for (const name of SourceTree.packages) {
       assert.isTrue(existsSync(join(SourceTree.root, folder, "README.md")), `${folder}/README.md is missing`)
     })
 
-    it("exports the same before and after packing, and keeps internal modules closed", () => {
-      const built = (source: string | null) => {
-        if (source === null || source === "./package.json") return source
-        const path = source.replace("./src/", "./dist/").replace(/\.ts$/u, "")
-        return { types: `${path}.d.ts`, import: `${path}.js` }
-      }
+    it("its manifest exports what is public and what our packages share, before and after packing", async () => {
+      const { exports: _source, publishConfig, ...rest } = manifest
       const expected = Object.fromEntries(
-        Object.entries(manifest.exports as Record<string, string | null>).map(([key, source]) => [
-          key,
-          built(source)
-        ])
+        Object.keys(manifest).map((key) => {
+          if (key === "exports") return [key, PublicSurface.exportsOf(name)]
+          if (key !== "publishConfig") return [key, rest[key]]
+          return [key, { ...publishConfig, exports: PublicSurface.publishedExportsOf(name) }]
+        })
       )
-      assert.deepStrictEqual(
-        manifest.publishConfig.exports,
-        expected,
-        "publishConfig.exports mirrors exports"
+      await expect(`${JSON.stringify(expected, undefined, 2)}\n`).toMatchFileSnapshot(
+        `../../${folder}/package.json`
       )
-      if (SourceTree.isLibrary(name))
-        assert.isNull(manifest.exports["./internal/*"], "internal modules stay closed")
-      for (const target of Object.values(manifest.exports as Record<string, string | null>)) {
-        if (target === null || target.includes("*")) continue
-        assert.isTrue(
-          existsSync(join(SourceTree.root, folder, target)),
-          `${folder} exports ${target}, which is missing`
-        )
-      }
+    })
+
+    it("a program of its manifest is there, and is the same after packing", () => {
       for (const [program, source] of Object.entries((manifest.bin ?? {}) as Record<string, string>)) {
         assert.strictEqual(
           manifest.publishConfig.bin?.[program],
@@ -124,3 +100,45 @@ for (const name of SourceTree.packages) {
     })
   })
 }
+
+describe("all packages", () => {
+  it(`export at most ${namesMax} names to users`, () => {
+    const count = SourceTree.packages.reduce((sum, name) => sum + namesOf(name).length, 0)
+    assert.isAtMost(count, namesMax, "close a module, or name in no index what only our packages share")
+  })
+
+  it("share the modules on record, which are no public API", async () => {
+    const lines = SourceTree.packages.flatMap((name) =>
+      PublicSurface.sharedModules(name).map(
+        ({ by, module }) => `${name}/${withoutEnding(module)}: ${by.join(", ")}`
+      )
+    )
+    await expect(`${lines.join("\n")}\n`).toMatchFileSnapshot("exports/shared.txt")
+  })
+
+  it("examples and pages import what is public, and nothing else", () => {
+    const isOpen = new Set(
+      SourceTree.packages.flatMap((name) => [
+        `@cogni/sandbox-${name}`,
+        `@cogni/sandbox-${name}/testing`,
+        `@cogni/sandbox-${name}/package.json`,
+        ...PublicSurface.publicModules(name).map(
+          (module) => `@cogni/sandbox-${name}/${withoutEnding(module)}`
+        )
+      ])
+    )
+    const offenders = SourceTree.files(
+      "examples/**/*.ts",
+      "docs/**/*.md",
+      "README.md",
+      "packages/*/README.md"
+    )
+      .filter((path) => !path.startsWith("docs/adr/"))
+      .flatMap((path) =>
+        [...SourceTree.read(path).matchAll(/from "(@cogni\/sandbox-[^"]+)"/gu)]
+          .filter(([, specifier]) => !isOpen.has(specifier!))
+          .map(([, specifier]) => `${path} → ${specifier}`)
+      )
+    none(offenders, "what a user needs is public: name it in the index of its package")
+  })
+})

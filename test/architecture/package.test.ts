@@ -17,6 +17,8 @@ import {
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
+import { expect } from "vitest"
+import * as PublicSurface from "./PublicSurface.ts"
 import * as SourceTree from "./SourceTree.ts"
 
 /** Packing compiles what changed; installing may have to ask a registry. */
@@ -41,6 +43,18 @@ const run = async (cwd: string, file: string, ...argv: ReadonlyArray<string>): P
 
 const version = (library: string): string =>
   SourceTree.readJson(`node_modules/${library}/package.json`).version as string
+
+/** A declaration file as the compiler would read it: comments gone, literals kept. */
+const withoutComments = (declarations: string): string =>
+  declarations
+    .replaceAll(
+      /("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`)|\/\*[\s\S]*?\*\/|\/\/.*$/gmu,
+      (_whole, literal: string | undefined) => literal ?? ""
+    )
+    .split("\n")
+    .filter((line) => line.trim() !== "")
+    .map((line) => `${line.trimEnd()}\n`)
+    .join("")
 
 const directory = mkdtempSync(join(tmpdir(), "cogni-package-"))
 const project = join(directory, "project")
@@ -88,9 +102,7 @@ describe("packages", () => {
         "package.json",
         "README.md",
         "LICENSE",
-        ...(SourceTree.isLibrary(name)
-          ? ["src/index.ts", "dist/index.js", "dist/index.d.ts"]
-          : ["dist/bin.js"])
+        ...(SourceTree.hasIndex(name) ? ["src/index.ts", "dist/index.js", "dist/index.d.ts"] : [])
       ]) {
         assert.include(entries, `package/${needed}`, name)
       }
@@ -124,16 +136,11 @@ describe("packages", () => {
     assert.strictEqual(printed, "exit code 0, said: hello, world\n")
   })
 
-  it("every module loads, and internal ones stay closed", async () => {
-    const specifiers = SourceTree.packages.filter(SourceTree.isLibrary).flatMap((name) =>
-      SourceTree.modules(name)
-        .filter(
-          (module) => !module.startsWith("internal/") && module !== "bin.ts" && !module.startsWith("testing/")
-        )
-        .map(
-          (module) =>
-            `@cogni/sandbox-${name}${module === "index.ts" ? "" : `/${module.replace(/\.ts$/u, "")}`}`
-        )
+  it("every module that is exported loads, and others stay closed", async () => {
+    const specifiers = SourceTree.packages.flatMap((name) =>
+      Object.keys(PublicSurface.exportsOf(name))
+        .filter((key) => key !== "./package.json" && !key.startsWith("./testing"))
+        .map((key) => `@cogni/sandbox-${name}${key.slice(1)}`)
     )
     writeFileSync(
       join(project, "load.mjs"),
@@ -142,6 +149,19 @@ describe("packages", () => {
     )
     assert.strictEqual(await run(project, process.execPath, "load.mjs"), "ERR_PACKAGE_PATH_NOT_EXPORTED\n")
   })
+
+  for (const name of SourceTree.packages) {
+    const modules = PublicSurface.publicModules(name).toSorted()
+    it.runIf(modules.length > 0)(`the types that ${name} shows are the ones on record`, async () => {
+      const declarations = modules.map((module) => {
+        const noun = module.replace(/\.ts$/u, "")
+        const path = join(project, "node_modules", "@cogni", `sandbox-${name}`, "dist", `${noun}.d.ts`)
+        return `// ${noun}\n${withoutComments(readFileSync(path, "utf8"))}`
+      })
+      // After a change that is meant: pnpm vitest run test/architecture/package.test.ts -u
+      await expect(declarations.join("\n")).toMatchFileSnapshot(`api/${name}.d.txt`)
+    })
+  }
 
   it("the command is there, and says what it can do", async () => {
     const help = await run(project, join(project, "node_modules/.bin/cogni-sandbox"), "--help")

@@ -26,7 +26,7 @@ import * as SandboxSpec from "./SandboxSpec.ts"
 import * as Telemetry from "./Telemetry.ts"
 import * as Workspace from "./Workspace.ts"
 
-export type Sandbox = OpenSandbox.Sandbox
+export interface Sandbox extends OpenSandbox.Sandbox {}
 
 /** The source documents' result: both channels folded into one value. */
 export interface RunOnceResult {
