@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
 import { BranchName, CommitId } from "@cogni/sandbox-git-relay/Refs"
-import * as PatchRelay from "@cogni/sandbox-git-relay/PatchRelay"
+import * as PatchRelay from "../../packages/git-relay/src/PatchRelay.ts"
 import { Effect, Layer } from "effect"
 import { existsSync, readFileSync } from "node:fs"
 import { join } from "node:path"

@@ -9,7 +9,7 @@ import { argumentBytesMax, argumentsBytesMax } from "@cogni/sandbox-core/Sandbox
 import type { SessionSandbox } from "@cogni/sandbox-sessions/sandbox/DockerSandbox"
 import * as HostSessionWorkspaces from "@cogni/sandbox-sessions/sandbox/HostSessionWorkspaces"
 import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
-import * as SessionId from "@cogni/sandbox-sessions/sandbox/SessionId"
+import * as SessionId from "../../packages/sessions/src/sandbox/SessionId.ts"
 import { Effect, Exit, Ref, Scope, Stream } from "effect"
 import { existsSync, readdirSync } from "node:fs"
 import { join } from "node:path"

@@ -5,8 +5,8 @@
  * that what the agent does is known before it does it.
  */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
-import * as EventGrammar from "@cogni/sandbox-graph-provider/events/EventGrammar"
-import * as UsageFact from "@cogni/sandbox-graph-provider/events/UsageFact"
+import * as EventGrammar from "../../packages/graph-provider/src/events/EventGrammar.ts"
+import * as UsageFact from "../../packages/graph-provider/src/events/UsageFact.ts"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"

@@ -8,7 +8,7 @@ import * as Output from "../src/Output.ts"
 import * as Settings from "../src/Settings.ts"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import { ToolBehaviour } from "@cogni/sandbox-loop/testing"
+import * as ToolBehaviour from "../../loop/src/testing/ToolBehaviour.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
 import {

@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as RelayReport from "../src/RelayReport.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import * as CommitStatement from "@cogni/sandbox-git-relay/CommitStatement"
+import * as CommitStatement from "../../git-relay/src/CommitStatement.ts"
 import type { Checked, Clone, Kept } from "@cogni/sandbox-git-relay/GitRelay"
 import * as Errors from "@cogni/sandbox-git-relay/GitRelayError"
 import { branchOf, CommitId } from "@cogni/sandbox-git-relay/Refs"

@@ -31,7 +31,7 @@ const GiB = 1024 * MiB
 export const argumentBytesMax = 128 * KiB - 1
 
 /** One variable with its name, less what carries it into the sandbox (`COGNI_ENV_<n>=`). */
-export const variableBytesMax = argumentBytesMax - 32
+const variableBytesMax = argumentBytesMax - 32
 
 /** What all of argv and env may hold together; the kernel gives them a quarter of an 8 MiB stack. */
 export const argumentsBytesMax = 1536 * KiB

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Canary } from "@cogni/sandbox-core"
+import * as Canary from "@cogni/sandbox-core/Canary"
 import { Effect, Schema } from "effect"
 
 const bytesOf = (text: string) => new TextEncoder().encode(text)

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { MemoryContainerRuntime, Posture, RunId } from "@cogni/sandbox-core"
+import { MemoryContainerRuntime, RunId } from "@cogni/sandbox-core"
+import * as Posture from "@cogni/sandbox-core/Posture"
 import { Struct } from "effect"
 import { containerSpec } from "./Specs.ts"
 

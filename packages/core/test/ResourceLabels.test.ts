@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ResourceLabels, RunId } from "@cogni/sandbox-core"
+import { RunId } from "@cogni/sandbox-core"
+import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import { Schema } from "effect"
 
 const Owner = Schema.Struct({

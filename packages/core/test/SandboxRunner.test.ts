@@ -3,11 +3,11 @@ import {
   ContainerRuntime,
   LlmProxy,
   MemoryContainerRuntime,
-  type Posture,
   RunStore,
   SandboxRunner,
   Workspace
 } from "@cogni/sandbox-core"
+import type * as Posture from "@cogni/sandbox-core/Posture"
 import * as Await from "../../../test/harness/Await.ts"
 import {
   ContainerRuntimeFaults,

@@ -43,10 +43,10 @@ import {
 } from "./internal/container/PostureReport.ts"
 
 /** The program that every image of an agent starts with. */
-export const entrypoint = "/usr/local/bin/cogni-entrypoint"
+const entrypoint = "/usr/local/bin/cogni-entrypoint"
 
 /** After its run must be over, a resource of an owner that cannot be seen is kept this much longer. */
-export const expiryGraceSeconds = 3600
+const expiryGraceSeconds = 3600
 
 export interface Options {
   /** As in `DOCKER_HOST`; the usual socket when left out. */

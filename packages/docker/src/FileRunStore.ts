@@ -34,7 +34,7 @@ const { runEntries } = StateDirectory
 export const keptEntries: ReadonlyArray<string> = Object.values(runEntries)
 
 /** The newest records that are listed. */
-export const listedMax = 500
+const listedMax = 500
 
 const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
 const encodeRecord = Schema.encodeEffect(RunRecordText)

@@ -32,7 +32,7 @@ import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 import * as WorkspaceClaims from "./internal/host/WorkspaceClaims.ts"
 
 /** Who an agent is when the host process is root and the workspace does not say. */
-export const defaultUser: User = { userId: 1000, groupId: 1000 }
+const defaultUser: User = { userId: 1000, groupId: 1000 }
 
 /** A path that no workspace may be, hold or lie in. */
 export interface Forbidden {

@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { AuditHead } from "@cogni/sandbox-core/RunResult"
 import { RunId } from "@cogni/sandbox-core/RunId"
-import * as CommitStatement from "@cogni/sandbox-git-relay/CommitStatement"
+import * as CommitStatement from "../src/CommitStatement.ts"
 import type { Checked } from "@cogni/sandbox-git-relay/GitRelay"
 import { branchOf, CommitId } from "@cogni/sandbox-git-relay/Refs"
 import { Schema } from "effect"

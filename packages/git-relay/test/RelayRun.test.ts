@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { type Clone, GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
-import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"
+import * as MemoryGitRelay from "../src/MemoryGitRelay.ts"
 import { branchOf } from "@cogni/sandbox-git-relay/Refs"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import { Cause, Deferred, Effect, Exit, Fiber, Schema } from "effect"

@@ -3,7 +3,7 @@ import * as AggregatingGraphExecutor from "@cogni/sandbox-graph-provider/graphs/
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
 import type { GraphProvider } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
-import * as EventGrammar from "@cogni/sandbox-graph-provider/events/EventGrammar"
+import * as EventGrammar from "../src/events/EventGrammar.ts"
 import { SandboxGraphProvider } from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Schema, Stream } from "effect"

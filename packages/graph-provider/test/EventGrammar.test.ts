@@ -1,7 +1,7 @@
 /** The grammar of events: what it lets through, and that any stream at all can be held to it. */
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
-import * as EventGrammar from "@cogni/sandbox-graph-provider/events/EventGrammar"
-import { ofNothing } from "@cogni/sandbox-graph-provider/events/UsageFact"
+import * as EventGrammar from "../src/events/EventGrammar.ts"
+import { ofNothing } from "../src/events/UsageFact.ts"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"

@@ -1,5 +1,5 @@
 /** The pattern language of grants, against a second implementation of it, and what no pattern can match. */
-import { matches, RepositoryPattern, repositoryText } from "@cogni/sandbox-graph-provider/grants/GrantPattern"
+import { matches, RepositoryPattern, repositoryText } from "../src/grants/GrantPattern.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 

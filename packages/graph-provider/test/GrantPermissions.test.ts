@@ -1,6 +1,6 @@
 /** What a grant opens beyond its graphs: exactly what it names, and never more after it was narrowed. */
 import type { LlmBudget } from "@cogni/sandbox-core/SandboxSpec"
-import { matches } from "@cogni/sandbox-graph-provider/grants/GrantPattern"
+import { matches } from "../src/grants/GrantPattern.ts"
 import {
   type Asked,
   decide,

@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { LlmCall } from "@cogni/sandbox-core/RunResult"
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
-import * as UsageFact from "@cogni/sandbox-graph-provider/events/UsageFact"
+import * as UsageFact from "../src/events/UsageFact.ts"
 import { Effect, Exit, Schema } from "effect"
 import { call, traffic } from "./Traffic.ts"
 

@@ -31,7 +31,7 @@ export type ChatMessage =
     }
 
 /** A tool, as a model is told of it. */
-export interface ChatTool {
+interface ChatTool {
   readonly name: string
   readonly description: string
   /** JSON Schema of the arguments: an object. */

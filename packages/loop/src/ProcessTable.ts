@@ -41,7 +41,7 @@ export interface ProcessTableOptions {
   readonly readBytesPerSecondMax?: number | undefined
 }
 
-export const defaults = {
+const defaults = {
   processesMax: 64,
   endedMax: 64,
   logBytesMax: 256 * 1024,

@@ -53,7 +53,7 @@ export const ShellResult = Schema.Struct({
 
 export type ShellResult = typeof ShellResult.Type
 
-export const defaults = {
+const defaults = {
   timeoutSeconds: 120,
   timeoutSecondsMax: 600,
   outputBytesMax: 30_000,

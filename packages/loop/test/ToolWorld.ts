@@ -6,7 +6,7 @@ import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { program } from "@cogni/sandbox-loop/testing/ToolContract"
-import * as ToolBehaviour from "@cogni/sandbox-loop/testing/ToolBehaviour"
+import * as ToolBehaviour from "../src/testing/ToolBehaviour.ts"
 import { wireName } from "@cogni/sandbox-loop/Tool"
 import { Effect, Schema } from "effect"
 

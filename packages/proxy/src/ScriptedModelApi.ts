@@ -136,7 +136,7 @@ export const turns = (script: (turn: Asked & { readonly index: number }) => Retu
 }
 
 /** Enough to see that two credentials are the same one, and nothing else. */
-export const fingerprint = (value: string): string => {
+const fingerprint = (value: string): string => {
   const [scheme, ...rest] = value.split(" ")
   const hash = (text: string) => `sha256:${createHash("sha256").update(text).digest("hex").slice(0, 12)}`
   return rest.length === 0 ? hash(value) : `${scheme} ${hash(rest.join(" "))}`

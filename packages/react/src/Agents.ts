@@ -4,10 +4,10 @@ import { createContext, createElement, type ReactElement, type ReactNode, useCon
 import { type Agent, type AgentsOptions, type AgentsUnavailable, list } from "./AgentsClient.ts"
 
 /** A catalog changes with the server's version, and hardly else. */
-export const staleMillis = 60_000
+const staleMillis = 60_000
 
 /** How often it is asked again before a failure is shown. */
-export const retriesMax = 2
+const retriesMax = 2
 
 const Options = createContext<AgentsOptions>({})
 

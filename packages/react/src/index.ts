@@ -1,2 +1,1 @@
 export * as Agents from "./Agents.ts"
-export * as AgentsClient from "./AgentsClient.ts"

@@ -2,7 +2,7 @@
 // @vitest-environment-options {"settings": {"fetch": {"disableSameOriginPolicy": true}}}
 /** The hook in a document, against a real server. */
 import { AgentsProvider, agentsQuery, useAgents } from "@cogni/sandbox-react/Agents"
-import { type AgentsOptions, AgentsUnavailable } from "@cogni/sandbox-react/AgentsClient"
+import { type AgentsOptions, AgentsUnavailable } from "../src/AgentsClient.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query"
 import { Effect } from "effect"

@@ -67,7 +67,7 @@ export const requestOf = (
 }
 
 /** What became of the commits, as a graph's caller is told. */
-export const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
+const deliveryOf = (delivery: RelayRun.Delivery): RepositoryDelivery => {
   const record = RelayRun.recordOf(delivery)
   const { branch, pullRequestUrl } = record
   const told = {

@@ -1,7 +1,3 @@
-export * as HostNames from "./HostNames.ts"
-export * as IdempotencyKeys from "./IdempotencyKeys.ts"
 export * as RelayRepositories from "./RelayRepositories.ts"
 export * as SandboxServer from "./SandboxServer.ts"
-export * as ServerApi from "./ServerApi.ts"
-export * as ServerHealth from "./ServerHealth.ts"
 export * as ServerLimits from "./ServerLimits.ts"

@@ -1,7 +1,7 @@
 /** Run ids that follow from idempotency keys: stable for their account, and closed to every other. */
 import * as IdempotencyKeys from "@cogni/sandbox-server/IdempotencyKeys"
 import * as SharedSecret from "@cogni/sandbox-sql/SharedSecret"
-import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
+import * as SqliteDatabase from "../../sql/src/SqliteDatabase.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"

@@ -1,7 +1,7 @@
 /** Repositories of runs, over a relay in memory. */
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { GitRelay } from "@cogni/sandbox-git-relay/GitRelay"
-import * as MemoryGitRelay from "@cogni/sandbox-git-relay/MemoryGitRelay"
+import * as MemoryGitRelay from "../../git-relay/src/MemoryGitRelay.ts"
 import { type Agent, AgentId } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { minimal } from "@cogni/sandbox-graph-provider/agents/Minimal"
 import { Repositories, type RepositoryRequest } from "@cogni/sandbox-graph-provider/Repositories"

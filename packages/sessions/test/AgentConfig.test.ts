@@ -1,6 +1,6 @@
 /** An agent with the least of everything, unless more is said. */
 import { assert, describe, it } from "@effect/vitest"
-import * as AgentConfig from "@cogni/sandbox-sessions/config/AgentConfig"
+import * as AgentConfig from "../src/config/AgentConfig.ts"
 
 describe("an agent", () => {
   it("of nothing but a name has the smallest profile, and a sandbox", () => {

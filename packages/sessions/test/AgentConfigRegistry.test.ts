@@ -1,7 +1,7 @@
 /** Agents by name: found, listed in order, never changed. */
 import { assert, describe, it } from "@effect/vitest"
-import * as AgentConfig from "@cogni/sandbox-sessions/config/AgentConfig"
-import * as AgentConfigRegistry from "@cogni/sandbox-sessions/config/AgentConfigRegistry"
+import * as AgentConfig from "../src/config/AgentConfig.ts"
+import * as AgentConfigRegistry from "../src/config/AgentConfigRegistry.ts"
 import { Option, Result } from "effect"
 
 const agent = (name: string) => AgentConfig.make({ name })

@@ -1,10 +1,10 @@
 /** Who answers whom: against a plain reading of the rules, in any order of the file, and keys that are never shared. */
 import { assert, describe, it } from "@effect/vitest"
-import * as AgentConfig from "@cogni/sandbox-sessions/config/AgentConfig"
-import * as AgentConfigRegistry from "@cogni/sandbox-sessions/config/AgentConfigRegistry"
+import * as AgentConfig from "../src/config/AgentConfig.ts"
+import * as AgentConfigRegistry from "../src/config/AgentConfigRegistry.ts"
 import * as AgentRouter from "@cogni/sandbox-sessions/router/AgentRouter"
 import * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
-import * as SessionId from "@cogni/sandbox-sessions/sandbox/SessionId"
+import * as SessionId from "../src/sandbox/SessionId.ts"
 import { Effect, Result, Schema } from "effect"
 import { parse } from "../src/internal/config/SenderPattern.ts"
 

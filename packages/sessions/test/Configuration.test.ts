@@ -2,7 +2,7 @@
  * Files as configurations: what is filled in, what is refused, where that is said, and that nothing secret is repeated.
  */
 import { assert, describe, it } from "@effect/vitest"
-import * as AgentConfig from "@cogni/sandbox-sessions/config/AgentConfig"
+import * as AgentConfig from "../src/config/AgentConfig.ts"
 import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import { Ajv2020 } from "ajv/dist/2020.js"
 import { Arbitrary, Effect, Option, Result, Schema } from "effect"

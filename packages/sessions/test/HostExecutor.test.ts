@@ -3,7 +3,9 @@ import { entriesMax, type Executor, fileBytesMax } from "@cogni/sandbox-core/Exe
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import type { FileRefused, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as HostExecutor from "@cogni/sandbox-sessions/executor/HostExecutor"
-import { CommandBehaviour, CommandSubject, ExecutorContract } from "@cogni/sandbox-sessions/testing"
+import { ExecutorContract } from "@cogni/sandbox-sessions/testing"
+import * as CommandBehaviour from "../src/testing/CommandBehaviour.ts"
+import * as CommandSubject from "../src/testing/CommandSubject.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, layer } from "@effect/vitest"
 import {

@@ -1,6 +1,8 @@
 /** A sandbox in memory keeps the same contract as a real one, and as the host. */
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import { CommandBehaviour, CommandSubject, ExecutorContract } from "@cogni/sandbox-sessions/testing"
+import { ExecutorContract } from "@cogni/sandbox-sessions/testing"
+import * as CommandBehaviour from "../src/testing/CommandBehaviour.ts"
+import * as CommandSubject from "../src/testing/CommandSubject.ts"
 import { Effect, Layer } from "effect"
 
 const layer = Layer.effect(

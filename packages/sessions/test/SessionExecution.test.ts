@@ -1,6 +1,6 @@
 /** The executor of a session: settled once for a message, let go at its end, and nothing outside of one. */
 import { assert, describe, it } from "@effect/vitest"
-import type { SessionExecutor } from "@cogni/sandbox-sessions/executor/Executors"
+import type { SessionExecutor } from "../src/executor/Executors.ts"
 import { Deferred, Effect, Fiber, Option, Stream } from "effect"
 import * as SessionExecution from "../src/internal/SessionExecution.ts"
 import { engineGone, executorOf, type World } from "./RouterWorld.ts"

@@ -21,38 +21,37 @@ import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as SchemaVersion from "./SchemaVersion.ts"
 
 /** Makes the table, or brings it to this version. */
-export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClient> =
-  SchemaVersion.bring({
-    versionTable: "cogni_grants_version",
-    steps: [
-      {
-        name: "grants",
-        run: Effect.gen(function* () {
-          const sql = yield* SqlClient
-          const counted = sql.literal(
-            sql.onDialectOrElse({
-              pg: () => "BIGSERIAL PRIMARY KEY",
-              orElse: () => "INTEGER PRIMARY KEY AUTOINCREMENT"
-            })
-          )
-          yield* sql`CREATE TABLE cogni_grants (
+const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClient> = SchemaVersion.bring({
+  versionTable: "cogni_grants_version",
+  steps: [
+    {
+      name: "grants",
+      run: Effect.gen(function* () {
+        const sql = yield* SqlClient
+        const counted = sql.literal(
+          sql.onDialectOrElse({
+            pg: () => "BIGSERIAL PRIMARY KEY",
+            orElse: () => "INTEGER PRIMARY KEY AUTOINCREMENT"
+          })
+        )
+        yield* sql`CREATE TABLE cogni_grants (
             ordinal ${counted},
             grant_id TEXT NOT NULL UNIQUE,
             token_hash TEXT NOT NULL UNIQUE,
             granted TEXT NOT NULL,
             revoked_at TEXT
           )`
-        })
-      },
-      {
-        name: "permissions",
-        run: Effect.flatMap(
-          SqlClient,
-          (sql) => sql`ALTER TABLE cogni_grants ADD COLUMN permissions TEXT NOT NULL DEFAULT '{}'`
-        )
-      }
-    ]
-  })
+      })
+    },
+    {
+      name: "permissions",
+      run: Effect.flatMap(
+        SqlClient,
+        (sql) => sql`ALTER TABLE cogni_grants ADD COLUMN permissions TEXT NOT NULL DEFAULT '{}'`
+      )
+    }
+  ]
+})
 
 /** Needs a table that is there: {@link layer} makes it. */
 export const make = Effect.gen(function* () {

@@ -26,10 +26,10 @@ import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as RunTables from "./internal/RunTables.ts"
 
 /** The newest records that are listed. */
-export const listedMax = 500
+const listedMax = 500
 
 /** How many runs of the spool are taken in at once; the others are, the next time. */
-export const takenInMax = 500
+const takenInMax = 500
 
 /** What this host keeps of its runs, whatever becomes of the database. */
 export interface Spool {

@@ -1,8 +1,4 @@
 export * as Database from "./Database.ts"
 export * as DatabaseAddress from "./DatabaseAddress.ts"
-export * as PostgresDatabase from "./PostgresDatabase.ts"
-export * as SchemaVersion from "./SchemaVersion.ts"
-export * as SharedSecret from "./SharedSecret.ts"
 export * as SqlGrantStore from "./SqlGrantStore.ts"
 export * as SqlRunStore from "./SqlRunStore.ts"
-export * as SqliteDatabase from "./SqliteDatabase.ts"

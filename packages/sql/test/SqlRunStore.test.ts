@@ -1,6 +1,6 @@
 /** Runs in a file of SQLite keep the contract, and what is said of every database. */
 import { RunStoreContract } from "@cogni/sandbox-core/testing"
-import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
+import * as SqliteDatabase from "../src/SqliteDatabase.ts"
 import { Effect, Layer } from "effect"
 import { join } from "node:path"
 import * as Behaviour from "./Behaviour.ts"

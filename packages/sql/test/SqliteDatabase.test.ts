@@ -1,6 +1,6 @@
 /** SQLite as a `SqlClient`: who waits for whom, what is undone, and how what goes wrong is called. */
 import { assert, describe, it } from "@effect/vitest"
-import * as SqliteDatabase from "@cogni/sandbox-sql/SqliteDatabase"
+import * as SqliteDatabase from "../src/SqliteDatabase.ts"
 import { Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
 import { mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs"

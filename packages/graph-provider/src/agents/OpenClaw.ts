@@ -31,7 +31,7 @@ export interface OpenClawPersonality {
 }
 
 /** The one that a task gets which asks for none. */
-export const defaultPersonality = "main"
+const defaultPersonality = "main"
 
 /** What a run may use: files and commands of its own sandbox. */
 export const tools: ReadonlyArray<string> = ["read", "write", "edit", "apply_patch", "ls", "exec", "process"]

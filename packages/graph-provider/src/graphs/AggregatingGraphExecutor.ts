@@ -23,7 +23,7 @@ export class GraphExecutor extends Context.Service<GraphExecutor, Omit<GraphProv
 ) {}
 
 /** Nobody runs graphs of this namespace. */
-export const namespaceUnknown = (graphId: string, providers: ReadonlyArray<GraphProvider>): GraphRefused => {
+const namespaceUnknown = (graphId: string, providers: ReadonlyArray<GraphProvider>): GraphRefused => {
   const known = providers.map(({ providerId }) => `${providerId}:`).join(", ")
   return new GraphRefused({
     error: "not_found",
@@ -79,7 +79,7 @@ const broke = {
 } as const
 
 /** Held to the grammar, also where the provider's stream ends early or has a defect. */
-export const kept = (
+const kept = (
   events: Stream.Stream<AiEvent>,
   { caller, graphId }: GraphRunRequest,
   { attempt, runId }: RunContext,

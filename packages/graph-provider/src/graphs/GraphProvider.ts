@@ -17,7 +17,7 @@ import { RepositoryRequest } from "../Repositories.ts"
 const Identifier = Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(200))
 
 /** Who asks, and who pays. */
-export const LlmCaller = Schema.Struct({
+const LlmCaller = Schema.Struct({
   billingAccountId: Identifier,
   virtualKeyId: Identifier,
   requestId: Identifier,
@@ -27,13 +27,13 @@ export const LlmCaller = Schema.Struct({
   maskContent: Schema.optionalKey(Schema.Boolean)
 })
 
-export type LlmCaller = typeof LlmCaller.Type
+type LlmCaller = typeof LlmCaller.Type
 
 /** The most messages, and characters of all of them together, that a request may have. */
-export const messagesMax = 1000
+const messagesMax = 1000
 
 /** Messages of a graph, oldest first. */
-export const Messages = Schema.NonEmptyArray(Message)
+const Messages = Schema.NonEmptyArray(Message)
   .check(Schema.isMaxLength(messagesMax))
   .annotate({ description: "a conversation, the oldest message first; the last one is what is asked" })
 

@@ -42,7 +42,7 @@ export class SandboxGraphProvider extends Context.Service<SandboxGraphProvider, 
   "@cogni/sandbox-graph-provider/SandboxGraphProvider"
 ) {}
 
-export const defaultRuntimeSecondsMax = 3600
+const defaultRuntimeSecondsMax = 3600
 
 /** The host's options, each with a value. */
 export const settled = (options: SandboxGraphOptions): Admission.AdmissionOptions => ({

@@ -1,7 +1,1 @@
-export * as CommandBehaviour from "./CommandBehaviour.ts"
-export * as CommandBounds from "./CommandBounds.ts"
-export * as CommandCapabilities from "./CommandCapabilities.ts"
-export * as CommandFiles from "./CommandFiles.ts"
-export * as CommandPromises from "./CommandPromises.ts"
-export * as CommandSubject from "./CommandSubject.ts"
 export * as ExecutorContract from "./ExecutorContract.ts"
