@@ -10,34 +10,10 @@ import { Effect } from "effect"
 import * as Tool from "./Tool.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 
-export interface ChatTool {
-  readonly type: "function"
-  readonly function: {
-    readonly name: string
-    readonly description: string
-    readonly parameters: Record<string, unknown>
-    readonly strict: false
-  }
-}
-
-export interface ResponsesTool {
-  readonly type: "function"
-  readonly name: string
-  readonly description: string
-  readonly parameters: Record<string, unknown>
-  readonly strict: false
-}
-
 /** What a message of a model asks for; `arguments` are JSON, as a text. */
 export interface ChatToolCall {
   readonly id: string
   readonly function: { readonly name: string; readonly arguments: string }
-}
-
-export interface ChatToolMessage {
-  readonly role: "tool"
-  readonly tool_call_id: string
-  readonly content: string
 }
 
 /** An item of type `function_call`. */
@@ -47,24 +23,18 @@ export interface ResponsesToolCall {
   readonly arguments: string
 }
 
-export interface ResponsesToolOutput {
-  readonly type: "function_call_output"
-  readonly call_id: string
-  readonly output: string
-}
-
 /** `tools` of a chat completion. */
-export const chatTools = (registry: ToolRegistry): Array<ChatTool> =>
+export const chatTools = (registry: ToolRegistry) =>
   responsesTools(registry).map(({ type, ...rest }) => ({ type, function: rest }))
 
 /** `tools` of a response. */
-export const responsesTools = (registry: ToolRegistry): Array<ResponsesTool> =>
+export const responsesTools = (registry: ToolRegistry) =>
   registry.offered.map(({ description, inputSchema, name }) => ({
-    type: "function",
+    type: "function" as const,
     name,
     description,
-    parameters: structuredClone(inputSchema),
-    strict: false
+    parameters: structuredClone(inputSchema) as Record<string, unknown>,
+    strict: false as const
   }))
 
 /** The message that answers a call; never fails. */
@@ -72,9 +42,9 @@ export const execute = (
   registry: ToolRegistry,
   { function: { arguments: given, name }, id }: ChatToolCall,
   session: Tool.ToolSession
-): Effect.Effect<ChatToolMessage> =>
+) =>
   Effect.map(textOf(registry, name, given, { ...session, requestId: id }), (content) => ({
-    role: "tool",
+    role: "tool" as const,
     tool_call_id: id,
     content
   }))
@@ -84,9 +54,9 @@ export const executeResponses = (
   registry: ToolRegistry,
   { arguments: given, call_id, name }: ResponsesToolCall,
   session: Tool.ToolSession
-): Effect.Effect<ResponsesToolOutput> =>
+) =>
   Effect.map(textOf(registry, name, given, { ...session, requestId: call_id }), (output) => ({
-    type: "function_call_output",
+    type: "function_call_output" as const,
     call_id,
     output
   }))

@@ -2,8 +2,8 @@
  * Paths as a caller writes them, and as the executor has them.
  *
  * A caller may say a path from the directory on in which it works, the absolute one inside, or, where a host's
- * directory is known to lie behind the workspace, that one. Answers come in the form of the question. Lexical only: where a link
- * leads, the executor sees.
+ * directory is known to lie behind the workspace, that one. Answers come in the form of the question. Lexical only:
+ * where a link leads, the executor sees.
  */
 import { Effect, Result } from "effect"
 import { posix } from "node:path"
