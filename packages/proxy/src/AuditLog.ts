@@ -11,7 +11,8 @@
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { AuditLine } from "./AuditEntry.ts"
 import { append, genesis, lineBytesMax, relativePath } from "./internal/audit/AuditChain.ts"
-import { decode, type Look, lookAt, makeRows, type Place, type Row } from "./internal/audit/AuditRow.ts"
+import { decode, type Look, lookAt } from "./internal/audit/AuditRow.ts"
+import { makeRows, type Place, type Row } from "./internal/ByteRows.ts"
 
 /** How an audit is not what was written. */
 export type ProblemKind =

@@ -9,6 +9,7 @@ import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type { AuditHead, Exhaustion, LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import type { AuditLine } from "../../AuditEntry.ts"
+import { makeRows } from "../ByteRows.ts"
 import * as CallAnswer from "../gateway/CallAnswer.ts"
 import type { ProcessorMeter } from "../gateway/ProcessorMeter.ts"
 import * as RequestRefused from "../gateway/RequestRefused.ts"
@@ -147,8 +148,6 @@ const replay = async (
   return { ledger, lineOf, traffic, exhausted: () => exhausted, closed, head, bytes }
 }
 
-const lineFeed = 10
-
 /** Whole lines that follow from each other; what comes after the first that does not is not ours. */
 const readLines = async (
   file: string,
@@ -158,24 +157,20 @@ const readLines = async (
 ) => {
   let head: AuditHead = AuditChain.genesis(runId)
   let bytes = 0
-  let rest = Buffer.alloc(0)
-  const push = (piece: Buffer) => {
-    rest = Buffer.concat([rest, piece])
-    let from = 0
-    for (let at = rest.indexOf(lineFeed); at !== -1; at = rest.indexOf(lineFeed, from)) {
-      const line = JSON.parse(rest.toString("utf8", from, at)) as AuditLine
-      if (line.prev !== head.hash)
-        throw new TypeError(`line ${head.entries + 1} does not follow from the one before`)
-      head = { entries: line.seq, hash: line.hash }
-      bytes += at + 1 - from
-      from = at + 1
-      take(line)
-    }
-    rest = rest.subarray(from)
-    if (rest.byteLength > AuditChain.lineBytesMax) throw new TypeError("a line is too long")
-  }
+  const decoder = new TextDecoder()
+  const tooLong = () => new TypeError("a line is too long")
+  const rows = makeRows(AuditChain.lineBytesMax, ({ bytes: row, offset }) => {
+    if (row === undefined) throw tooLong()
+    const line = JSON.parse(decoder.decode(row)) as AuditLine
+    if (line.prev !== head.hash)
+      throw new TypeError(`line ${head.entries + 1} does not follow from the one before`)
+    head = { entries: line.seq, hash: line.hash }
+    bytes = offset + row.byteLength + 1
+    take(line)
+  })
   // The runs that this thread serves do not pay for another's end.
-  for await (const piece of createReadStream(file)) exempt(() => push(piece as Buffer))
+  for await (const piece of createReadStream(file)) exempt(() => rows.push(piece as Buffer))
+  if (rows.rest().bytes > AuditChain.lineBytesMax) throw tooLong()
   return { head, bytes }
 }
 

@@ -7,6 +7,7 @@
  */
 import { Option, Schema } from "effect"
 import type { LlmCall } from "@cogni/sandbox-core/RunResult"
+import { makeRows } from "../ByteRows.ts"
 
 const Seconds = Schema.FiniteFromString.check(Schema.isGreaterThanOrEqualTo(0))
 const Count = Schema.FiniteFromString.pipe(Schema.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)))
@@ -71,7 +72,7 @@ export const makeReader = (): Reader => {
   let unreadableRows = 0
   let passedOn = 0
 
-  const addAccess = makeRows((row) => {
+  const addAccess = readRows((row) => {
     if (row === "") return
     callsTotal += 1
     const decoded = row === undefined ? Option.none() : decodeLine(row)
@@ -89,7 +90,7 @@ export const makeReader = (): Reader => {
     }
   })
 
-  const addErrors = makeRows((row) => {
+  const addErrors = readRows((row) => {
     const connection = row === undefined ? undefined : brokenConnection(row)
     if (connection !== undefined && (calls.length < callsKeptMax || lastOf.has(connection)))
       broken.add(connection)
@@ -130,27 +131,9 @@ const decodeLine = Schema.decodeUnknownOption(Schema.fromJsonString(AccessLogLin
 const brokenConnection = (row: string): string | undefined =>
   /^\S+ \S+ \[error\] \d+#\d+: \*(\d+) .{1,200} while (?:reading upstream|sending to client),/u.exec(row)?.[1]
 
-const lineFeed = 10
-
-/** Cut bytes into rows, each given without its end; one that is too long is `undefined`. */
-const makeRows = (each: (row: string | undefined) => void): ((bytes: Uint8Array) => void) => {
+/** Each row without its end; one that is too long is `undefined`. */
+const readRows = (each: (row: string | undefined) => void): ((bytes: Uint8Array) => void) => {
   const decoder = new TextDecoder()
-  let rest: ReadonlyArray<Uint8Array> = []
-  let restBytes = 0
-  /** What is over the bound is not kept; that there was more of it is. */
-  const keep = (bytes: Uint8Array) => {
-    restBytes += bytes.length
-    rest = restBytes > rowBytesMax ? [] : [...rest, bytes.slice()]
-  }
-  return (bytes) => {
-    let from = 0
-    for (let end = bytes.indexOf(lineFeed); end !== -1; end = bytes.indexOf(lineFeed, from)) {
-      keep(bytes.subarray(from, end))
-      each(restBytes > rowBytesMax ? undefined : decoder.decode(Buffer.concat(rest)))
-      rest = []
-      restBytes = 0
-      from = end + 1
-    }
-    keep(bytes.subarray(from))
-  }
+  return makeRows(rowBytesMax, ({ bytes }) => each(bytes === undefined ? undefined : decoder.decode(bytes)))
+    .push
 }
