@@ -5,6 +5,7 @@ import { Effect } from "effect"
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import type { CliProcess } from "./CliProcess.ts"
 
 export const key = "sk-planted-2c8f61-quixotic"
 
@@ -37,3 +38,12 @@ export const keyFile = (mode: number) =>
     chmodSync(path, mode)
     return path
   })
+
+/** A command that is killed while its run lives, and leaves something. */
+export const killed = Effect.fnUntraced(function* (cli: CliProcess["Service"]) {
+  const started = yield* cli.start(["run", "-q", "--no-model", "--", "sh", "-c", "echo up; sleep 60"])
+  yield* started.said(/^up$/mu)
+  yield* started.kill("SIGKILL")
+  yield* started.ended
+  assert.isAbove((yield* cli.leftovers).length, 0)
+})

@@ -3,12 +3,15 @@ import type { LlmProxy } from "@cogni/sandbox-core/LlmProxy"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { Agent } from "@cogni/sandbox-graph-provider/agents/Agent"
 import * as AgentRegistry from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
+import * as EventGrammar from "../../packages/graph-provider/src/events/EventGrammar.ts"
+import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
 import { GraphId } from "@cogni/sandbox-graph-provider/graphs/GraphId"
 import * as GrantStore from "@cogni/sandbox-graph-provider/grants/GrantStore"
 import type { GraphRunRequest } from "@cogni/sandbox-graph-provider/graphs/GraphProvider"
 import * as Repositories from "@cogni/sandbox-graph-provider/Repositories"
 import * as SandboxGraphProvider from "@cogni/sandbox-graph-provider/graphs/SandboxGraphProvider"
-import { Effect, Layer, Stream } from "effect"
+import { assert } from "@effect/vitest"
+import { Effect, Layer, Result, Stream } from "effect"
 import * as Images from "./Images.ts"
 import * as RunHarness from "./RunHarness.ts"
 
@@ -82,3 +85,12 @@ export const told = Effect.fnUntraced(function* (asked: GraphRunRequest, runId: 
     })
   )
 })
+
+/** The events of a graph are in their order, from the first to the last. */
+export const isWhole = (events: ReadonlyArray<AiEvent>): void => {
+  const state = events.reduce<Result.Result<EventGrammar.Grammar, string>>(
+    (before, event) => Result.flatMap(before, (now) => EventGrammar.next(now, event)),
+    Result.succeed(EventGrammar.initial)
+  )
+  assert.isTrue(Result.isSuccess(state) && state.success.phase === "done", JSON.stringify(state))
+}

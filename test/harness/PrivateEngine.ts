@@ -5,6 +5,9 @@
  * keeps everything below one directory named after this process, so that whatever a killed test leaves behind is
  * found and ended by the next one.
  */
+import { label } from "@cogni/sandbox-core/ResourceLabels"
+import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
+import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import { Effect, Schedule, type Scope } from "effect"
 import { type ChildProcess, execFile, spawn } from "node:child_process"
 import {
@@ -286,3 +289,14 @@ const sweep = async (): Promise<void> => {
     if (owner !== undefined && !existsSync(`/proc/${owner}`)) await destroy(join(parent, name))
   }
 }
+
+/** Everything that is labelled on this engine. */
+export const labelledAt = (host: string) =>
+  DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
+    Effect.map((found) => found.map(({ kind, name }) => `${kind} ${name}`)),
+    Effect.provide(DockerApi.layer({ host }))
+  )
+
+/** Removes what dead owners left on it. */
+export const reapAt = (host: string) =>
+  DockerReaper.DockerReaper.use((reaper) => reaper.reap).pipe(Effect.provide(DockerReaper.layer({ host })))

@@ -20,12 +20,10 @@ import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { ContainerRuntimeFaults, LlmProxyFaults, WorkspaceFaults } from "../harness/faults/Fault.ts"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import * as DockerContainerRuntime from "@cogni/sandbox-docker/DockerContainerRuntime"
-import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as HostWorkspace from "@cogni/sandbox-docker/HostWorkspace"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as NginxLlmProxy from "@cogni/sandbox-proxy/NginxLlmProxy"
-import { label } from "@cogni/sandbox-core/ResourceLabels"
 import { Duration, Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
@@ -50,16 +48,6 @@ const withModel = (spec: SandboxSpecInput): SandboxSpecInput => ({
   llm: { model: "demo", identity: { billingAccountId: "account" } }
 })
 
-/** Everything labelled on this engine. */
-const labelledAt = (host: string) =>
-  DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
-    Effect.map((found) => found.map(({ kind, name }) => `${kind} ${name}`)),
-    Effect.provide(DockerApi.layer({ host }))
-  )
-
-const reapAt = (host: string) =>
-  DockerReaper.DockerReaper.use((reaper) => reaper.reap).pipe(Effect.provide(DockerReaper.layer({ host })))
-
 /** Files below a directory that hold this text. */
 const filesWith = (directory: string, text: string): ReadonlyArray<string> =>
   readdirSync(directory, { recursive: true, withFileTypes: true })
@@ -69,7 +57,7 @@ const filesWith = (directory: string, text: string): ReadonlyArray<string> =>
 
 const assertNothingLeft = Effect.fnUntraced(function* (host: string, directory: string) {
   assert.deepStrictEqual(
-    [...(yield* labelledAt(host)), ...LeakCheck.directories(directory)],
+    [...(yield* PrivateEngine.labelledAt(host)), ...LeakCheck.directories(directory)],
     [],
     "left behind"
   )
@@ -101,7 +89,7 @@ const faulted = Effect.fnUntraced(
     // It may still be trying to remove what it could not; from here on that is the next start's.
     yield* host.kill
     yield* options.recovery?.(engine) ?? Effect.void
-    yield* reapAt(engine.host)
+    yield* PrivateEngine.reapAt(engine.host)
     yield* FileRunStore.make({ directory }).reap
     yield* assertNothingLeft(engine.host, directory)
     assert(told._tag === "Failed", `it did not fail: ${JSON.stringify(told)}`)
@@ -196,7 +184,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine in trouble", ()
       }
       // A pid file left over by that kill does not keep the next one from starting.
       yield* engine.restart
-      assert.deepStrictEqual(yield* labelledAt(engine.host), [])
+      assert.deepStrictEqual(yield* PrivateEngine.labelledAt(engine.host), [])
       assert.deepStrictEqual(LeakCheck.directories(directory), [])
     }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }))
   )
@@ -228,7 +216,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process that is ki
         yield* reaped.kill
         yield* unreaped.kill
 
-        const report = yield* reapAt(engine.host)
+        const report = yield* PrivateEngine.reapAt(engine.host)
         assert.deepStrictEqual(report.failed, [])
         assert.deepStrictEqual(
           report.removed.toSorted(),
@@ -253,7 +241,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process that is ki
         const told = yield* living.last
         assert(told._tag === "Ended", JSON.stringify(told))
         assert.strictEqual(told.result.output.stdout.text, "up\nover\n")
-        assert.deepStrictEqual((yield* reapAt(engine.host)).removed, [])
+        assert.deepStrictEqual((yield* PrivateEngine.reapAt(engine.host)).removed, [])
         yield* assertNothingLeft(engine.host, directory)
       }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }))
   )
@@ -274,9 +262,9 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)(
           spec: withModel({ ...sleeper(engine.image, 60), runId: "run-killed-carried" })
         })
         yield* host.told("Output")
-        assert.deepStrictEqual((yield* reapAt(engine.host)).removed, [])
+        assert.deepStrictEqual((yield* PrivateEngine.reapAt(engine.host)).removed, [])
         yield* host.kill
-        const report = yield* reapAt(engine.host)
+        const report = yield* PrivateEngine.reapAt(engine.host)
         assert.deepStrictEqual(report.failed, [])
         assert.strictEqual(report.removed.filter((name) => name.endsWith("-gateway")).length, 1)
         assert.strictEqual(report.removed.filter((name) => /-socket-\d+$/u.test(name)).length, 16)

@@ -6,10 +6,7 @@
  * The engine and the host process that are hurt here are private ones.
  */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { label } from "@cogni/sandbox-core/ResourceLabels"
 import type { Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
-import * as DockerReaper from "@cogni/sandbox-docker/DockerReaper"
 import * as FileRunStore from "@cogni/sandbox-docker/FileRunStore"
 import * as DemoUpstream from "@cogni/sandbox-proxy/DemoUpstream"
 import * as GatewayLlmProxy from "@cogni/sandbox-proxy/GatewayLlmProxy"
@@ -184,15 +181,6 @@ layer(RunHarness.layer(proxy), options)("a session with a model inside", (it) =>
   )
 })
 
-const labelledAt = (host: string) =>
-  DockerApi.DockerApi.use((api) => api.labelled(label.run)).pipe(
-    Effect.map((found) => found.map(({ kind, name }) => `${kind} ${name}`)),
-    Effect.provide(DockerApi.layer({ host }))
-  )
-
-const reapAt = (host: string) =>
-  DockerReaper.DockerReaper.use((reaper) => reaper.reap).pipe(Effect.provide(DockerReaper.layer({ host })))
-
 const runningAt = (host: string) =>
   Effect.map(docker("--host", host, "ps", "--format", "{{.Names}}"), (names) =>
     names.split("\n").filter((name) => name !== "")
@@ -237,7 +225,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("an engine under sessions"
           assert.strictEqual(yield* visit(engine.terminate, "stopped"), "stopped")
           assert.strictEqual(yield* visit(engine.kill, "killed"), "stopped killed")
         }).pipe(Effect.scoped, Effect.provide(SessionProcess.layer({ directory, host }), { local: true }))
-        assert.deepStrictEqual(yield* labelledAt(host), [])
+        assert.deepStrictEqual(yield* PrivateEngine.labelledAt(host), [])
         assert.deepStrictEqual(LeakCheck.directories(directory), [])
       }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped)
   )
@@ -267,11 +255,11 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process with sessi
         )
         assert.isBelow(millis, 5000)
         yield* Effect.logInfo(`the containers of a killed process ended within ${Math.round(millis)} ms`)
-        const report = yield* reapAt(host)
+        const report = yield* PrivateEngine.reapAt(host)
         assert.deepStrictEqual(report.failed, [])
         assert.sameMembers([...report.removed], killed.runIds.map(containerOf))
         assert.sameMembers(yield* FileRunStore.make({ directory }).reap, [...killed.runIds])
-        assert.deepStrictEqual(yield* labelledAt(host), [])
+        assert.deepStrictEqual(yield* PrivateEngine.labelledAt(host), [])
         assert.deepStrictEqual(LeakCheck.directories(directory), [])
 
         const again = yield* SessionProcess.start({
@@ -281,7 +269,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process with sessi
           command: 'test "$(cat file)" = kept && test -z "$(ls /tmp)" && echo went on > file'
         })
         yield* again.kill
-        yield* reapAt(host)
+        yield* PrivateEngine.reapAt(host)
         yield* FileRunStore.make({ directory }).reap
         yield* Effect.gen(function* () {
           const manager = yield* SessionHarness.manager({ keeps: true })
@@ -291,7 +279,7 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a host process with sessi
             ["went on\nfile", "went on\nfile"]
           )
         }).pipe(Effect.scoped, Effect.provide(SessionProcess.layer({ directory, host }), { local: true }))
-        assert.deepStrictEqual(yield* labelledAt(host), [])
+        assert.deepStrictEqual(yield* PrivateEngine.labelledAt(host), [])
       }).pipe(Effect.provide(RunHarness.Directory.layer, { local: true }), Effect.scoped)
   )
 })

@@ -5,7 +5,6 @@
  * that what the agent does is known before it does it.
  */
 import type { AiEvent } from "@cogni/sandbox-graph-provider/events/AiEvent"
-import * as EventGrammar from "../../packages/graph-provider/src/events/EventGrammar.ts"
 import * as UsageFact from "../../packages/graph-provider/src/events/UsageFact.ts"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
 import { assert, layer } from "@effect/vitest"
@@ -20,6 +19,7 @@ import * as OpenClaw from "../harness/agentTasks/OpenClaw.ts"
 import * as OpenCode from "../harness/agentTasks/OpenCode.ts"
 import * as Pi from "../harness/agentTasks/Pi.ts"
 import * as CliProcess from "../harness/CliProcess.ts"
+import * as GraphHarness from "../harness/GraphHarness.ts"
 import * as Images from "../harness/Images.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
@@ -116,11 +116,7 @@ const judgeTools = (row: AgentRow, events: ReadonlyArray<AiEvent>, word: string)
 
 /** In order, and what was said is the answer, in pieces where the agent has them. */
 const judgeEvents = (row: AgentRow, { events }: AgentWorld.Worked, word: string) => {
-  const state = events.reduce<Result.Result<EventGrammar.Grammar, string>>(
-    (before, event) => Result.flatMap(before, (now) => EventGrammar.next(now, event)),
-    Result.succeed(EventGrammar.initial)
-  )
-  assert.isTrue(Result.isSuccess(state) && state.success.phase === "done", JSON.stringify(state))
+  GraphHarness.isWhole(events)
   const { streaming, toolEvents } = row.agent.capabilities
   if (toolEvents) judgeTools(row, events, word)
   const said = events.flatMap((event) => (event.type === "text_delta" ? [event.delta] : []))

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as CliProcess from "../harness/CliProcess.ts"
+import { killed } from "../harness/CliWorld.ts"
 import * as Images from "../harness/Images.ts"
 
 const program = fileURLToPath(new URL("../../packages/cli/src/bin.ts", import.meta.url))
@@ -138,11 +139,7 @@ layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox mcp", (it)
   it.effect("what a killed command left is removed while it waits for calls", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess
-      const started = yield* cli.start(["run", "-q", "--no-model", "--", "sh", "-c", "echo up; sleep 60"])
-      yield* started.said(/^up$/mu)
-      yield* started.kill("SIGKILL")
-      yield* started.ended
-      assert.isAbove((yield* cli.leftovers).length, 0)
+      yield* killed(cli)
       yield* connect()
       yield* nothingLeft
     })

@@ -8,13 +8,13 @@ import * as ResourceLabels from "@cogni/sandbox-core/ResourceLabels"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import * as DockerApi from "@cogni/sandbox-docker/DockerApi"
-import * as EventGrammar from "../../packages/graph-provider/src/events/EventGrammar.ts"
 import { assert, layer } from "@effect/vitest"
-import { Effect, Layer, Result } from "effect"
+import { Effect, Layer } from "effect"
 import { execFileSync, spawnSync } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as CliProcess from "../harness/CliProcess.ts"
+import { killed } from "../harness/CliWorld.ts"
 import * as GraphHarness from "../harness/GraphHarness.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
 import * as ScriptedModel from "../harness/ScriptedModel.ts"
@@ -83,14 +83,6 @@ const wanders: ScriptedModel.Script = ({ index }) => ({
   call: [exec(`echo step ${index} | tee -a notes.txt`)]
 })
 
-const isWhole = ({ events }: TaskHarness.Told) => {
-  const state = events.reduce<Result.Result<EventGrammar.Grammar, string>>(
-    (before, event) => Result.flatMap(before, (now) => EventGrammar.next(now, event)),
-    Result.succeed(EventGrammar.initial)
-  )
-  assert.isTrue(Result.isSuccess(state) && state.success.phase === "done", JSON.stringify(state))
-}
-
 const resultsOf = ({ events }: TaskHarness.Told): ReadonlyArray<string> =>
   events.flatMap((event) => (event.type === "tool_call_result" ? [String(event.result)] : []))
 
@@ -145,7 +137,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
             if (event.type === "tool_call_start") inspected.push(docker("inspect", ...containersOf(runId)))
           })
         )
-        isWhole(told)
+        GraphHarness.isWhole(told.events)
         assert.isTrue(told.final.ok, JSON.stringify(told.final))
         assert.strictEqual(told.final.content, "It adds up now.")
         const [failing, source, seen, written, passing] = resultsOf(told)
@@ -195,7 +187,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
       yield* Effect.gen(function* () {
         const asked = { graphId: "sandbox:task", messages, repository: { url: origin } }
         const told = yield* TaskHarness.told(asked, runId)
-        isWhole(told)
+        GraphHarness.isWhole(told.events)
         const branch = `sandbox/${runId}`
         assert.containSubset(told.final, {
           ok: true,
@@ -233,13 +225,13 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
           Effect.provide(TaskHarness.layer(upstream.url, limits))
         )
       const steps = yield* run({ limits: { stepsMax: 3 } }, {})
-      isWhole(steps)
+      GraphHarness.isWhole(steps.events)
       assert.containSubset(steps.final, { ok: false, error: "internal", reason: "StepsExhausted" })
       assert.include(steps.final.patch?.text, "+step 1")
       assert.lengthOf(yield* upstream.received, 3)
 
       const refused = yield* run({}, { budget: { callsMax: 2, onExhausted: "refuse" } })
-      isWhole(refused)
+      GraphHarness.isWhole(refused.events)
       assert.containSubset(refused.final, {
         ok: false,
         error: "insufficient_credits",
@@ -249,7 +241,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
       assert.lengthOf(yield* upstream.received, 5)
 
       const stopped = yield* run({}, { budget: { callsMax: 2, onExhausted: "stop" } })
-      isWhole(stopped)
+      GraphHarness.isWhole(stopped.events)
       assert.containSubset(stopped.final, {
         ok: false,
         error: "insufficient_credits",
@@ -280,7 +272,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         { graphId: "sandbox:task", messages },
         TaskHarness.nextRunId()
       ).pipe(Effect.provide(TaskHarness.layer(upstream.url)))
-      isWhole(told)
+      GraphHarness.isWhole(told.events)
       assert.strictEqual(told.final.content, "7 answers")
       const [unknown, excess, ...rest] = resultsOf(told)
       assert.match(
@@ -310,7 +302,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
       const told = yield* TaskHarness.told({ graphId: "sandbox:task", messages }, runId, {}, (_, event) =>
         event.type === "tool_call_start" ? Effect.delay(kill, "1 second") : Effect.void
       ).pipe(Effect.provide(TaskHarness.layer(upstream.url)))
-      isWhole(told)
+      GraphHarness.isWhole(told.events)
       assert.containSubset(told.final, { ok: false, error: "internal", reason: "ContainerFailed" })
       assert.lengthOf(yield* upstream.received, 1)
       assert.containSubset(
@@ -328,7 +320,7 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
         const told = yield* TaskHarness.told({ graphId: "sandbox:task", messages }, runId, {
           allowSandbox: false
         })
-        isWhole(told)
+        GraphHarness.isWhole(told.events)
         assert.containSubset(told.final, { ok: false, error: "authz_denied", reason: "SandboxNotAllowed" })
         assert.isUndefined(yield* RunStore.use((store) => store.get(runId)))
       }).pipe(Effect.provide(TaskHarness.layer(upstream.url)))
@@ -378,11 +370,7 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "2 minutes" })(
     it.effect("removes what a killed command left", () =>
       Effect.gen(function* () {
         const cli = yield* CliProcess.CliProcess
-        const started = yield* cli.start(["run", "-q", "--no-model", "--", "sh", "-c", "echo up; sleep 60"])
-        yield* started.said(/^up$/mu)
-        yield* started.kill("SIGKILL")
-        yield* started.ended
-        assert.isAbove((yield* cli.leftovers).length, 0)
+        yield* killed(cli)
         assert.strictEqual((yield* cli.run(["task", "--demo", "-q", "Look"])).code, 0)
         assert.deepStrictEqual(yield* cli.leftovers, [])
       }).pipe(Effect.scoped)

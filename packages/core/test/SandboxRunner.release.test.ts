@@ -15,11 +15,7 @@ import type * as Interceptor from "../../../test/harness/faults/Interceptor.ts"
 import * as ResourceLedger from "../../../test/harness/faults/ResourceLedger.ts"
 import { Clock, Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { leftovers, llm, record, run, runner, settle, spec } from "./Specs.ts"
-
-const hello: MemoryContainerRuntime.Program = ({ stdout }) => Effect.as(stdout("hello\n"), 0)
-const forever: MemoryContainerRuntime.Program = ({ stdout }) =>
-  Effect.andThen(stdout("so far\n"), Effect.never)
+import { forever, hello, leftovers, llm, record, run, runner, settle, spec } from "./Specs.ts"
 
 /** A program that tells whether it ran. */
 const witness = () => {

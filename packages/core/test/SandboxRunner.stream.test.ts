@@ -1,13 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
-import type { MemoryContainerRuntime } from "@cogni/sandbox-core"
 import { type RunEvent, SandboxRunner } from "@cogni/sandbox-core"
 import * as Await from "../../../test/harness/Await.ts"
 import { Effect, Fiber, Stream } from "effect"
-import { leftovers, llm, record, runner, spec } from "./Specs.ts"
-
-const hello: MemoryContainerRuntime.Program = ({ stdout }) => Effect.as(stdout("hello\n"), 0)
-const forever: MemoryContainerRuntime.Program = ({ stdout }) =>
-  Effect.andThen(stdout("so far\n"), Effect.never)
+import { forever, hello, leftovers, llm, record, runner, spec } from "./Specs.ts"
 
 describe("SandboxRunner.stream", () => {
   const stream = (input = spec) =>

@@ -17,11 +17,7 @@ import {
 } from "../../../test/harness/faults/Fault.ts"
 import { Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { leftovers, llm, record, run, runId, runner, settle, spec } from "./Specs.ts"
-
-const hello: MemoryContainerRuntime.Program = ({ stdout }) => Effect.as(stdout("hello\n"), 0)
-const forever: MemoryContainerRuntime.Program = ({ stdout }) =>
-  Effect.andThen(stdout("so far\n"), Effect.never)
+import { forever, hello, leftovers, llm, record, run, runId, runner, settle, spec } from "./Specs.ts"
 
 /** Memory, with what `start` says replaced. */
 const reporting = (

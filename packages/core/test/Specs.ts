@@ -73,3 +73,8 @@ export const run = (input: SandboxSpec.SandboxSpecInput = spec) =>
 
 /** Let every fiber that can go on do so; no time passes. */
 export const settle = Effect.repeat(Effect.yieldNow, { times: 200 })
+
+export const hello: MemoryContainerRuntime.Program = ({ stdout }) => Effect.as(stdout("hello\n"), 0)
+/** Says something, and does not end. */
+export const forever: MemoryContainerRuntime.Program = ({ stdout }) =>
+  Effect.andThen(stdout("so far\n"), Effect.never)
