@@ -354,7 +354,7 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "2 minutes" })(
         for (const line of [
           /^· shell__exec npm test/mu,
           /^· exit code 1/mu,
-          /^· write src\/sum\.js$/mu,
+          /^· file__write src\/sum\.js$/mu,
           /5 tool calls/u
         ]) {
           assert.match(ended.stderr, line)
