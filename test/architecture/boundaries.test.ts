@@ -133,17 +133,7 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
     }
   },
   "git-relay": {
-    libraries: [
-      "@gitbeaker/rest",
-      "@octokit/auth-app",
-      "@octokit/plugin-retry",
-      "@octokit/plugin-throttling",
-      "@octokit/rest",
-      "@secretlint/core",
-      "@secretlint/secretlint-rule-preset-recommend",
-      "effect",
-      "picomatch"
-    ],
+    libraries: ["@secretlint/core", "@secretlint/secretlint-rule-preset-recommend", "effect", "picomatch"],
     world: {
       "internal/git/HostRepository.ts": ["node:fs/promises"],
       "internal/git/RelayFiles.ts": ["node:fs/promises"],

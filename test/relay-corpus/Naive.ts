@@ -231,7 +231,7 @@ const furnish = (scene: Scene): { readonly home: string; readonly env: Record<st
 }
 
 /** Of one command. */
-export const millisDefault = 10_000
+export const millisDefault = 100_000
 
 export interface Tried {
   readonly fired: ReadonlyArray<Fired>
