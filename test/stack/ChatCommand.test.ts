@@ -156,7 +156,7 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cog
         env: { COGNI_LLM_URL: "http://127.0.0.1:9", COGNI_LLM_KEY: key }
       })
       assert.strictEqual(code, 65)
-      assert.include(stderr, "wrong.yaml:12:18 routing.default_agent")
+      assert.match(stderr, /wrong\.yaml:12:\d+ routing\.default_agent/u, stderr)
       assert.notInclude(stderr, "config check")
     })
   )
@@ -174,7 +174,7 @@ layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cog
       assert.include(many.stderr, `See all that is wrong: cogni-sandbox config check ${file}\n`)
       const none = yield* run(["chat", join(stateDirectory, "none.yaml"), "--model", "m"], { env })
       assert.strictEqual(none.code, 66)
-      assert.match(none.stderr, /there is no such file\. Write one, or name the one that there is\n$/u)
+      assert.match(none.stderr, /there is no such file\. Write one, or name another\n$/u)
     })
   )
 
