@@ -217,11 +217,7 @@ describe("banned", () => {
 const longFunctions: ReadonlySet<string> = new Set([])
 
 /** Modules that still import each other in a circle. A ratchet: it only gets shorter. */
-const circular: ReadonlySet<string> = new Set([
-  "packages/cli/src/Failure.ts",
-  "packages/cli/src/Invocation.ts",
-  "packages/cli/src/Output.ts"
-])
+const circular: ReadonlySet<string> = new Set([])
 
 /** Longer than a module should be. A smell list: shrink it. */
 const longModules: ReadonlySet<string> = new Set([])

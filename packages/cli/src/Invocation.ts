@@ -4,7 +4,8 @@
  * Pure. What follows `--` is another program's command line and is never looked into; how errors are to be told must
  * be known even where the rest cannot be understood.
  */
-import type { OutputFormat } from "./Output.ts"
+/** For people, or for scripts. */
+export type OutputFormat = "text" | "json"
 
 export interface Invocation {
   /** Up to `--`. */

@@ -11,7 +11,7 @@ import { Context, Effect, Layer, Ref } from "effect"
 import { ReaderGone } from "./Failure.ts"
 import { makeFilter, visible, visibleJson } from "./TerminalText.ts"
 
-export type OutputFormat = "text" | "json"
+export type { OutputFormat } from "./Invocation.ts"
 
 export class Output extends Context.Service<
   Output,
