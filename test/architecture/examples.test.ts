@@ -18,7 +18,7 @@ const printed: Readonly<Record<string, ReadonlyArray<string>>> = {
   "graph-in-memory": ["assistant_final\nusage_report\ndone", "ok true: Lima."],
   "hello-in-memory": ["exit code 0, said: hello, world"],
   "recover-from-a-limit": [
-    "the kernel killed the agent at the memory limit of 256.0 MiB",
+    "the kernel killed the agent at the memory limit of 256 MiB",
     "kept: half an answer"
   ],
   "session-in-memory": [

@@ -152,7 +152,8 @@ describe("packages", () => {
 
   for (const name of SourceTree.packages) {
     const modules = PublicSurface.publicModules(name).toSorted()
-    it.runIf(modules.length > 0)(`the types that ${name} shows are the ones on record`, async () => {
+    if (modules.length === 0) continue
+    it(`the types that ${name} shows are the ones on record`, async () => {
       const declarations = modules.map((module) => {
         const noun = module.replace(/\.ts$/u, "")
         const path = join(project, "node_modules", "@cogni", `sandbox-${name}`, "dist", `${noun}.d.ts`)

@@ -38,7 +38,7 @@ const attempts = [
   "mv /workspace/.cogni/.env /workspace/.env"
 ]
 
-layer(RunHarness.layer(), { excludeTestServices: true, timeout: "2 minutes" })("canaries", (it) => {
+layer(RunHarness.layer(), { excludeTestServices: true })("canaries", (it) => {
   it.effect("lie in the home and in the control directory, for reading, and the posture says how", () =>
     Effect.gen(function* () {
       const result = yield* run(

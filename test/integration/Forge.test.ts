@@ -63,7 +63,7 @@ const layers = Layer.unwrap(
 const branch = BranchName.make("sandbox/repair")
 const text = { title: "Repair", body: "What was broken", draft: true }
 
-it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("GitHub", (it) => {
+it.layer(layers, { excludeTestServices: true })("GitHub", (it) => {
   const target = Effect.map(GitHub, ({ server }) => ({
     url: `${server}/acme/app-${crypto.randomUUID().slice(0, 8)}.git`,
     baseBranch: "main",

@@ -76,8 +76,7 @@ const specOf = (model: string, script = ask(model)) => ({
 })
 
 layer(RunHarness.layer(proxy).pipe(Layer.provideMerge(Upstream.layer)), {
-  excludeTestServices: true,
-  timeout: "2 minutes"
+  excludeTestServices: true
 })("a gateway whose sockets are in a container", (it) => {
   it.effect("many runs at once, over more containers than one, are each themselves", () =>
     Effect.gen(function* () {

@@ -58,133 +58,127 @@ const runnerThatChanges = (change: () => void) =>
     )
   })
 
-layer(RunHarness.layer(), { excludeTestServices: true, timeout: 120_000 })(
-  "directories of the host",
-  (it) => {
-    /** The agent does not start, and nothing of the other directory is shown or changed. */
-    const refusesExchange = (put: (secret: string, path: string) => void) =>
-      Effect.gen(function* () {
-        const { make, root, secret } = yield* scene
-        const path = make("mono/pkg")
-        const runner = yield* runnerThatChanges(() => {
-          renameSync(path, join(root, "mono/was-pkg"))
-          put(secret, path)
-        })
-        const { message, reason } = yield* Effect.flip(runner.run(shell(path, "cat secret; echo > stolen")))
-        assert.strictEqual(reason._tag, "PostureMismatch", message)
-        assert.match(message, /\/workspace is another directory .* its path was changed meanwhile/u)
-        // The engine makes an empty place for the inputs in whatever it mounts, before anything can be seen there.
-        assert.deepStrictEqual(readdirSync(path).toSorted(), [".cogni", "secret"])
-        assert.deepStrictEqual(readdirSync(join(path, ".cogni")), [])
+layer(RunHarness.layer(), { excludeTestServices: true })("directories of the host", (it) => {
+  /** The agent does not start, and nothing of the other directory is shown or changed. */
+  const refusesExchange = (put: (secret: string, path: string) => void) =>
+    Effect.gen(function* () {
+      const { make, root, secret } = yield* scene
+      const path = make("mono/pkg")
+      const runner = yield* runnerThatChanges(() => {
+        renameSync(path, join(root, "mono/was-pkg"))
+        put(secret, path)
       })
+      const { message, reason } = yield* Effect.flip(runner.run(shell(path, "cat secret; echo > stolen")))
+      assert.strictEqual(reason._tag, "PostureMismatch", message)
+      assert.match(message, /\/workspace is another directory .* its path was changed meanwhile/u)
+      // The engine makes an empty place for the inputs in whatever it mounts, before anything can be seen there.
+      assert.deepStrictEqual(readdirSync(path).toSorted(), [".cogni", "secret"])
+      assert.deepStrictEqual(readdirSync(join(path, ".cogni")), [])
+    })
 
-    it.effect("a workspace that is exchanged for a link before it is mounted starts no agent", () =>
-      refusesExchange(symlinkSync)
-    )
+  it.effect("a workspace that is exchanged for a link before it is mounted starts no agent", () =>
+    refusesExchange(symlinkSync)
+  )
 
-    it.effect(
-      "a workspace that is exchanged for another directory before it is mounted starts no agent",
-      () => refusesExchange(renameSync)
-    )
+  it.effect("a workspace that is exchanged for another directory before it is mounted starts no agent", () =>
+    refusesExchange(renameSync)
+  )
 
-    it.effect("inputs that are exchanged before they are mounted start no agent", () =>
-      Effect.gen(function* () {
-        const { root, secret } = yield* scene
-        const within = yield* RunHarness.Directory
-        const runId = yield* RunId.generate
-        const inputs = join(within, "runs", runId, "inputs")
-        const runner = yield* runnerThatChanges(() => {
-          renameSync(inputs, join(root, "was-inputs"))
-          symlinkSync(secret, inputs)
-        })
-        const { message, reason } = yield* Effect.flip(
-          runner.run({ runId, image: Images.runtime, argv: ["cat", "/cogni/secret"] })
-        )
-        assert.strictEqual(reason._tag, "PostureMismatch", message)
-        assert.include(message, "/cogni is another directory")
+  it.effect("inputs that are exchanged before they are mounted start no agent", () =>
+    Effect.gen(function* () {
+      const { root, secret } = yield* scene
+      const within = yield* RunHarness.Directory
+      const runId = yield* RunId.generate
+      const inputs = join(within, "runs", runId, "inputs")
+      const runner = yield* runnerThatChanges(() => {
+        renameSync(inputs, join(root, "was-inputs"))
+        symlinkSync(secret, inputs)
       })
-    )
+      const { message, reason } = yield* Effect.flip(
+        runner.run({ runId, image: Images.runtime, argv: ["cat", "/cogni/secret"] })
+      )
+      assert.strictEqual(reason._tag, "PostureMismatch", message)
+      assert.include(message, "/cogni is another directory")
+    })
+  )
 
-    it.effect(
-      "a workspace below a link that an agent could have made is refused, and the link is named",
-      () =>
-        Effect.gen(function* () {
-          const { make, root, secret } = yield* scene
-          const runner = yield* SandboxRunner.SandboxRunner
-          const outer = make("W")
-          make("private/src")
-          yield* runner.run(shell(outer, `ln -s ${secret} docs`))
-          const { message, reason } = yield* Effect.flip(
-            runner.run(shell(join(outer, "docs/src"), "pwd; echo > stolen"))
-          )
-          assert.strictEqual(reason._tag, "WorkspaceFailed", message)
-          assert.include(message, `passes through ${join(root, "W/docs")}, a symbolic link`)
-          assert.deepStrictEqual(readdirSync(join(secret, "src")), [])
-        })
-    )
+  it.effect("a workspace below a link that an agent could have made is refused, and the link is named", () =>
+    Effect.gen(function* () {
+      const { make, root, secret } = yield* scene
+      const runner = yield* SandboxRunner.SandboxRunner
+      const outer = make("W")
+      make("private/src")
+      yield* runner.run(shell(outer, `ln -s ${secret} docs`))
+      const { message, reason } = yield* Effect.flip(
+        runner.run(shell(join(outer, "docs/src"), "pwd; echo > stolen"))
+      )
+      assert.strictEqual(reason._tag, "WorkspaceFailed", message)
+      assert.include(message, `passes through ${join(root, "W/docs")}, a symbolic link`)
+      assert.deepStrictEqual(readdirSync(join(secret, "src")), [])
+    })
+  )
 
-    it.effect("a workspace within or around one that is in use is refused until that run is over", () =>
-      Effect.gen(function* () {
-        const { make, secret } = yield* scene
-        const runner = yield* SandboxRunner.SandboxRunner
-        const outer = make("mono")
-        const inner = make("mono/pkg")
-        const begun = yield* Deferred.make<void>()
-        const agent = yield* runner
-          .stream(shell(outer, "echo begun; until [ -e end ]; do sleep 0.05; done"))
-          .pipe(
-            Stream.runForEach((event) =>
-              event._tag === "OutputReceived" ? Deferred.succeed(begun, undefined) : Effect.void
-            ),
-            Effect.forkScoped
-          )
-        yield* Deferred.await(begun)
-        const within = yield* Effect.flip(runner.run(shell(inner, "true")))
-        assert.strictEqual(within.reason._tag, "WorkspaceFailed", within.message)
-        assert.match(within.message, /lies in .*\/mono, in which run run-\w+ works/u)
-        assert.isFalse(existsSync(join(inner, ".cogni")), "refused before anything was made there")
-        const around = yield* Effect.flip(runner.run(shell(join(outer, ".."), "true")))
-        assert.strictEqual(around.reason._tag, "WorkspaceFailed", around.message)
-        const same = yield* runner.run(shell(outer, "touch end"))
-        assert.strictEqual(same.exitCode, 0, "the same directory may be shared")
-        yield* Fiber.join(agent)
-        const after = yield* runner.run(shell(inner, "ls -a"))
-        assert.notInclude(after.output.stdout.text, "secret")
-        assert.isTrue(existsSync(join(secret, "secret")))
-      })
-    )
-
-    it.effect("a socket of the host in the workspace is named before the agent starts", () =>
-      Effect.gen(function* () {
-        const { make } = yield* scene
-        const path = make("project")
-        yield* Effect.acquireRelease(
-          Effect.promise(
-            () =>
-              new Promise<ReturnType<typeof createServer>>((resolve) => {
-                const server = createServer((socket) => socket.end("host service\n"))
-                server.listen(join(path, "db.sock"), () => {
-                  chmodSync(join(path, "db.sock"), 0o666)
-                  resolve(server)
-                })
-              })
+  it.effect("a workspace within or around one that is in use is refused until that run is over", () =>
+    Effect.gen(function* () {
+      const { make, secret } = yield* scene
+      const runner = yield* SandboxRunner.SandboxRunner
+      const outer = make("mono")
+      const inner = make("mono/pkg")
+      const begun = yield* Deferred.make<void>()
+      const agent = yield* runner
+        .stream(shell(outer, "echo begun; until [ -e end ]; do sleep 0.05; done"))
+        .pipe(
+          Stream.runForEach((event) =>
+            event._tag === "OutputReceived" ? Deferred.succeed(begun, undefined) : Effect.void
           ),
-          (server) => Effect.sync(() => server.close())
+          Effect.forkScoped
         )
-        const heard = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-          Effect.gen(function* () {
-            const said: Array<string> = []
-            const logger = Logger.make(({ message }) => void said.push(String(message)))
-            const value = yield* Effect.provide(effect, Logger.layer([logger]))
-            assert.include(said.join("\n"), 'the workspace holds socket "db.sock"')
-            return value
-          })
-        const runner = yield* SandboxRunner.SandboxRunner
-        const { argv, ...opened } = shell(path, "socat -u UNIX-CONNECT:/workspace/db.sock -")
-        const result = yield* heard(runner.run({ ...opened, argv }))
-        assert.strictEqual(result.output.stdout.text, "host service\n", "what the warning is about")
-        yield* heard(Effect.scoped(runner.open(opened)))
-      })
-    )
-  }
-)
+      yield* Deferred.await(begun)
+      const within = yield* Effect.flip(runner.run(shell(inner, "true")))
+      assert.strictEqual(within.reason._tag, "WorkspaceFailed", within.message)
+      assert.match(within.message, /lies in .*\/mono, in which run run-\w+ works/u)
+      assert.isFalse(existsSync(join(inner, ".cogni")), "refused before anything was made there")
+      const around = yield* Effect.flip(runner.run(shell(join(outer, ".."), "true")))
+      assert.strictEqual(around.reason._tag, "WorkspaceFailed", around.message)
+      const same = yield* runner.run(shell(outer, "touch end"))
+      assert.strictEqual(same.exitCode, 0, "the same directory may be shared")
+      yield* Fiber.join(agent)
+      const after = yield* runner.run(shell(inner, "ls -a"))
+      assert.notInclude(after.output.stdout.text, "secret")
+      assert.isTrue(existsSync(join(secret, "secret")))
+    })
+  )
+
+  it.effect("a socket of the host in the workspace is named before the agent starts", () =>
+    Effect.gen(function* () {
+      const { make } = yield* scene
+      const path = make("project")
+      yield* Effect.acquireRelease(
+        Effect.promise(
+          () =>
+            new Promise<ReturnType<typeof createServer>>((resolve) => {
+              const server = createServer((socket) => socket.end("host service\n"))
+              server.listen(join(path, "db.sock"), () => {
+                chmodSync(join(path, "db.sock"), 0o666)
+                resolve(server)
+              })
+            })
+        ),
+        (server) => Effect.sync(() => server.close())
+      )
+      const heard = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+        Effect.gen(function* () {
+          const said: Array<string> = []
+          const logger = Logger.make(({ message }) => void said.push(String(message)))
+          const value = yield* Effect.provide(effect, Logger.layer([logger]))
+          assert.include(said.join("\n"), 'the workspace holds socket "db.sock"')
+          return value
+        })
+      const runner = yield* SandboxRunner.SandboxRunner
+      const { argv, ...opened } = shell(path, "socat -u UNIX-CONNECT:/workspace/db.sock -")
+      const result = yield* heard(runner.run({ ...opened, argv }))
+      assert.strictEqual(result.output.stdout.text, "host service\n", "what the warning is about")
+      yield* heard(Effect.scoped(runner.open(opened)))
+    })
+  )
+})

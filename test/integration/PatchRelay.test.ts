@@ -41,7 +41,7 @@ const patch = (path: string, before: string, after: string) =>
     ""
   ].join("\n")
 
-it.layer(layers, { excludeTestServices: true, timeout: "2 minutes" })("PatchRelay", (it) => {
+it.layer(layers, { excludeTestServices: true })("PatchRelay", (it) => {
   it.effect("patches become a branch; the same patches again change nothing", () =>
     Effect.gen(function* () {
       const repo = yield* PatchRelay.PatchRelay
@@ -127,7 +127,7 @@ it.layer(
       objectsMax: 50
     }
   }),
-  { excludeTestServices: true, timeout: "2 minutes" }
+  { excludeTestServices: true }
 )("a relay with small limits", (it) => {
   const commits = Effect.fnUntraced(function* (name: string, script: string) {
     const relay = yield* GitRelay

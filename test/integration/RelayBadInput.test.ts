@@ -83,7 +83,7 @@ const refusedClone = Effect.fnUntraced(function* (url: string, more: Partial<Clo
 
 const faultOf = ({ reason }: GitRelayError) => ("fault" in reason ? reason.fault : reason._tag)
 
-it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a relay, with bad input", (it) => {
+it.layer(layers, { excludeTestServices: true })("a relay, with bad input", (it) => {
   it.effect("an origin that cannot be had is refused by what is wrong with it", () =>
     Effect.gen(function* () {
       const origin = yield* Origin

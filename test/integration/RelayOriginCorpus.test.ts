@@ -16,7 +16,7 @@ import { run } from "../relay-corpus/Making.ts"
 import { refsOf } from "../relay-corpus/Origin.ts"
 import * as Origins from "../relay-corpus/Origins.ts"
 
-const live = { excludeTestServices: true, timeout: "3 minutes" } as const
+const live = { excludeTestServices: true } as const
 const patience = 170_000
 
 /** No special file is waited for. The limits of the relay, which would end a wait as well, are minutes. */

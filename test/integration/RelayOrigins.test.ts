@@ -69,227 +69,224 @@ const delivered = Effect.fnUntraced(function* (
 const refusedClone = (request: CloneRequest) =>
   Effect.flatMap(GitRelay, (relay) => Effect.flip(Effect.scoped(relay.clone(request))))
 
-it.layer(RelayHarness.layer(), { excludeTestServices: true, timeout: "3 minutes" })(
-  "a repository of this host",
-  (it) => {
-    for (const userId of [0, 1234]) {
-      const whose = userId === 0 ? "root" : "a user"
-      it.effect(`of ${whose} gets the branch, which is its owner's, and its checkout stays as it is`, () =>
-        Effect.gen(function* () {
-          const path = yield* checkout
-          const main = yield* GitOrigin.branchAt(path, "main")
-          yield* give(path, userId)
-          const { clone, pushed } = yield* delivered(yield* asked(path, { depth: 5 }))
-          assert.strictEqual(clone.baseCommit, main)
-          // What was added belongs to the owner, and nothing is left beside it.
-          for (const name of [`.git/refs/heads/${clone.branch}`, ".git/objects/pack"])
-            assert.strictEqual(statSync(join(path, name)).uid, userId, name)
-          const left = yield* command("find", join(path, ".git"), "-name", "*.lock", "-o", "-name", "tmp_*")
-          assert.strictEqual(left, "")
-          const others = yield* command("find", path, "-not", "-uid", String(userId))
-          assert.strictEqual(others, "")
-          assert.strictEqual(yield* GitOrigin.branchAt(path, clone.branch), pushed.tip)
-          assert.strictEqual(yield* GitOrigin.branchAt(path, "main"), main)
-          assert.strictEqual(yield* GitOrigin.git(path, "status", "--porcelain"), "")
-          yield* GitOrigin.git(path, "fsck", "--full", "--strict")
-        })
-      )
-
-      it.effect(`of ${whose} keeps a branch that has moved meanwhile, and its commits are kept`, () =>
-        Effect.gen(function* () {
-          const path = yield* checkout
-          yield* give(path, userId)
-          const branch = BranchName.make("sandbox/moved")
-          const other = GitOrigin.git(path, "branch", branch, "main~1")
-          const between = Effect.andThen(other, give(path, userId))
-          const { reason } = yield* Effect.flip(delivered(yield* asked(path, { branch }), between))
-          assert.isTrue(reason._tag === "PushRefused" && reason.fault === "branch_exists", reason.message)
-          assert.strictEqual(
-            yield* GitOrigin.branchAt(path, branch),
-            yield* GitOrigin.git(path, "rev-parse", "main~1")
-          )
-        })
-      )
-
-      it.effect(`of ${whose} with a lock that another git has left is refused, with what to do`, () =>
-        Effect.gen(function* () {
-          const path = yield* checkout
-          const branch = BranchName.make("sandbox/locked")
-          mkdirSync(join(path, ".git/refs/heads/sandbox"))
-          writeFileSync(join(path, ".git/refs/heads/sandbox/locked.lock"), "")
-          yield* give(path, userId)
-          const { message, reason } = yield* Effect.flip(delivered(yield* asked(path, { branch })))
-          assert.isTrue(reason._tag === "PushRefused" && reason.fault === "raced", message)
-          assert.include(message, ".lock")
-          assert.isUndefined(yield* GitOrigin.branchAt(path, branch))
-        })
-      )
-    }
-
-    it.effect("reads packed references, SHA-256, and a history that is cut off", () =>
-      Effect.gen(function* () {
-        const packed = yield* checkout
-        yield* GitOrigin.git(packed, "pack-refs", "--all")
-        yield* GitOrigin.git(packed, "gc", "-q")
-        const wide = join(yield* place, "wide.git")
-        yield* GitOrigin.seed(wide, { "a.txt": "one\n" }, { objectFormat: "sha256" })
-        const shallow = join(yield* place, "shallow")
-        yield* command("git", "clone", "-q", "--depth=1", `file://${packed}`, shallow)
-        for (const path of [packed, wide, shallow]) {
-          const { clone, pushed } = yield* delivered(yield* asked(path, { depth: 3 }))
-          assert.strictEqual(yield* GitOrigin.branchAt(path, clone.branch), pushed.tip)
-          yield* GitOrigin.git(path, "fsck", "--full", "--strict")
-        }
-      })
-    )
-
-    it.effect("starts from a linked worktree's own HEAD, and the repository gets the branch", () =>
+it.layer(RelayHarness.layer(), { excludeTestServices: true })("a repository of this host", (it) => {
+  for (const userId of [0, 1234]) {
+    const whose = userId === 0 ? "root" : "a user"
+    it.effect(`of ${whose} gets the branch, which is its owner's, and its checkout stays as it is`, () =>
       Effect.gen(function* () {
         const path = yield* checkout
-        const linked = join(yield* place, "linked")
-        yield* GitOrigin.git(path, "worktree", "add", "-q", "-b", "feature", linked, "main~1")
-        const { clone, pushed } = yield* delivered(yield* asked(linked))
-        assert.strictEqual(clone.baseBranch, "feature")
-        assert.strictEqual(clone.baseCommit as string, yield* GitOrigin.git(path, "rev-parse", "main~1"))
+        const main = yield* GitOrigin.branchAt(path, "main")
+        yield* give(path, userId)
+        const { clone, pushed } = yield* delivered(yield* asked(path, { depth: 5 }))
+        assert.strictEqual(clone.baseCommit, main)
+        // What was added belongs to the owner, and nothing is left beside it.
+        for (const name of [`.git/refs/heads/${clone.branch}`, ".git/objects/pack"])
+          assert.strictEqual(statSync(join(path, name)).uid, userId, name)
+        const left = yield* command("find", join(path, ".git"), "-name", "*.lock", "-o", "-name", "tmp_*")
+        assert.strictEqual(left, "")
+        const others = yield* command("find", path, "-not", "-uid", String(userId))
+        assert.strictEqual(others, "")
         assert.strictEqual(yield* GitOrigin.branchAt(path, clone.branch), pushed.tip)
+        assert.strictEqual(yield* GitOrigin.branchAt(path, "main"), main)
+        assert.strictEqual(yield* GitOrigin.git(path, "status", "--porcelain"), "")
+        yield* GitOrigin.git(path, "fsck", "--full", "--strict")
       })
     )
 
-    it.effect("a worktree whose repository does not name it is refused", () =>
-      Effect.gen(function* () {
-        const [path, planted] = [yield* checkout, yield* place]
-        const linked = join(yield* place, "linked")
-        yield* GitOrigin.git(path, "worktree", "add", "-q", "-b", "feature", linked)
-        // What an agent can write: the file that leads to somebody else's repository.
-        writeFileSync(join(planted, ".git"), readFileSync(join(linked, ".git")))
-        const { message, reason } = yield* refusedClone(yield* asked(planted))
-        assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", message)
-        assert.include(message, "does not name it as its worktree")
-      })
-    )
-
-    it.effect("is not reached over a link that somebody else has made", () =>
-      Effect.gen(function* () {
-        const [path, directory] = [yield* checkout, yield* place]
-        symlinkSync(path, join(directory, "link"))
-        yield* give(directory, 1000)
-        const { message, reason } = yield* refusedClone(yield* asked(join(directory, "link")))
-        assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", message)
-        assert.include(message, join(directory, "link"))
-      })
-    )
-
-    it.effect("is not delivered to where the branch is checked out, or another is in the way", () =>
+    it.effect(`of ${whose} keeps a branch that has moved meanwhile, and its commits are kept`, () =>
       Effect.gen(function* () {
         const path = yield* checkout
-        const branch = BranchName.make("sandbox/open")
-        yield* GitOrigin.git(path, "symbolic-ref", "HEAD", `refs/heads/${branch}`)
-        const request = yield* asked(path, { baseBranch: "main", branch })
-        const open = yield* Effect.flip(delivered(request))
-        assert.include(open.message, "checked out")
-        yield* GitOrigin.git(path, "symbolic-ref", "HEAD", "refs/heads/main")
-        yield* GitOrigin.git(path, "branch", "sandbox")
-        const conflict = yield* Effect.flip(delivered(yield* asked(path)))
-        assert.include(conflict.message, "refs/heads/sandbox is in the way")
-        // Every name lies below sandbox/.
-        assert.notInclude(conflict.message, "--branch")
-        yield* GitOrigin.git(path, "branch", "-m", "sandbox", "sandbox/taken/work")
-        const below = yield* asked(path, { branch: BranchName.make("sandbox/taken") })
-        assert.include((yield* Effect.flip(delivered(below))).message, "relay retry --branch")
+        yield* give(path, userId)
+        const branch = BranchName.make("sandbox/moved")
+        const other = GitOrigin.git(path, "branch", branch, "main~1")
+        const between = Effect.andThen(other, give(path, userId))
+        const { reason } = yield* Effect.flip(delivered(yield* asked(path, { branch }), between))
+        assert.isTrue(reason._tag === "PushRefused" && reason.fault === "branch_exists", reason.message)
+        assert.strictEqual(
+          yield* GitOrigin.branchAt(path, branch),
+          yield* GitOrigin.git(path, "rev-parse", "main~1")
+        )
+      })
+    )
+
+    it.effect(`of ${whose} with a lock that another git has left is refused, with what to do`, () =>
+      Effect.gen(function* () {
+        const path = yield* checkout
+        const branch = BranchName.make("sandbox/locked")
+        mkdirSync(join(path, ".git/refs/heads/sandbox"))
+        writeFileSync(join(path, ".git/refs/heads/sandbox/locked.lock"), "")
+        yield* give(path, userId)
+        const { message, reason } = yield* Effect.flip(delivered(yield* asked(path, { branch })))
+        assert.isTrue(reason._tag === "PushRefused" && reason.fault === "raced", message)
+        assert.include(message, ".lock")
         assert.isUndefined(yield* GitOrigin.branchAt(path, branch))
       })
     )
-
-    it.effect("whose base was rewritten meanwhile gets nothing", () =>
-      Effect.gen(function* () {
-        const path = yield* checkout
-        const rewritten = Effect.gen(function* () {
-          yield* GitOrigin.git(path, "commit", "-q", "--amend", "-m", "rewritten")
-          yield* GitOrigin.git(path, "reflog", "expire", "--expire=now", "--all")
-          yield* GitOrigin.git(path, "gc", "-q", "--prune=now")
-        })
-        const request = yield* asked(path)
-        const { reason } = yield* Effect.flip(delivered(request, rewritten))
-        assert.isTrue(reason._tag === "PushRefused" && reason.fault === "base_vanished", reason.message)
-        assert.isUndefined(yield* GitOrigin.branchAt(path, `sandbox/${request.runId}`))
-      })
-    )
-
-    it.effect("of root that nobody else may read, or that others may write, is refused with what to do", () =>
-      Effect.gen(function* () {
-        const closed = yield* checkout
-        yield* command("chmod", "-R", "go-rwx", join(closed, ".git"))
-        const unread = yield* refusedClone(yield* asked(closed))
-        assert.isTrue(unread.reason._tag === "OriginUnavailable" && unread.reason.fault === "forbidden")
-        assert.include(unread.message, "No container runs as root")
-        const open = yield* checkout
-        yield* command("chmod", "-R", "go+w", join(open, ".git"))
-        const request = yield* asked(open)
-        const unwritten = yield* Effect.flip(delivered(request))
-        assert.isTrue(unwritten.reason._tag === "PushRefused" && unwritten.reason.fault === "forbidden")
-        assert.include(unwritten.message, "others may write")
-        assert.isUndefined(yield* GitOrigin.branchAt(open, `sandbox/${request.runId}`))
-      })
-    )
-
-    it.effect("of root whose references are a link gets nothing, and nothing is written behind it", () =>
-      Effect.gen(function* () {
-        const [path, victim] = [yield* checkout, yield* place]
-        const planted = Effect.sync(() => symlinkSync(victim, join(path, ".git/refs/heads/sandbox")))
-        const { reason } = yield* Effect.flip(delivered(yield* asked(path), planted))
-        assert.strictEqual(reason._tag, "PushRefused", reason.message)
-        assert.strictEqual(yield* command("find", victim, "-type", "f"), "")
-      })
-    )
-
-    it.effect("that was exchanged for another directory is not opened by its container", () =>
-      Effect.gen(function* () {
-        const path = join(yield* checkout, ".git")
-        const runtime = yield* ContainerRuntime
-        const spec = OriginContainer.readSpec(
-          {
-            runId: yield* RelayHarness.runId,
-            image: Images.runtime,
-            user: { userId: 65_534, groupId: 65_534 },
-            source: path,
-            identity: `${statSync(path).dev}:${statSync(join(path, "refs")).ino}`,
-            worktree: "",
-            runtimeSecondsMax: 60
-          },
-          { depth: 1 }
-        )
-        const exitCode = yield* Effect.scoped(
-          Effect.gen(function* () {
-            const container = yield* runtime.acquire(spec)
-            yield* container.start
-            const bytes = yield* Stream.runFold(
-              container.output,
-              () => 0,
-              (sum, { bytes, channel }) => sum + (channel === "stdout" ? bytes.byteLength : 0)
-            )
-            assert.strictEqual(bytes, 0)
-            return (yield* container.exit).exitCode
-          })
-        )
-        assert.strictEqual(exitCode, ContainerGit.exitCodes.moved)
-      })
-    )
-
-    it.effect("whose reading is interrupted leaves no container and no clone", () =>
-      Effect.gen(function* () {
-        const relay = yield* GitRelay
-        const runtime = yield* ContainerRuntime
-        const path = yield* checkout
-        const request = yield* asked(path)
-        const reading = yield* Effect.forkChild(Effect.scoped(relay.clone(request)), {
-          startImmediately: true
-        })
-        yield* Effect.repeat(runtime.leftovers(request.runId), { until: (all) => all.length > 0 })
-        yield* Fiber.interrupt(reading)
-        assert.deepStrictEqual(yield* runtime.leftovers(request.runId), [])
-        assert.deepStrictEqual(yield* relay.kept, [])
-        assert.isFalse(existsSync(join(path, ".git/refs/heads/sandbox")))
-      })
-    )
   }
-)
+
+  it.effect("reads packed references, SHA-256, and a history that is cut off", () =>
+    Effect.gen(function* () {
+      const packed = yield* checkout
+      yield* GitOrigin.git(packed, "pack-refs", "--all")
+      yield* GitOrigin.git(packed, "gc", "-q")
+      const wide = join(yield* place, "wide.git")
+      yield* GitOrigin.seed(wide, { "a.txt": "one\n" }, { objectFormat: "sha256" })
+      const shallow = join(yield* place, "shallow")
+      yield* command("git", "clone", "-q", "--depth=1", `file://${packed}`, shallow)
+      for (const path of [packed, wide, shallow]) {
+        const { clone, pushed } = yield* delivered(yield* asked(path, { depth: 3 }))
+        assert.strictEqual(yield* GitOrigin.branchAt(path, clone.branch), pushed.tip)
+        yield* GitOrigin.git(path, "fsck", "--full", "--strict")
+      }
+    })
+  )
+
+  it.effect("starts from a linked worktree's own HEAD, and the repository gets the branch", () =>
+    Effect.gen(function* () {
+      const path = yield* checkout
+      const linked = join(yield* place, "linked")
+      yield* GitOrigin.git(path, "worktree", "add", "-q", "-b", "feature", linked, "main~1")
+      const { clone, pushed } = yield* delivered(yield* asked(linked))
+      assert.strictEqual(clone.baseBranch, "feature")
+      assert.strictEqual(clone.baseCommit as string, yield* GitOrigin.git(path, "rev-parse", "main~1"))
+      assert.strictEqual(yield* GitOrigin.branchAt(path, clone.branch), pushed.tip)
+    })
+  )
+
+  it.effect("a worktree whose repository does not name it is refused", () =>
+    Effect.gen(function* () {
+      const [path, planted] = [yield* checkout, yield* place]
+      const linked = join(yield* place, "linked")
+      yield* GitOrigin.git(path, "worktree", "add", "-q", "-b", "feature", linked)
+      // What an agent can write: the file that leads to somebody else's repository.
+      writeFileSync(join(planted, ".git"), readFileSync(join(linked, ".git")))
+      const { message, reason } = yield* refusedClone(yield* asked(planted))
+      assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", message)
+      assert.include(message, "does not name it as its worktree")
+    })
+  )
+
+  it.effect("is not reached over a link that somebody else has made", () =>
+    Effect.gen(function* () {
+      const [path, directory] = [yield* checkout, yield* place]
+      symlinkSync(path, join(directory, "link"))
+      yield* give(directory, 1000)
+      const { message, reason } = yield* refusedClone(yield* asked(join(directory, "link")))
+      assert.isTrue(reason._tag === "OriginUnavailable" && reason.fault === "unsupported", message)
+      assert.include(message, join(directory, "link"))
+    })
+  )
+
+  it.effect("is not delivered to where the branch is checked out, or another is in the way", () =>
+    Effect.gen(function* () {
+      const path = yield* checkout
+      const branch = BranchName.make("sandbox/open")
+      yield* GitOrigin.git(path, "symbolic-ref", "HEAD", `refs/heads/${branch}`)
+      const request = yield* asked(path, { baseBranch: "main", branch })
+      const open = yield* Effect.flip(delivered(request))
+      assert.include(open.message, "checked out")
+      yield* GitOrigin.git(path, "symbolic-ref", "HEAD", "refs/heads/main")
+      yield* GitOrigin.git(path, "branch", "sandbox")
+      const conflict = yield* Effect.flip(delivered(yield* asked(path)))
+      assert.include(conflict.message, "refs/heads/sandbox is in the way")
+      // Every name lies below sandbox/.
+      assert.notInclude(conflict.message, "--branch")
+      yield* GitOrigin.git(path, "branch", "-m", "sandbox", "sandbox/taken/work")
+      const below = yield* asked(path, { branch: BranchName.make("sandbox/taken") })
+      assert.include((yield* Effect.flip(delivered(below))).message, "relay retry --branch")
+      assert.isUndefined(yield* GitOrigin.branchAt(path, branch))
+    })
+  )
+
+  it.effect("whose base was rewritten meanwhile gets nothing", () =>
+    Effect.gen(function* () {
+      const path = yield* checkout
+      const rewritten = Effect.gen(function* () {
+        yield* GitOrigin.git(path, "commit", "-q", "--amend", "-m", "rewritten")
+        yield* GitOrigin.git(path, "reflog", "expire", "--expire=now", "--all")
+        yield* GitOrigin.git(path, "gc", "-q", "--prune=now")
+      })
+      const request = yield* asked(path)
+      const { reason } = yield* Effect.flip(delivered(request, rewritten))
+      assert.isTrue(reason._tag === "PushRefused" && reason.fault === "base_vanished", reason.message)
+      assert.isUndefined(yield* GitOrigin.branchAt(path, `sandbox/${request.runId}`))
+    })
+  )
+
+  it.effect("of root that nobody else may read, or that others may write, is refused with what to do", () =>
+    Effect.gen(function* () {
+      const closed = yield* checkout
+      yield* command("chmod", "-R", "go-rwx", join(closed, ".git"))
+      const unread = yield* refusedClone(yield* asked(closed))
+      assert.isTrue(unread.reason._tag === "OriginUnavailable" && unread.reason.fault === "forbidden")
+      assert.include(unread.message, "No container runs as root")
+      const open = yield* checkout
+      yield* command("chmod", "-R", "go+w", join(open, ".git"))
+      const request = yield* asked(open)
+      const unwritten = yield* Effect.flip(delivered(request))
+      assert.isTrue(unwritten.reason._tag === "PushRefused" && unwritten.reason.fault === "forbidden")
+      assert.include(unwritten.message, "others may write")
+      assert.isUndefined(yield* GitOrigin.branchAt(open, `sandbox/${request.runId}`))
+    })
+  )
+
+  it.effect("of root whose references are a link gets nothing, and nothing is written behind it", () =>
+    Effect.gen(function* () {
+      const [path, victim] = [yield* checkout, yield* place]
+      const planted = Effect.sync(() => symlinkSync(victim, join(path, ".git/refs/heads/sandbox")))
+      const { reason } = yield* Effect.flip(delivered(yield* asked(path), planted))
+      assert.strictEqual(reason._tag, "PushRefused", reason.message)
+      assert.strictEqual(yield* command("find", victim, "-type", "f"), "")
+    })
+  )
+
+  it.effect("that was exchanged for another directory is not opened by its container", () =>
+    Effect.gen(function* () {
+      const path = join(yield* checkout, ".git")
+      const runtime = yield* ContainerRuntime
+      const spec = OriginContainer.readSpec(
+        {
+          runId: yield* RelayHarness.runId,
+          image: Images.runtime,
+          user: { userId: 65_534, groupId: 65_534 },
+          source: path,
+          identity: `${statSync(path).dev}:${statSync(join(path, "refs")).ino}`,
+          worktree: "",
+          runtimeSecondsMax: 60
+        },
+        { depth: 1 }
+      )
+      const exitCode = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const container = yield* runtime.acquire(spec)
+          yield* container.start
+          const bytes = yield* Stream.runFold(
+            container.output,
+            () => 0,
+            (sum, { bytes, channel }) => sum + (channel === "stdout" ? bytes.byteLength : 0)
+          )
+          assert.strictEqual(bytes, 0)
+          return (yield* container.exit).exitCode
+        })
+      )
+      assert.strictEqual(exitCode, ContainerGit.exitCodes.moved)
+    })
+  )
+
+  it.effect("whose reading is interrupted leaves no container and no clone", () =>
+    Effect.gen(function* () {
+      const relay = yield* GitRelay
+      const runtime = yield* ContainerRuntime
+      const path = yield* checkout
+      const request = yield* asked(path)
+      const reading = yield* Effect.forkChild(Effect.scoped(relay.clone(request)), {
+        startImmediately: true
+      })
+      yield* Effect.repeat(runtime.leftovers(request.runId), { until: (all) => all.length > 0 })
+      yield* Fiber.interrupt(reading)
+      assert.deepStrictEqual(yield* runtime.leftovers(request.runId), [])
+      assert.deepStrictEqual(yield* relay.kept, [])
+      assert.isFalse(existsSync(join(path, ".git/refs/heads/sandbox")))
+    })
+  )
+})

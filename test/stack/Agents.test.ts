@@ -167,8 +167,7 @@ const judgeUsage = Effect.fnUntraced(function* (
 })
 
 layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
-  excludeTestServices: true,
-  timeout: "2 minutes"
+  excludeTestServices: true
 })("agents", (it) => {
   for (const row of rows) {
     it.effect(`${titleOf(row)} does a task of several turns with nothing but its model, and tells it`, () =>
@@ -208,29 +207,26 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
   }
 })
 
-layer(CliProcess.layer, { excludeTestServices: true, timeout: "2 minutes" })(
-  "agents, from the command line",
-  (it) => {
-    for (const { agent, model, shell } of rows.filter((row) => row.model === undefined)) {
-      it.effect(`run --agent ${agent.id} prints its answer and nothing else`, () =>
-        Effect.gen(function* () {
-          const cli = yield* CliProcess.CliProcess
-          const { url } = yield* ScriptedModel.acquire(({ index }) =>
-            index === 0 ? { call: [shell("echo hello")] } : { say: "All is well." }
-          )
-          const path = yield* AgentWorld.workspace()
-          const ended = yield* cli.run(["run", "--agent", agent.id, "--workspace", path, "Say hello."], {
-            env: {
-              COGNI_LLM_URL: url,
-              COGNI_LLM_KEY: AgentWorld.key,
-              COGNI_LLM_MODEL: model ?? "scripted",
-              [Images.variableOf(agent.image)]: Images.ofAgent(agent.image)
-            }
-          })
-          assert.strictEqual(ended.code, 0, ended.stderr)
-          assert.strictEqual(ended.stdout.toString(), "All is well.\n")
-        }).pipe(Effect.scoped)
-      )
-    }
+layer(CliProcess.layer, { excludeTestServices: true })("agents, from the command line", (it) => {
+  for (const { agent, model, shell } of rows.filter((row) => row.model === undefined)) {
+    it.effect(`run --agent ${agent.id} prints its answer and nothing else`, () =>
+      Effect.gen(function* () {
+        const cli = yield* CliProcess.CliProcess
+        const { url } = yield* ScriptedModel.acquire(({ index }) =>
+          index === 0 ? { call: [shell("echo hello")] } : { say: "All is well." }
+        )
+        const path = yield* AgentWorld.workspace()
+        const ended = yield* cli.run(["run", "--agent", agent.id, "--workspace", path, "Say hello."], {
+          env: {
+            COGNI_LLM_URL: url,
+            COGNI_LLM_KEY: AgentWorld.key,
+            COGNI_LLM_MODEL: model ?? "scripted",
+            [Images.variableOf(agent.image)]: Images.ofAgent(agent.image)
+          }
+        })
+        assert.strictEqual(ended.code, 0, ended.stderr)
+        assert.strictEqual(ended.stdout.toString(), "All is well.\n")
+      }).pipe(Effect.scoped)
+    )
   }
-)
+})

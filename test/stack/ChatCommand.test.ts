@@ -44,7 +44,7 @@ const repliesOf = (stdout: Buffer) =>
     .map((line): Record<string, unknown> => JSON.parse(line))
     .toSorted((one, other) => (String(one["messageId"]) < String(other["messageId"]) ? -1 : 1))
 
-layer(CliProcess.layer, { excludeTestServices: true, timeout: "1 minute" })("cogni-sandbox chat", (it) => {
+layer(CliProcess.layer, { excludeTestServices: true })("cogni-sandbox chat", (it) => {
   it.effect("answers each message in its session's sandbox, and finds its files again the next day", () =>
     Effect.gen(function* () {
       const { run, stateDirectory } = yield* CliProcess.CliProcess

@@ -73,87 +73,84 @@ const asked = (agent: string, url: string, pullRequest = false) =>
     repository: { url, ...(pullRequest ? { pullRequest } : {}) }
   })
 
-it.layer(Layer.empty, { excludeTestServices: true, timeout: "2 minutes" })(
-  "a graph on a repository",
-  (it) => {
-    it.effect(
-      "what the agent committed, and what it left, is a branch and a pull request, and the answer says so",
-      () =>
-        Effect.gen(function* () {
-          const { api, graphs, path, url } = yield* stage
-          yield* Effect.gen(function* () {
-            const runId = yield* RunId.generate
-            const { events, final } = yield* GraphHarness.told(asked("committer", url, true), runId)
-            assert.isTrue(final.ok, final.message)
-            assert.strictEqual(final.branch, `sandbox/${runId}`)
-            assert.strictEqual(
-              yield* GitOrigin.git(path, "log", "--format=%s", `main..sandbox/${runId}`),
-              "Changes that the agent left uncommitted\nRepair it"
-            )
-            assert.isDefined(final.pullRequestUrl)
-            assert.deepStrictEqual(api.complaints, [])
-            assert.isTrue(
-              final.content?.endsWith(`Branch: sandbox/${runId}\nPull request: ${final.pullRequestUrl}`),
-              final.content
-            )
-            const texts = events.flatMap((event) => (event.type === "text_delta" ? [event.delta] : []))
-            assert.strictEqual(texts.join(""), final.content)
-            const record = yield* (yield* RunStore).get(runId)
-            assert.containSubset(record?.annotations, {
-              relay: { status: "pushed", branch: `sandbox/${runId}`, pullRequestUrl: final.pullRequestUrl },
-              graph: { graphId: "sandbox:committer", ok: true }
-            })
-            assert.notInclude(JSON.stringify([events, final, record]), token)
-            // Nothing is kept of what has arrived.
-            assert.deepStrictEqual(yield* (yield* GitRelay).kept, [])
-          }).pipe(Effect.provide(graphs))
-        })
-    )
-
-    it.effect(
-      "what the policy refuses, and what a failed agent did, is kept and not pushed; nothing at all is nothing",
-      () =>
-        Effect.gen(function* () {
-          const { graphs, path, url } = yield* stage
-          const before = yield* GitOrigin.refsOf(path)
-          yield* Effect.gen(function* () {
-            const refused = yield* GraphHarness.told(asked("intruder", url), yield* RunId.generate)
-            assert.containSubset(refused.final, {
-              ok: false,
-              error: "policy_denied",
-              reason: "PolicyRefused"
-            })
-            assert.include(refused.final.content, "sunny")
-            const failed = yield* GraphHarness.told(asked("breaker", url), yield* RunId.generate)
-            assert.containSubset(failed.final, { ok: false, error: "internal", reason: "AgentFailed" })
-            assert.strictEqual((yield* (yield* GitRelay).kept).length, 2)
-            const idle = yield* GraphHarness.told(asked("idler", url), yield* RunId.generate)
-            assert.isTrue(idle.final.ok)
-            assert.notInclude(idle.final.content, "Branch:")
-            assert.strictEqual(yield* GitOrigin.refsOf(path), before)
-            for (const { final } of [refused, failed]) {
-              yield* (yield* GitRelay).discard(final.runId)
-            }
-          }).pipe(Effect.provide(graphs))
-        })
-    )
-
-    it.effect("a repository that is not there is said before any agent starts", () =>
+it.layer(Layer.empty, { excludeTestServices: true })("a graph on a repository", (it) => {
+  it.effect(
+    "what the agent committed, and what it left, is a branch and a pull request, and the answer says so",
+    () =>
       Effect.gen(function* () {
-        const { graphs, url } = yield* stage
+        const { api, graphs, path, url } = yield* stage
         yield* Effect.gen(function* () {
-          const { events, final } = yield* GraphHarness.told(
-            asked("committer", url.replace("app", "nowhere")),
-            yield* RunId.generate
+          const runId = yield* RunId.generate
+          const { events, final } = yield* GraphHarness.told(asked("committer", url, true), runId)
+          assert.isTrue(final.ok, final.message)
+          assert.strictEqual(final.branch, `sandbox/${runId}`)
+          assert.strictEqual(
+            yield* GitOrigin.git(path, "log", "--format=%s", `main..sandbox/${runId}`),
+            "Changes that the agent left uncommitted\nRepair it"
           )
-          assert.containSubset(final, { ok: false, error: "internal", reason: "OriginUnavailable" })
-          assert.deepStrictEqual(
-            events.map(({ type }) => type),
-            ["usage_report", "error", "done"]
+          assert.isDefined(final.pullRequestUrl)
+          assert.deepStrictEqual(api.complaints, [])
+          assert.isTrue(
+            final.content?.endsWith(`Branch: sandbox/${runId}\nPull request: ${final.pullRequestUrl}`),
+            final.content
           )
-          assert.deepStrictEqual(yield* (yield* RunStore).list, [])
+          const texts = events.flatMap((event) => (event.type === "text_delta" ? [event.delta] : []))
+          assert.strictEqual(texts.join(""), final.content)
+          const record = yield* (yield* RunStore).get(runId)
+          assert.containSubset(record?.annotations, {
+            relay: { status: "pushed", branch: `sandbox/${runId}`, pullRequestUrl: final.pullRequestUrl },
+            graph: { graphId: "sandbox:committer", ok: true }
+          })
+          assert.notInclude(JSON.stringify([events, final, record]), token)
+          // Nothing is kept of what has arrived.
+          assert.deepStrictEqual(yield* (yield* GitRelay).kept, [])
         }).pipe(Effect.provide(graphs))
       })
-    )
-  }
-)
+  )
+
+  it.effect(
+    "what the policy refuses, and what a failed agent did, is kept and not pushed; nothing at all is nothing",
+    () =>
+      Effect.gen(function* () {
+        const { graphs, path, url } = yield* stage
+        const before = yield* GitOrigin.refsOf(path)
+        yield* Effect.gen(function* () {
+          const refused = yield* GraphHarness.told(asked("intruder", url), yield* RunId.generate)
+          assert.containSubset(refused.final, {
+            ok: false,
+            error: "policy_denied",
+            reason: "PolicyRefused"
+          })
+          assert.include(refused.final.content, "sunny")
+          const failed = yield* GraphHarness.told(asked("breaker", url), yield* RunId.generate)
+          assert.containSubset(failed.final, { ok: false, error: "internal", reason: "AgentFailed" })
+          assert.strictEqual((yield* (yield* GitRelay).kept).length, 2)
+          const idle = yield* GraphHarness.told(asked("idler", url), yield* RunId.generate)
+          assert.isTrue(idle.final.ok)
+          assert.notInclude(idle.final.content, "Branch:")
+          assert.strictEqual(yield* GitOrigin.refsOf(path), before)
+          for (const { final } of [refused, failed]) {
+            yield* (yield* GitRelay).discard(final.runId)
+          }
+        }).pipe(Effect.provide(graphs))
+      })
+  )
+
+  it.effect("a repository that is not there is said before any agent starts", () =>
+    Effect.gen(function* () {
+      const { graphs, url } = yield* stage
+      yield* Effect.gen(function* () {
+        const { events, final } = yield* GraphHarness.told(
+          asked("committer", url.replace("app", "nowhere")),
+          yield* RunId.generate
+        )
+        assert.containSubset(final, { ok: false, error: "internal", reason: "OriginUnavailable" })
+        assert.deepStrictEqual(
+          events.map(({ type }) => type),
+          ["usage_report", "error", "done"]
+        )
+        assert.deepStrictEqual(yield* (yield* RunStore).list, [])
+      }).pipe(Effect.provide(graphs))
+    })
+  )
+})

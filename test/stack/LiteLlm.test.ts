@@ -97,7 +97,7 @@ const sealed = Effect.fnUntraced(function* (requests: ReadonlyArray<Sent>) {
 const ofCalls = (rows: ReadonlyArray<LiteLlm.Recorded>, calls: ReadonlyArray<RunResult.LlmCall>) =>
   rows.filter((row) => calls.some(({ callId }) => callId !== undefined && callId === row.callId))
 
-it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("LiteLLM behind the gateway", (it) => {
+it.layer(layers, { excludeTestServices: true })("LiteLLM behind the gateway", (it) => {
   it.effect("without protection, many attempts make somebody else pay", () =>
     Effect.gen(function* () {
       const { masterKey, recorded, url } = yield* Ledger

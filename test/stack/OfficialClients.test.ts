@@ -41,8 +41,7 @@ const program = Effect.promise(async () => {
 
 for (const carrier of ["directory", "container"] as const) {
   it.layer(RunHarness.layer(proxyLayer(carrier)).pipe(Layer.provideMerge(Upstream.layer)), {
-    excludeTestServices: true,
-    timeout: "2 minutes"
+    excludeTestServices: true
   })(`official clients, through a gateway whose sockets are carried by a ${carrier}`, (it) => {
     it.effect(
       "chat, responses, messages, streams, tools, MCP and errors are what they are without a sandbox",

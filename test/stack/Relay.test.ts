@@ -57,7 +57,7 @@ echo repaired > NOTES.md`
 
 const json = (stdout: Buffer) => JSON.parse(stdout.toString("utf8"))
 
-it.layer(layers, { excludeTestServices: true, timeout: "3 minutes" })("a run on a repository", (it) => {
+it.layer(layers, { excludeTestServices: true })("a run on a repository", (it) => {
   it.effect("its commits become a branch and a pull request, and a second run changes nothing", () =>
     Effect.gen(function* () {
       const cli = yield* CliProcess.CliProcess

@@ -122,8 +122,7 @@ const workspaceOf = (path: string) => ({ workspaceOf: () => ({ type: "directory"
 const messages = [{ role: "user", content: "The test fails. Make it pass." }] as const
 
 layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
-  excludeTestServices: true,
-  timeout: "2 minutes"
+  excludeTestServices: true
 })("sandbox:task", (it) => {
   it.effect("makes a failing test pass, with nothing of the model inside, and gives it back as a patch", () =>
     Effect.gen(function* () {
@@ -330,78 +329,75 @@ layer(Layer.merge(DockerApi.layer(), RunHarness.Directory.layer), {
   )
 })
 
-layer(CliProcess.layer, { excludeTestServices: true, timeout: "2 minutes" })(
-  "task, from the command line",
-  (it) => {
-    const environment = (url: string) => ({
-      COGNI_LLM_URL: url,
-      COGNI_LLM_KEY: TaskHarness.key,
-      COGNI_LLM_MODEL: "scripted"
-    })
+layer(CliProcess.layer, { excludeTestServices: true })("task, from the command line", (it) => {
+  const environment = (url: string) => ({
+    COGNI_LLM_URL: url,
+    COGNI_LLM_KEY: TaskHarness.key,
+    COGNI_LLM_MODEL: "scripted"
+  })
 
-    it.effect("works in a directory as it is, shows what is called, and puts what changed into a file", () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const { fresh, git, workspace } = yield* TaskHarness.project(project)
-        const { problems, url } = yield* ScriptedModel.acquire(mends)
-        const file = join(fresh, "..", "fix.patch")
-        const ended = yield* cli.run(["task", "Make the test pass", "-w", workspace, "--patch", file], {
-          env: environment(url)
-        })
-        assert.strictEqual(ended.code, 0, ended.stderr)
-        assert.deepStrictEqual(yield* problems, [])
-        assert.strictEqual(ended.stdout.toString(), "It adds up now.\n")
-        for (const line of [
-          /^· shell__exec npm test/mu,
-          /^· exit code 1/mu,
-          /^· file__write src\/sum\.js$/mu,
-          /5 tool calls/u
-        ]) {
-          assert.match(ended.stderr, line)
-        }
-        assert.match(ended.stderr, /1 file changed; the patch is in .*fix\.patch$/mu)
-        assert.include(readFileSync(join(workspace, "src/sum.js"), "utf8"), "all + one")
-        git(fresh, ["apply", file])
-        assert.isTrue(passes(fresh))
-        assert.notInclude(`${ended.stdout.toString()}${ended.stderr}`, TaskHarness.key)
-      }).pipe(Effect.scoped)
-    )
+  it.effect("works in a directory as it is, shows what is called, and puts what changed into a file", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { fresh, git, workspace } = yield* TaskHarness.project(project)
+      const { problems, url } = yield* ScriptedModel.acquire(mends)
+      const file = join(fresh, "..", "fix.patch")
+      const ended = yield* cli.run(["task", "Make the test pass", "-w", workspace, "--patch", file], {
+        env: environment(url)
+      })
+      assert.strictEqual(ended.code, 0, ended.stderr)
+      assert.deepStrictEqual(yield* problems, [])
+      assert.strictEqual(ended.stdout.toString(), "It adds up now.\n")
+      for (const line of [
+        /^· shell__exec npm test/mu,
+        /^· exit code 1/mu,
+        /^· file__write src\/sum\.js$/mu,
+        /5 tool calls/u
+      ]) {
+        assert.match(ended.stderr, line)
+      }
+      assert.match(ended.stderr, /1 file changed; the patch is in .*fix\.patch$/mu)
+      assert.include(readFileSync(join(workspace, "src/sum.js"), "utf8"), "all + one")
+      git(fresh, ["apply", file])
+      assert.isTrue(passes(fresh))
+      assert.notInclude(`${ended.stdout.toString()}${ended.stderr}`, TaskHarness.key)
+    }).pipe(Effect.scoped)
+  )
 
-    it.effect("removes what a killed command left", () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        yield* killed(cli)
-        assert.strictEqual((yield* cli.run(["task", "--demo", "-q", "Look"])).code, 0)
-        assert.deepStrictEqual(yield* cli.leftovers, [])
-      }).pipe(Effect.scoped)
-    )
+  it.effect("removes what a killed command left", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      yield* killed(cli)
+      assert.strictEqual((yield* cli.run(["task", "--demo", "-q", "Look"])).code, 0)
+      assert.deepStrictEqual(yield* cli.leftovers, [])
+    }).pipe(Effect.scoped)
+  )
 
-    it.effect("a task that does not finish ends with its limit, and its patch is on standard output", () =>
-      Effect.gen(function* () {
-        const cli = yield* CliProcess.CliProcess
-        const { workspace } = yield* TaskHarness.project(project)
-        const { url } = yield* ScriptedModel.acquire(wanders)
-        const argv = ["task", "Go on", "-w", workspace]
-        const steps = yield* cli.run([...argv, "--steps-max", "2"], { env: environment(url) })
-        assert.strictEqual(steps.code, 120, steps.stderr)
-        assert.match(steps.stdout.toString(), /^\ndiff --git a\/notes\.txt b\/notes\.txt\n[^]*\+step 0\n/u)
-        assert.match(steps.stderr, /not done after 2 steps\. Raise --steps-max, or give it less to do$/mu)
-        const budget = yield* cli.run([...argv, "--max-calls", "1", "--output", "json"], {
-          env: environment(url)
-        })
-        assert.strictEqual(budget.code, 120, budget.stderr)
-        assert.containSubset(JSON.parse(budget.stdout.toString()), {
-          ok: false,
-          exitCode: 120,
-          outcome: "model_failed",
-          toolCalls: 1,
-          patch: { files: 1 },
-          error: { code: "budget", reason: "insufficient_quota", isRetryable: false }
-        })
-        const nobody = yield* cli.run(argv, { env: environment("http://127.0.0.1:1") })
-        assert.strictEqual(nobody.code, 70, nobody.stderr)
-        assert.match(nobody.stderr, /\(unreachable\)/u)
-      }).pipe(Effect.scoped)
-    )
-  }
-)
+  it.effect("a task that does not finish ends with its limit, and its patch is on standard output", () =>
+    Effect.gen(function* () {
+      const cli = yield* CliProcess.CliProcess
+      const { workspace } = yield* TaskHarness.project(project)
+      const { url } = yield* ScriptedModel.acquire(wanders)
+      const argv = ["task", "Go on", "-w", workspace]
+      const steps = yield* cli.run([...argv, "--steps-max", "2"], { env: environment(url) })
+      assert.strictEqual(steps.code, 120, steps.stderr)
+      assert.match(steps.stdout.toString(), /^\ndiff --git a\/notes\.txt b\/notes\.txt\n[^]*\+step 0\n/u)
+      assert.match(steps.stderr, /not done after 2 steps\. Raise --steps-max, or give it less to do$/mu)
+      const budget = yield* cli.run([...argv, "--max-calls", "1", "--output", "json"], {
+        env: environment(url)
+      })
+      assert.strictEqual(budget.code, 120, budget.stderr)
+      assert.containSubset(JSON.parse(budget.stdout.toString()), {
+        ok: false,
+        exitCode: 120,
+        outcome: "model_failed",
+        toolCalls: 1,
+        patch: { files: 1 },
+        error: { code: "budget", reason: "insufficient_quota", isRetryable: false }
+      })
+      const nobody = yield* cli.run(argv, { env: environment("http://127.0.0.1:1") })
+      assert.strictEqual(nobody.code, 70, nobody.stderr)
+      assert.match(nobody.stderr, /\(unreachable\)/u)
+    }).pipe(Effect.scoped)
+  )
+})

@@ -7,7 +7,6 @@
  */
 import * as Context from "effect/Context"
 import * as Effect from "effect/Effect"
-import * as Hex from "effect/encoding/Hex"
 import type { Input } from "./SandboxSpec.ts"
 import type { PlantedDirectory } from "./Workspace.ts"
 
@@ -188,7 +187,7 @@ const patternsOf = ({ name, secret }: Canary): ReadonlyArray<Pattern> => {
   const all: ReadonlyArray<readonly [encoding: string, text: string]> = [
     ["plain", secret],
     ["reversed", [...secret].toReversed().join("")],
-    ["hex", Hex.encode(secret)],
+    ["hex", hexOf(secret)],
     ["rot13", secret.replace(/[a-z]/giu, rotate)],
     ...[0, 1, 2].map((offset) => ["base64", base64Inside(secret, offset)] as const)
   ]
@@ -230,6 +229,10 @@ const makeSqueezer = () => {
 /** A character for each byte. `TextDecoder` cannot: its latin1 is windows-1252, in texts twice as large and as slow. */
 const characters = (bytes: Uint8Array): string =>
   Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1")
+
+/** A secret here is one character for each byte, so Effect's `Hex`, which takes a text to be UTF-8, would not find it. */
+const hexOf = (secret: string): string =>
+  Array.from(secret, (character) => character.charCodeAt(0).toString(16).padStart(2, "0")).join("")
 
 const rotate = (letter: string): string => {
   const base = letter <= "Z" ? 65 : 97

@@ -23,7 +23,11 @@ describe("a page's bundle", () => {
       .map(([path]) => path.slice(path.lastIndexOf("/packages/") + "/packages/".length))
     assert.sameMembers(
       ours.filter((path) => !path.startsWith("react/")),
-      ["graph-provider/src/Agent.ts", "graph-provider/src/AgentCatalog.ts", "graph-provider/src/GraphId.ts"]
+      [
+        "graph-provider/src/agents/Agent.ts",
+        "graph-provider/src/graphs/AgentCatalog.ts",
+        "graph-provider/src/graphs/GraphId.ts"
+      ]
     )
     assert.isBelow(gzipSync(chunk.code).length, gzipBytesMax)
   })
