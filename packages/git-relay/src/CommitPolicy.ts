@@ -89,7 +89,7 @@ const parts = {
 }
 
 /** What runs code with the rights of the repository's owner, or says who has to approve. */
-export const protectedPathsDefault: ReadonlyArray<string> = [
+const protectedPathsDefault: ReadonlyArray<string> = [
   ".github/workflows/**",
   ".github/actions/**",
   "CODEOWNERS",
@@ -151,7 +151,7 @@ export const protectedPathsDefault: ReadonlyArray<string> = [
 ]
 
 /** Runs have `sandbox/` alone; this says it a second time. */
-export const protectedBranchesDefault: ReadonlyArray<string> = [
+const protectedBranchesDefault: ReadonlyArray<string> = [
   "main",
   "master",
   "trunk",
@@ -215,8 +215,6 @@ export type PoliciesInput = typeof Policies.Encoded
 const strict = { errors: "all", onExcessProperty: "error" } as const
 
 export const decode = Schema.decodeUnknownEffect(Policies, strict)
-
-export const decodePolicy = Schema.decodeUnknownEffect(Policy, strict)
 
 /** Everything as documented. */
 export const defaultPolicy: Policy = Schema.decodeUnknownSync(Policy)({})

@@ -140,9 +140,3 @@ const notDirectory = (path: string) =>
     detail: "is not a directory",
     remedy: "Check its spelling"
   })
-
-/** Whether one directory is the other or lies below it. */
-export const isWithin = (
-  inner: Pick<HeldDirectory, "above" | "identity">,
-  outer: HostPath.Identity
-): boolean => [...inner.above, inner.identity].some((one) => HostPath.isSame(one, outer))

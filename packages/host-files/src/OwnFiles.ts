@@ -102,14 +102,6 @@ export const secureSync = (path: string): void => {
   }
 }
 
-/** Opens one end of a FIFO, and nothing else. */
-export const openPipeSync = (path: string, flags: number): number => {
-  const descriptor = openSync(path, flags | O_NOFOLLOW)
-  if (fstatSync(descriptor).isFIFO()) return descriptor
-  closeSync(descriptor)
-  throw notOwn(path, "is no FIFO")
-}
-
 const filled = async (file: FileHandle, content: Content): Promise<void> => {
   try {
     if (content.length > 0) await file.writeFile(content)

@@ -213,19 +213,4 @@ describe("HeldDirectory", () => {
       assert.isFalse(HostileTree.isThere(held.access))
     })
   )
-
-  it.effect("knows what it lies in by device and inode, not by its path", () =>
-    Effect.gen(function* () {
-      const root = yield* HostileTree.open
-      HostileTree.plant(root, { "w/inner/deep": null, other: null })
-      const outer = yield* HeldDirectory.hold(join(root, "w"))
-      const inner = yield* HeldDirectory.hold(join(root, "w/inner/deep"))
-      const other = yield* HeldDirectory.hold(join(root, "other"))
-      renameSync(join(root, "w"), join(root, "renamed"))
-      assert.isTrue(HeldDirectory.isWithin(inner, outer.identity))
-      assert.isTrue(HeldDirectory.isWithin(outer, outer.identity))
-      assert.isFalse(HeldDirectory.isWithin(outer, inner.identity))
-      assert.isFalse(HeldDirectory.isWithin(other, outer.identity))
-    }).pipe(Effect.scoped)
-  )
 })
