@@ -72,13 +72,11 @@ const psCommand = Command.make(
   "ps",
   { all: Flags.toggle("all", "Also those that have ended").pipe(Flag.withAlias("a")), output: Flags.output },
   (flags) => Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ ps }) => ps(flags)))
-).pipe(Command.withDescription("Runs that are running"))
+).pipe(Command.withDescription("List runs that are alive"))
 
-const runArgument = Argument.String("run").pipe(
-  Argument.withDescription("Its id, or an unmistakable beginning of it")
-)
+const runArgument = Argument.String("run").pipe(Argument.withDescription("Run ID or unique prefix"))
 
-const relayArgument = Argument.String("run").pipe(Argument.withDescription("Its id"))
+const relayArgument = Argument.String("run").pipe(Argument.withDescription("Run ID"))
 
 const logsCommand = Command.make(
   "logs",
@@ -89,7 +87,7 @@ const logsCommand = Command.make(
   },
   (flags) =>
     Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ logs }) => logs(flags)))
-).pipe(Command.withDescription("What a run wrote"))
+).pipe(Command.withDescription("Print what a run wrote to its output"))
 
 const inspectCommand = Command.make(
   "inspect",
@@ -100,83 +98,85 @@ const inspectCommand = Command.make(
   },
   (flags) =>
     Effect.promise(() => import("./RecordCommand.ts")).pipe(Effect.flatMap(({ inspect }) => inspect(flags)))
-).pipe(Command.withDescription("All that is known of a run, as JSON"))
+).pipe(Command.withDescription("Print the record of a run, as JSON"))
 
 const auditVerifyCommand = Command.make("verify", { run: runArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./AuditCommand.ts")).pipe(Effect.flatMap(({ verify }) => verify(flags)))
-).pipe(Command.withDescription("Whether a run's audit is what was written, and where not"))
+).pipe(Command.withDescription("Verify the audit of a run, and list what was changed"))
 
 const auditShowCommand = Command.make("show", { run: runArgument }, (flags) =>
   Effect.promise(() => import("./AuditCommand.ts")).pipe(Effect.flatMap(({ show }) => show(flags)))
-).pipe(Command.withDescription("A run's audit, an entry a line"))
+).pipe(Command.withDescription("Print the audit of a run, one entry per line"))
 
 const auditCommand = Command.make("audit").pipe(
-  Command.withDescription("What the gateway wrote down of a run's calls"),
+  Command.withDescription("Verify or print the audit of a run's model calls"),
   Command.withSubcommands([auditVerifyCommand, auditShowCommand])
 )
 
 const pruneCommand = Command.make("prune", Flags.prune, (flags) =>
   Effect.promise(() => import("./PruneCommand.ts")).pipe(Effect.flatMap(({ prune }) => prune(flags)))
-).pipe(Command.withDescription("Remove what runs of dead processes have left"))
+).pipe(Command.withDescription("Remove leftovers of runs whose process has died"))
 
 const relayListCommand = Command.make("list", { output: Flags.output }, (flags) =>
   Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
-).pipe(Command.withDescription("Commits that are kept, because they are not where they should be"))
+).pipe(Command.withDescription("List commits that are kept because they were not delivered"))
 
 const relayRetryCommand = Command.make("retry", { run: relayArgument, ...Flags.retry }, (flags) =>
   Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ retry }) => retry(flags)))
-).pipe(Command.withDescription("Take up a run's commits where it stopped: collect, check, push"))
+).pipe(Command.withDescription("Retry the delivery of a run's commits: collect, check, push"))
 
 const relayDropCommand = Command.make("drop", { run: relayArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./RelayCommand.ts")).pipe(Effect.flatMap(({ drop }) => drop(flags)))
-).pipe(Command.withDescription("Remove what is kept of a run's commits, for good"))
+).pipe(Command.withDescription("Delete the kept commits of a run, for good"))
 
 const relayCommand = Command.make("relay").pipe(
-  Command.withDescription("Commits of runs that were refused, or could not be sent"),
+  Command.withDescription("List, retry or delete commits that were refused or could not be sent"),
   Command.withSubcommands([relayListCommand, relayRetryCommand, relayDropCommand])
 )
 
 const agentsCommand = Command.make("agents", { output: Flags.output }, (flags) =>
   Effect.promise(() => import("./AgentsCommand.ts")).pipe(Effect.flatMap(({ agents }) => agents(flags)))
-).pipe(Command.withDescription("Who can be asked, and what each can do"))
+).pipe(Command.withDescription("List agents, and what each can do"))
 
 const serveCommand = Command.make("serve", Flags.serve, (flags) =>
   Effect.promise(() => import("./ServeCommand.ts")).pipe(Effect.flatMap(({ serve }) => serve(flags)))
-).pipe(Command.withDescription("Agents and their runs over HTTP, for callers with a grant"))
+).pipe(Command.withDescription("Serve agents and their runs over HTTP, to callers with a grant"))
 
 const mcpCommand = Command.make("mcp", Flags.mcp, (flags) =>
   Effect.promise(() => import("./McpCommand.ts")).pipe(Effect.flatMap(({ mcp }) => mcp(flags)))
-).pipe(Command.withDescription("Tools in a sealed sandbox for an MCP client, on standard input and output"))
+).pipe(
+  Command.withDescription("Serve tools of a sealed sandbox to an MCP client, on standard input and output")
+)
 
-const grantArgument = Argument.String("grant").pipe(Argument.withDescription("Its id"))
+const grantArgument = Argument.String("grant").pipe(Argument.withDescription("Grant ID"))
 
 const grantsCreateCommand = Command.make("create", Flags.grant, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ create }) => create(flags)))
 ).pipe(
   Command.withDescription(
-    `A new grant; its token goes to standard output, once
+    `Create a grant; its token goes to standard output, once
 
 In a PATTERN, * matches any characters except /, and ** any characters; ** alone matches everything.
 A pattern of repositories is https://HOST/PATH, with the host in lower case and without wildcards, or /PATH
 for a path of this host, without a slash at the end. Patterns of tools and models have no spaces.`
   ),
-  Command.withShortDescription("A new grant; its token goes to standard output, once")
+  Command.withShortDescription("Create a grant; its token goes to standard output, once")
 )
 
 const grantsListCommand = Command.make("list", { output: Flags.output }, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ list }) => list(flags)))
-).pipe(Command.withDescription("Grants, the newest first; tokens are not kept"))
+).pipe(Command.withDescription("List grants, newest first; tokens are not kept"))
 
 const grantsShowCommand = Command.make("show", { grant: grantArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ show }) => show(flags)))
-).pipe(Command.withDescription("Everything that one grant opens"))
+).pipe(Command.withDescription("Show everything that a grant allows"))
 
 const grantsRevokeCommand = Command.make("revoke", { grant: grantArgument, output: Flags.output }, (flags) =>
   Effect.promise(() => import("./GrantsCommand.ts")).pipe(Effect.flatMap(({ revoke }) => revoke(flags)))
-).pipe(Command.withDescription("It opens nothing from now on"))
+).pipe(Command.withDescription("Revoke a grant: it allows nothing from now on"))
 
 const grantsCommand = Command.make("grants").pipe(
-  Command.withDescription("Who may ask the server for runs, and on whose account"),
+  Command.withDescription("Manage grants: who may ask the server for runs, and on whose account"),
   Command.withSubcommands([grantsCreateCommand, grantsListCommand, grantsShowCommand, grantsRevokeCommand])
 )
 
@@ -185,18 +185,18 @@ const configCheckCommand = Command.make(
   { file: Flags.configuration, output: Flags.output },
   (flags) =>
     Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ check }) => check(flags)))
-).pipe(Command.withDescription("Whether a file is a configuration; every problem of it, if not"))
+).pipe(Command.withDescription("Check a configuration file, and list every problem"))
 
 const configResolveCommand = Command.make(
   "resolve",
   { file: Flags.configuration, ...Flags.sender, output: Flags.output },
   (flags) =>
     Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ resolve }) => resolve(flags)))
-).pipe(Command.withDescription("Which agent answers a sender, and the rule that says so"))
+).pipe(Command.withDescription("Show which agent answers a sender, and by which rule"))
 
 const configSchemaCommand = Command.make("schema", {}, () =>
   Effect.promise(() => import("./ConfigCommand.ts")).pipe(Effect.flatMap(({ schema }) => schema))
-).pipe(Command.withDescription("How a configuration is written: JSON Schema, for editors"))
+).pipe(Command.withDescription("Print the JSON Schema of a configuration, for editors"))
 
 const configCommand = Command.make("config").pipe(
   Command.withDescription("Configuration of sessions: agents, routing, sandboxes"),

@@ -66,7 +66,7 @@ export const prompt = Argument.String("prompt").pipe(
 
 /** The file of a configuration. */
 export const configuration = Argument.String("file").pipe(
-  Argument.withDescription("Its YAML"),
+  Argument.withDescription("Configuration file, in YAML"),
   Argument.mapEffect(filled("FILE", "Name the configuration, such as cogni.yaml"))
 )
 
@@ -122,7 +122,11 @@ export const output = Flag.Literals("output", ["text", "json"]).pipe(
 /** Who says something, and where. */
 export const sender = {
   channel: text("channel", "NAME", "Channel of a message, such as telegram"),
-  sender: text("sender", "ID", "Who sent it, as the channel has it (--sender=-100 where it begins with -)")
+  sender: text(
+    "sender",
+    "ID",
+    "Sender of a message, as the channel names it (--sender=-100 for an ID that begins with -)"
+  )
 }
 export const quiet = toggle("quiet", "No progress on standard error").pipe(Flag.withAlias("q"))
 export const model = modelNamed("Which model the agent asks (COGNI_LLM_MODEL)")
@@ -153,11 +157,11 @@ const repo = {
   base: optional("base", "BRANCH", "Branch to start from (the repository's HEAD)"),
   branch,
   depth: orUndefined(whole("depth", 1, depthMax, "Commits of history the agent sees (1)")),
-  push: toggle("push", "Push the branch; so it is done unless --patch is there"),
+  push: toggle("push", "Push the branch (the default without --patch)"),
   pr: pullRequest,
   patch: patchFile,
-  noCommit: toggle("no-commit", "Leave alone what the agent has not committed"),
-  commitMessage: optional("commit-message", "TEXT", "What the commit of that says, where it is committed")
+  noCommit: toggle("no-commit", "Do not commit changes that the agent left uncommitted"),
+  commitMessage: optional("commit-message", "TEXT", "Message of the commit of such changes")
 }
 
 /** Of `relay retry`. */
@@ -165,10 +169,10 @@ export const retry = { branch, pr: pullRequest, patch: patchFile, output, quiet 
 
 /** Of `run` alone. */
 export const run = {
-  agent: text("agent", "ID", "Who works on the prompt").pipe(Flag.withDefault("agent")),
-  personality: optional("personality", "NAME", "One of the agent's characters, where it has some"),
+  agent: text("agent", "ID", "Agent that works on the prompt").pipe(Flag.withDefault("agent")),
+  personality: optional("personality", "NAME", "Personality of the agent, if it has any"),
   workspace: orUndefined(
-    directory("workspace", "Directory it may change, at /workspace; a fresh one when left out").pipe(
+    directory("workspace", "Directory the agent may change, at /workspace (a fresh one)").pipe(
       Flag.withAlias("w")
     )
   ),
@@ -179,43 +183,46 @@ export const run = {
   memoryBytes: size("memory", "Memory, such as 512m or 1g (1g)"),
   cpus: orUndefined(Flag.Finite("cpus").pipe(Flag.withDescription("Processors (2)"))),
   processes: count("processes", "Processes and threads at one time (256)"),
-  diskBytes: size("disk", "What it may add to its workspace (2g)"),
-  outputBytes: size("output-limit", "What it may write to stdout and stderr (64m)"),
-  graceSeconds: quantity("grace", "DURATION", "From SIGTERM to SIGKILL (5s)", Quantity.parseGrace),
+  diskBytes: size("disk", "Bytes a run may add to its workspace (2g)"),
+  outputBytes: size("output-limit", "Bytes a run may write to stdout and stderr (64m)"),
+  graceSeconds: quantity("grace", "DURATION", "Time from SIGTERM to SIGKILL (5s)", Quantity.parseGrace),
   env: parsed(Quantity.parseAssignment)(
     text("env", "NAME=VALUE", "Variable of the sandbox; may be repeated")
   ).pipe(Flag.withAlias("e"), Flag.atLeast(0)),
   image: optional("image", "IMAGE", "Image to run, built on the runtime image (COGNI_RUNTIME_IMAGE)"),
-  runId: optional("run-id", "ID", "Name of the run, never used before; made up when left out"),
+  runId: optional("run-id", "ID", "ID of the run, not used before (generated)"),
   proxy: Flag.Literals("proxy", ["gateway", "gateway-directory", "gateway-container", "nginx"]).pipe(
     Flag.withDescription(
-      "What stands between it and the model; the gateway finds out whether it needs a container"
+      "Proxy between the run and the model; the gateway decides by itself whether it needs a container"
     ),
     Flag.withDefault("gateway")
   ),
-  callsMax: count("max-calls", "Calls of its model"),
-  inputTokensMax: count("max-input-tokens", "Input tokens of all its calls"),
-  outputTokensMax: count("max-output-tokens", "Output tokens of all its calls"),
+  callsMax: count("max-calls", "Model calls allowed (no limit)"),
+  inputTokensMax: count("max-input-tokens", "Input tokens allowed, all calls together (no limit)"),
+  outputTokensMax: count("max-output-tokens", "Output tokens allowed, all calls together (no limit)"),
   costUsdMax: cost(
     "max-cost",
-    "What its calls may cost; needs an upstream that says so, or COGNI_LLM_PRICES"
+    "Cost of model calls allowed, in US dollars; needs an upstream that reports it, or COGNI_LLM_PRICES (no limit)"
   ),
-  stopWhenSpent: toggle("stop-when-spent", "End the run when one of these is spent, not only its calls"),
+  stopWhenSpent: toggle(
+    "stop-when-spent",
+    "End the run when a budget is spent, instead of only refusing its calls"
+  ),
   tools: several(
     "tool",
     "NAME",
-    "Tool of the host it may call, such as core__get_current_time; may be repeated"
+    "Host tool that the agent may call, such as core__get_current_time; may be repeated (none)"
   ),
   canaries: Flag.Literals("canaries", ["off", "warn", "stop"]).pipe(
-    Flag.withDescription("Plant secrets that open nothing, and look for them on every way out"),
+    Flag.withDescription("Canary tokens: plant fake secrets, and detect them leaving the sandbox"),
     Flag.withDefault("off")
   ),
   strict: toggle(
     "strict",
     "Refuse requests with fields the gateway does not know, instead of leaving them out"
   ),
-  auditBodies: toggle("audit-bodies", "Keep what was asked and answered in the audit, without secrets"),
-  noModel: toggle("no-model", "No way out at all, whatever is configured"),
+  auditBodies: toggle("audit-bodies", "Keep request and response bodies in the audit, without secrets"),
+  noModel: toggle("no-model", "Run without a model, whatever is configured"),
   demo: toggle("demo", "Ask the embedded demo upstream; no model is asked"),
   output,
   quiet
@@ -226,8 +233,8 @@ export const task = {
   workspace: run.workspace,
   model,
   promptFile: run.promptFile,
-  stepsMax: orUndefined(whole("steps-max", 1, 10_000, "Answers of the model (50)")),
-  patch: patch("Write what changed into a file outside of the workspace, instead of to standard output"),
+  stepsMax: orUndefined(whole("steps-max", 1, 10_000, "Model answers allowed (50)")),
+  patch: patch("Write the patch to a file outside the workspace, instead of to standard output"),
   timeoutSeconds: duration("timeout", "Wall clock, such as 90s or 2h (30m)"),
   memoryBytes: run.memoryBytes,
   cpus: run.cpus,
@@ -249,7 +256,10 @@ export const task = {
 export const chat = {
   model: modelNamed("Model of agents whose tier has none in the file (COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
-    directory("host-directory", "Where agents without a sandbox work, on this host; none do without it")
+    directory(
+      "host-directory",
+      "Directory of this host for agents without a sandbox (such agents are refused)"
+    )
   )
 }
 
@@ -265,13 +275,17 @@ export const mcp = {
   workspace: run.workspace,
   image: run.image,
   profile: Flag.Literals("profile", ["minimal", "messaging", "coding", "full"]).pipe(
-    Flag.withDescription("Which tools there are"),
+    Flag.withDescription("Set of tools to offer"),
     Flag.withDefault("coding")
   ),
-  allow: several("allow", "TOOL", "Tool that it has besides, such as shell.exec; may be repeated"),
-  deny: several("deny", "TOOL", "Tool that it has not, or a group such as process.*; may be repeated"),
-  idleSeconds: duration("idle", "Until a sandbox that nothing uses is closed, with --workspace (15m)"),
-  timeoutSeconds: duration("timeout", "The life of one sandbox, such as 2h (24h)"),
+  allow: several(
+    "allow",
+    "TOOL",
+    "Tool to offer besides those of the profile, such as shell.exec; may be repeated"
+  ),
+  deny: several("deny", "TOOL", "Tool to leave out, or a group such as process.*; may be repeated"),
+  idleSeconds: duration("idle", "Idle time until a sandbox is closed, with --workspace (15m)"),
+  timeoutSeconds: duration("timeout", "Time that one sandbox may live, such as 2h (24h)"),
   memoryBytes: run.memoryBytes,
   diskBytes: run.diskBytes,
   cpus: run.cpus,
@@ -314,31 +328,34 @@ export const serve = {
     "host-repositories",
     "Also let runs work in repositories of this host, by their path or on its loopback"
   ),
-  bodyBytesMax: size("body-limit", "Body of a request (12m)"),
-  runsMax: count("max-runs", "Runs under way at one time (32)"),
-  runsPerGrantMax: count("max-runs-per-grant", "Of them, of one grant (8)"),
-  runsPerMinutePerGrantMax: count("runs-per-minute", "Runs that one grant may begin (60)"),
+  bodyBytesMax: size("body-limit", "Size allowed for the body of a request (12m)"),
+  runsMax: count("max-runs", "Concurrent runs allowed in this server (32)"),
+  runsPerGrantMax: count("max-runs-per-grant", "Concurrent runs allowed per grant (8)"),
+  runsPerMinutePerGrantMax: count("runs-per-minute", "Runs per minute allowed per grant (60)"),
   unknownRequestsPerMinuteMax: count(
     "unknown-requests-per-minute",
     "Requests per minute with tokens not seen before, from one address (600)"
   ),
-  requestsPerMinutePerGrantMax: count("requests-per-minute", "Requests of one grant (6000)"),
-  connectionsMax: count("max-connections", "Connections at one time (512)"),
+  requestsPerMinutePerGrantMax: count("requests-per-minute", "Requests per minute allowed per grant (6000)"),
+  connectionsMax: count("max-connections", "Open connections allowed (512)"),
   drainSecondsMax: quantity(
     "drain",
     "DURATION",
-    "From SIGTERM until runs that go on are cancelled (30s)",
+    "Time from SIGTERM until runs still under way are cancelled (30s)",
     Quantity.parseGrace
   )
 }
 
 /** Of `grants create` alone. */
 export const grant = {
-  user: text("user", "ID", "In whose name runs are"),
-  account: text("account", "ID", "Who pays for them"),
-  graphs: several("graph", "ID", "Graph it opens, such as sandbox:agent; may be repeated (all)"),
-  allowSandbox: toggle("allow-sandbox", "It opens sandboxes; without this no graph of sandbox: is"),
-  expiresSeconds: duration("expires-in", "How long it stands, such as 12h (until it is revoked)"),
+  user: text("user", "ID", "User that runs are made for"),
+  account: text("account", "ID", "Account that is charged for them"),
+  graphs: several("graph", "ID", "Graph that may be run, such as sandbox:agent; may be repeated (all)"),
+  allowSandbox: toggle(
+    "allow-sandbox",
+    "Let the grant open sandboxes; without this, graphs of sandbox: are refused"
+  ),
+  expiresSeconds: duration("expires-in", "How long the grant is valid, such as 12h (until it is revoked)"),
   tools: several(
     "tool",
     "PATTERN",
@@ -359,14 +376,19 @@ export const grant = {
   inputTokensMax: count("max-input-tokens", "Input tokens allowed per run (as the request says)"),
   outputTokensMax: count("max-output-tokens", "Output tokens allowed per run (as the request says)"),
   costUsdMax: cost("max-cost", "Cost of model calls allowed per run, in US dollars (as the request says)"),
-  stopWhenSpent: toggle("stop-when-spent", "End a run when one of these is spent, not only its calls"),
+  stopWhenSpent: toggle(
+    "stop-when-spent",
+    "End a run when a budget is spent, instead of only refusing its calls"
+  ),
   output
 }
 
 /** Of `prune` alone. */
 export const prune = {
-  all: toggle("all", "Also what owners left who cannot be seen from here").pipe(Flag.withAlias("a")),
-  force: toggle("force", "With --all: also what living runs hold"),
-  records: toggle("records", "Also forget records and audits of runs that have ended"),
+  all: toggle("all", "Also remove resources whose owner cannot be checked from this host").pipe(
+    Flag.withAlias("a")
+  ),
+  force: toggle("force", "With --all: also remove resources of runs that are still alive"),
+  records: toggle("records", "Also delete records and audits of runs that have ended"),
   output
 }
