@@ -1,7 +1,7 @@
 /**
  * A call of an agent to its model, from its first byte until it is settled.
  *
- *     read ─► inspect ─► canaries ─► budget ─► audit ─► upstream ─► answer ─► settled
+ *     read ─► inspect ─► canaries ─► key ─► budget ─► audit ─► upstream ─► answer ─► settled
  *
  * A call that has its place in the ledger is settled exactly once, with one end: the ledger, the list of calls and the
  * audit hear of it together.
