@@ -1,9 +1,10 @@
 /**
- * A tool of the host that a sealed agent may call: an Effect with a schema, a class of effect and budgets.
+ * What a model may call: an Effect with a schema, a class of effect and budgets. A sealed agent's gateway, a loop on
+ * the host and a session take the same.
  *
- * Nothing is allowed by default. A run gets the tools that its spec names, and of those only the ones whose effect the
- * policy lets pass. A tool closes over whatever it needs (credentials too: they stay on the host), and is told in whose
- * name it is called.
+ * Nothing is allowed by default. A run gets the tools of the host that its spec names, and of those only the ones whose
+ * effect the policy lets pass. A tool closes over whatever it needs (credentials too: they stay on the host), and is
+ * told in whose name it is called.
  */
 import { Cause, Duration, Effect, Result, Schema } from "effect"
 import * as InputSchema from "./internal/InputSchema.ts"
