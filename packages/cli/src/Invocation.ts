@@ -4,6 +4,7 @@
  * Pure. What follows `--` is another program's command line and is never looked into; how errors are to be told must
  * be known even where the rest cannot be understood.
  */
+
 /** For people, or for scripts. */
 export type OutputFormat = "text" | "json"
 
