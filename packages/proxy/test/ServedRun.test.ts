@@ -2,7 +2,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import * as RunId from "@cogni/sandbox-core/RunId"
-import { Deferred, Effect, Fiber } from "effect"
+import * as Tool from "@cogni/sandbox-loop/Tool"
+import { Deferred, Effect, Fiber, Queue, Schema } from "effect"
 import { MessageChannel, type MessagePort } from "node:worker_threads"
 import * as ServedRun from "../src/internal/shards/ServedRun.ts"
 import type { RunStart, RunTraffic, ToRun, ToShard } from "../src/internal/shards/ShardMessage.ts"
@@ -25,15 +26,20 @@ const traffic: RunTraffic = {
 }
 
 /** What a shard is sent, and its end. */
-const make = Effect.gen(function* () {
+const make = Effect.fnUntraced(function* (tools: ReadonlyArray<Tool.Tool> = []) {
   const runId = yield* RunId.generate
   const lost = yield* Deferred.make<string>()
   const ended = yield* Deferred.make<void>()
   const sent: Array<ToShard["type"]> = []
+  const answers = yield* Queue.unbounded<Extract<ToRun, { type: "tool_answer" }>>()
+  const ports: Array<MessagePort> = []
   const shard = (message: ToShard, port: MessagePort) => {
     sent.push(message.type)
     if (message.type === "recover") port.postMessage({ type: "recovered", traffic }, [])
-    port.on("message", ({ type }: ToRun) => {
+    ports.push(port)
+    port.on("message", (said: ToRun) => {
+      const { type } = said
+      if (type === "tool_answer") Queue.offerUnsafe(answers, said)
       if (type !== "finish" || Deferred.isDoneUnsafe(lost)) return
       port.postMessage({ type: "finished", traffic }, [])
       port.close()
@@ -53,16 +59,16 @@ const make = Effect.gen(function* () {
       }))
     },
     start: { runId, auditParent: "/nowhere" } as RunStart,
-    request: LlmProxyContract.requestOf(runId),
-    tools: []
+    request: LlmProxyContract.requestOf(runId, { tools: tools.map(({ name }) => name) }),
+    tools
   })
-  return { run, lost, ended, sent }
+  return { run, lost, ended, sent, answers, ports }
 })
 
 describe("ServedRun", () => {
   it.live("says after its last word what that was, though its thread answers no question any more", () =>
     Effect.gen(function* () {
-      const { run } = yield* make
+      const { run } = yield* make()
       assert.deepStrictEqual(yield* run.finish, traffic)
       assert.deepStrictEqual(yield* run.traffic.pipe(Effect.timeout("5 seconds")), traffic)
     })
@@ -70,7 +76,7 @@ describe("ServedRun", () => {
 
   it.effect("is recovered only when nothing of its thread is left that could still write", () =>
     Effect.gen(function* () {
-      const { ended, lost, run, sent } = yield* make
+      const { ended, lost, run, sent } = yield* make()
       yield* Deferred.succeed(lost, "planted")
       const finish = yield* Effect.forkChild(run.finish)
       yield* Effect.flip(run.failure)
@@ -79,6 +85,40 @@ describe("ServedRun", () => {
       yield* Deferred.succeed(ended, undefined)
       assert.deepStrictEqual(yield* Fiber.join(finish), traffic)
       assert.deepStrictEqual(sent, ["open", "recover"])
+    })
+  )
+
+  it.live("answers a call of a tool that interrupts itself, or fails as none may", () =>
+    Effect.gen(function* () {
+      const ends = { interrupted: Effect.interrupt, dies: Effect.die("planted") }
+      const { answers, ports } = yield* make(
+        Object.entries(ends).map(([name, execute]) =>
+          Tool.make({
+            name: `test__${name}`,
+            description: "Never answers",
+            effect: "read_only",
+            input: Schema.Struct({}),
+            output: Schema.String,
+            runtimeSecondsMax: 5,
+            execute: () => execute
+          })
+        )
+      )
+      for (const [serial, name] of Object.keys(ends).entries()) {
+        const body = Buffer.from(JSON.stringify({ tool: `test__${name}`, args: {} }))
+        const request = {
+          requestId: "r1",
+          method: "POST",
+          path: "/tool/exec",
+          query: "",
+          headers: { "content-type": "application/json" },
+          body
+        }
+        ports[0]!.postMessage({ type: "tool", serial, request }, [])
+        const told = yield* Queue.take(answers).pipe(Effect.timeout("10 seconds"))
+        assert.strictEqual(told.serial, serial)
+        assert.isAtLeast(told.answer.status, 500)
+      }
     })
   )
 })

@@ -87,7 +87,15 @@ describe("aliases", () => {
     }
     const problems = problemsOf(bomb)
     assert.lengthOf(problems, 1)
-    assert.include(problems[0], "at most 100 uses of an anchor")
+    assert.include(problems[0], "at most 100000 values")
+  })
+
+  it("are at most 100, and cannot stand for more values than a file may have", () => {
+    const used = (times: number) => Array.from({ length: times }, () => "*x").join(", ")
+    assert.include(problemsOf(`a: &x 1\nb: [${used(101)}]\n`)[0], "at most 100 uses of an anchor")
+    const large = `a: &x [${"1, ".repeat(2000)}1]\n`
+    assert.isDefined(read(`${large}b: [${used(40)}]\n`).value)
+    assert.deepStrictEqual(problemsOf(`${large}b: [${used(60)}]\n`).length, 1)
   })
 })
 

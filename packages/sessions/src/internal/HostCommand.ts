@@ -2,7 +2,7 @@
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { Command, CommandExit, RunningCommand, SignalName } from "@cogni/sandbox-core/Executor"
 import { CommandRefused } from "@cogni/sandbox-core/SandboxError"
-import { Effect, Exit, type PlatformError, Ref, Result, Scope, Stream } from "effect"
+import { Effect, Exit, Fiber, Option, type PlatformError, Ref, Result, Scope, Stream } from "effect"
 import * as ChildProcess from "effect/process/ChildProcess"
 import { type ChildProcessHandle, ChildProcessSpawner } from "effect/process/ChildProcessSpawner"
 import { constants } from "node:os"
@@ -31,6 +31,9 @@ const unstarted: Readonly<Record<string, { readonly exitCode: number; readonly w
 /** Signals that tell a command to end. What it leaves running after one of them was not left on purpose. */
 const endings = new Set<SignalName>(["SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM"])
 
+/** How long a killed group may take to end. */
+const closeSecondsMax = 5
+
 /** How often a group that was left running is checked for members. */
 const watchInterval = "1 second"
 
@@ -44,7 +47,7 @@ export const make = Effect.gen(function* () {
   ): Effect.fn.Return<RunningCommand, CommandRefused, Scope.Scope> {
     // Closing it kills the group, unless the command has succeeded and `unref` was called.
     const group = yield* Scope.fork(executor)
-    const close = Scope.close(group, Exit.void)
+    const close = bounded(Scope.close(group, Exit.void), host.command.argv[0])
     const spawned = yield* spawn(spawner, host).pipe(Scope.provide(group), Effect.result)
     if (Result.isFailure(spawned)) {
       yield* close
@@ -83,6 +86,22 @@ export const make = Effect.gen(function* () {
     }
   })
 })
+
+/** What the kernel does not let end, on a disk that does not answer, must not keep a session waiting for ever. */
+const bounded = (close: Effect.Effect<void>, program: string): Effect.Effect<void> =>
+  Effect.forkDetach(close, { startImmediately: true }).pipe(
+    Effect.flatMap((fiber) =>
+      Effect.interruptible(Fiber.await(fiber)).pipe(Effect.timeoutOption(`${closeSecondsMax} seconds`))
+    ),
+    Effect.flatMap((closed) =>
+      Option.isSome(closed)
+        ? Effect.void
+        : Effect.logWarning(
+            `the command ${program} and its group did not end within ${closeSecondsMax} s of being killed`
+          )
+    ),
+    Effect.uninterruptible
+  )
 
 /** Fails with the code of the kernel's error, which Node reports for some errors and throws for others. */
 const spawn = (

@@ -7,6 +7,7 @@
  * audit hear of it together.
  */
 import * as Effect from "effect/Effect"
+import * as Exit from "effect/Exit"
 import * as Result from "effect/Result"
 import type { IncomingMessage } from "node:http"
 import * as Canary from "@cogni/sandbox-core/Canary"
@@ -89,10 +90,34 @@ interface Call extends CallRequest {
 }
 
 const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Exchange, call: Call) {
-  const { api, requestBytes, sent } = call
+  const { requestBytes } = call
   const headers = headersOf(run, call)
   // Looked at when the socket was made; it cannot have become unusable.
   if (headers === undefined) return yield* refused(GatewayAnswers.upstreamRefused, requestBytes)
+  const count = CallAnswer.makeCount(run, exchange.startedMs)
+  let isSent = false
+  yield* Effect.acquireUseRelease(
+    Effect.suspend(() => begun(run, call)),
+    () =>
+      Effect.flatMap(run.audit.append(started(run, exchange, call)), (isWritten) => {
+        // A call that cannot be written down does not happen.
+        if (!isWritten)
+          return Effect.succeed(
+            CallAnswer.fail(run, exchange, "run_ended", GatewayAnswers.busy, "the audit could not be written")
+          )
+        if (exchange.response.destroyed) return Effect.succeed(hungUp(exchange))
+        isSent = true
+        return interruptedByClient(exchange, answered(run, exchange, call, headers, count))
+      }),
+    (ticket, exit) => {
+      const end = Exit.isSuccess(exit) ? exit.value : hungUp(exchange)
+      return Effect.sync(() => settle(run, exchange, call, ticket, count.read(), end, isSent))
+    }
+  )
+})
+
+/** What the call may cost is reserved for it; whoever has reserved it settles it. */
+const begun = (run: GatewayRun, { api, requestBytes, sent }: Call) => {
   const ticket = run.ledger.begin({
     model: sent.model,
     requestBytes: sent.body.byteLength,
@@ -101,29 +126,10 @@ const pass = Effect.fnUntraced(function* (run: GatewayRun, exchange: Exchange.Ex
     ...(sent.outputTokensMax === undefined ? {} : { outputTokensMax: sent.outputTokensMax }),
     ...(api === "count_tokens" ? { free: true } : {})
   })
-  if ("exhaustion" in ticket) {
-    run.spent(ticket)
-    return yield* refused(ofBudget(ticket), requestBytes)
-  }
-  const count = CallAnswer.makeCount(run, exchange.startedMs)
-  let isSent = false
-  const settleWith = (end: CallAnswer.CallEnd) =>
-    settle(run, exchange, call, ticket, count.read(), end, isSent)
-  yield* run.audit.append(started(run, exchange, call)).pipe(
-    Effect.flatMap((isWritten) => {
-      // A call that cannot be written down does not happen.
-      if (!isWritten)
-        return Effect.succeed(
-          CallAnswer.fail(run, exchange, "run_ended", GatewayAnswers.busy, "the audit could not be written")
-        )
-      if (exchange.response.destroyed) return Effect.succeed(hungUp(exchange))
-      isSent = true
-      return interruptedByClient(exchange, answered(run, exchange, call, headers, count))
-    }),
-    Effect.onInterrupt(() => Effect.sync(() => settleWith(hungUp(exchange)))),
-    Effect.map(settleWith)
-  )
-})
+  if (!("exhaustion" in ticket)) return Effect.succeed(ticket)
+  run.spent(ticket)
+  return refused(ofBudget(ticket), requestBytes)
+}
 
 /** Send it to the upstream, and its answer to the agent. */
 const answered = (

@@ -157,9 +157,9 @@ const makeAsked = (say: (message: ToRun) => void) => {
   }
 }
 
-/** A defect of a tool is one call's bad answer, and never the end of the host process. */
+/** A tool's defect, or its own interruption, is one call's bad answer: no call is left without one. */
 const answerOf = (tools: GatewayTools.GatewayTools["handle"], request: ToolRequest) =>
-  Effect.catchDefect(tools(request), () =>
+  Effect.catchCause(tools(request), () =>
     Effect.succeed(GatewayAnswers.render(GatewayAnswers.busy, "openai"))
   )
 

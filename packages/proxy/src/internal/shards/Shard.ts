@@ -16,6 +16,17 @@ import type { ShardCounters } from "./ShardCounters.ts"
 import type { FromRecovery, ShardConfig, ToShard } from "./ShardMessage.ts"
 import * as ShardRun from "./ShardRun.ts"
 
+/** Our own defect ends the thread: its runs fail at once, and another thread closes their audits. */
+const crash = (thrown: unknown): Effect.Effect<never> =>
+  Effect.andThen(
+    Effect.sync(() =>
+      setImmediate(() => {
+        throw thrown
+      })
+    ),
+    Effect.never
+  )
+
 /** Serves the runs that it is told of. Ends with its thread. */
 export const program = (parent: MessagePort, counters: ShardCounters, slot: number): Effect.Effect<never> =>
   Effect.gen(function* () {
@@ -31,6 +42,7 @@ export const program = (parent: MessagePort, counters: ShardCounters, slot: numb
           onSuccess: (traffic): FromRecovery => ({ type: "recovered", traffic }),
           onFailure: ({ detail, remedy }): FromRecovery => ({ type: "failed", problem: { detail, remedy } })
         }),
+        Effect.catchDefect(crash),
         Effect.map((told) => {
           port.postMessage(told, [])
           port.close()
@@ -38,9 +50,9 @@ export const program = (parent: MessagePort, counters: ShardCounters, slot: numb
       )
     const open = ({ port, run }: Extract<ToShard, { type: "open" }>) => {
       own.add(port)
-      return Effect.ensuring(
-        ShardRun.serve(shard!, run, port),
-        Effect.sync(() => own.delete(port))
+      return ShardRun.serve(shard!, run, port).pipe(
+        Effect.catchDefect(crash),
+        Effect.ensuring(Effect.sync(() => own.delete(port)))
       )
     }
 

@@ -19,6 +19,9 @@ export interface YamlDocument {
 /** How often anchors may be used together, each use counted with those inside it. */
 const aliasesMax = 100
 
+/** Values in all, with those that an alias stands for each time: what is checked against the schema. */
+const valuesMax = 100_000
+
 /** Reads one document, or tells all that keeps it from being read. */
 export const parse = (text: string): Result.Result<YamlDocument, ReadonlyArray<Problem>> => {
   const lineCounter = new LineCounter()
@@ -66,17 +69,22 @@ const describePath = (path: Path): string =>
 /** Where each key begins, and what is not taken although it is YAML. */
 const placesOf = (root: unknown) => {
   const places = new Map<string, number>()
-  const anchors = new Set<string>()
+  /** How many values each stands for. */
+  const anchors = new Map<string, number>()
   const refusals: Array<{ readonly path: Path; readonly offset: number; readonly message: string }> = []
+  let values = 0
   const walk = (node: unknown, path: Path): void => {
+    values += 1
     if (!isNode(node)) return
     const refuse = (message: string) => refusals.push({ path, offset: offsetOf(node), message })
     if (isAlias(node)) {
-      if (!anchors.has(node.source))
+      const standsFor = anchors.get(node.source)
+      if (standsFor === undefined)
         refuse("Expected an alias (`*…`) of an anchor (`&…`) that stands before it")
+      else values += standsFor
       return
     }
-    if (node.anchor !== undefined) anchors.add(node.anchor)
+    const before = values
     if (isMap(node)) {
       for (const { key, value } of node.items) {
         const inner = [...path, isScalar(key) ? String(key.value) : ""]
@@ -95,8 +103,15 @@ const placesOf = (root: unknown) => {
     } else if (isScalar(node) && typeof node.value === "number" && !decimal.test(node.source ?? "")) {
       refuse("Expected a plain decimal number, such as 300 or 0.5 (quote what is to be a string)")
     }
+    if (node.anchor !== undefined) anchors.set(node.anchor, values - before)
   }
   walk(root, [])
+  if (values > valuesMax)
+    refusals.push({
+      path: [],
+      offset: 0,
+      message: `Expected at most ${valuesMax} values, counting what each alias stands for`
+    })
   const offsets = (path: Path): number =>
     path.length === 0 ? 0 : (places.get(JSON.stringify(path)) ?? offsets(path.slice(0, -1)))
   return { refusals, offsets }
