@@ -2,27 +2,29 @@
  * Trees of this host that an agent could write: removed, whatever it did to keep them, or given to another user.
  *
  * Directories can be nested deeper than any path may be long, and closed to their own owner. `chmod`, `chown` and `rm`
- * walk by descriptors and never follow a link on the way, which Node's own removal cannot do for such trees.
+ * walk by descriptors and never follow a link on the way, which Node's own removal cannot do, and what they take of
+ * time and memory is bounded and not this process's.
  */
 import { Effect } from "effect"
-import { rm } from "node:fs/promises"
+import { rmdir } from "node:fs/promises"
 import * as HostProgram from "./HostProgram.ts"
 import { HostPathRefused } from "./HostPathError.ts"
 
 /** How long one of the programs may take. */
 const runtimeSecondsMax = 120
 
-/** Removes a tree. Idempotent; fails when something is left. */
-export const remove = (path: string): Effect.Effect<void, HostPathRefused> =>
-  Effect.tryPromise(() => rm(path, { recursive: true, force: true, maxRetries: 3, retryDelay: 50 })).pipe(
+/** Removes a tree. Idempotent; fails when something is left, or when it takes longer than the programs may. */
+export const remove = (path: string): Effect.Effect<void, HostPathRefused> => {
+  const removed = program(path, "removed", "rm", ["-rf", "--one-file-system", "--", path])
+  // What is empty needs no program.
+  return Effect.tryPromise(() => rmdir(path)).pipe(
+    Effect.catch(() => removed),
     Effect.catch(() =>
-      Effect.andThen(
-        // Whatever it complains of, the removal has the last word.
-        Effect.ignore(program(path, "removed", "chmod", ["-R", "u+rwX", "--", path])),
-        program(path, "removed", "rm", ["-rf", "--one-file-system", "--", path])
-      )
+      // Whatever it complains of, the removal has the last word.
+      Effect.andThen(Effect.ignore(program(path, "removed", "chmod", ["-R", "u+rwX", "--", path])), removed)
     )
   )
+}
 
 /** Gives a tree, and every link in it, to a user. */
 export const giveTo = (
