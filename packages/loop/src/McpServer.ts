@@ -48,7 +48,7 @@ export const callsMax = 16
 export const lineBytesMax = 64 * 1024 * 1024
 
 /** Messages in one request of HTTP. */
-export const batchMax = 16
+export const batchMax = 8
 
 /**
  * Answer over a transport until the scope closes; the effect that is given settles when the other side has closed it.
@@ -61,10 +61,14 @@ export const serve = Effect.fnUntraced(function* (
   const closed = yield* Deferred.make<void>()
   const log = yield* FiberSet.makeRuntime<never, void, never>()
   const run = yield* FiberSet.makeRuntimePromise<never, CallToolResult, never>()
-  const { CallToolRequestSchema, ListToolsRequestSchema, Server } = yield* sdk
+  const { CallToolRequestSchema, jsonSchemaValidator, ListToolsRequestSchema, Server } = yield* sdk
   const server = new Server(
     { name, version },
-    { capabilities: { tools: {} }, ...(instructions === undefined ? {} : { instructions }) }
+    {
+      capabilities: { tools: {} },
+      jsonSchemaValidator,
+      ...(instructions === undefined ? {} : { instructions })
+    }
   )
   server.setRequestHandler(ListToolsRequestSchema, () => ({ tools: options.registry.offered.map(described) }))
   const calls = yield* Semaphore.make(callsMax)
@@ -157,16 +161,27 @@ const answerMessage = (
 const refused = (code: number, message: string) =>
   Response.json({ jsonrpc: "2.0", id: null, error: { code, message } }, { status: 400 })
 
-/** Loaded by the first server: whoever has tools for something else pays nothing for it. */
-const sdk = Effect.promise(async () => {
-  const [{ Server }, http, { CallToolRequestSchema, ListToolsRequestSchema }] = await Promise.all([
+const load = async () => {
+  const [{ Server }, http, { CallToolRequestSchema, ListToolsRequestSchema }, ajv] = await Promise.all([
     import("@modelcontextprotocol/sdk/server/index.js"),
     import("@modelcontextprotocol/sdk/server/webStandardStreamableHttp.js"),
-    import("@modelcontextprotocol/sdk/types.js")
+    import("@modelcontextprotocol/sdk/types.js"),
+    import("@modelcontextprotocol/sdk/validation/ajv")
   ])
-  const HttpTransport = http.WebStandardStreamableHTTPServerTransport
-  return { Server, HttpTransport, CallToolRequestSchema, ListToolsRequestSchema }
-})
+  return {
+    Server,
+    HttpTransport: http.WebStandardStreamableHTTPServerTransport,
+    CallToolRequestSchema,
+    ListToolsRequestSchema,
+    // Without it each server makes one of its own, which takes longer than to answer a message.
+    jsonSchemaValidator: new ajv.AjvJsonSchemaValidator()
+  }
+}
+
+let loaded: ReturnType<typeof load> | undefined
+
+/** Loaded by the first server: a program without one pays nothing for it. */
+const sdk = Effect.promise(() => (loaded ??= load()))
 
 const described = ({ description, effect, inputSchema, name }: Tool.Tool) => ({
   name,
