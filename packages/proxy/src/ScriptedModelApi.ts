@@ -93,6 +93,9 @@ export const acquire = Effect.fnUntraced(function* (
     if (received.length === receivedMax) received.shift()
     received.push({ entry, response })
     response.setHeader("x-scripted-model", "1")
+    // As LiteLLM names each call in its answer.
+    if (request.method === "POST")
+      response.setHeader("x-litellm-call-id", `scripted-${body.digest.slice(0, 24)}`)
     write(response)
   }
 
