@@ -13,7 +13,7 @@ export type Typed<F> = {
 
 type Value<F> = F extends Flag.Flag<infer A> ? A : F extends Argument.Argument<infer A> ? A : never
 
-/** Of these, what was typed. */
+/** The values of these flags, as they were typed. */
 export const given = <A extends object>(typed: { readonly [K in keyof A]: A[K] | undefined }): Partial<A> =>
   Object.fromEntries(Object.entries(typed).filter(([, value]) => value !== undefined)) as Partial<A>
 
@@ -164,10 +164,10 @@ const repo = {
   commitMessage: optional("commit-message", "TEXT", "Message of the commit of such changes")
 }
 
-/** Of `relay retry`. */
+/** Flags of `relay retry`. */
 export const retry = { branch, pr: pullRequest, patch: patchFile, output, quiet }
 
-/** Of `run` alone. */
+/** Flags that only `run` has. */
 export const run = {
   agent: text("agent", "ID", "Agent that works on the prompt").pipe(Flag.withDefault("agent")),
   personality: optional("personality", "NAME", "Personality of the agent, if it has any"),
@@ -228,7 +228,7 @@ export const run = {
   quiet
 }
 
-/** Of `task`: those of `run` that mean the same, and its own. */
+/** Flags of `task`: some it shares with `run`, and its own. */
 export const task = {
   workspace: run.workspace,
   model,
@@ -252,7 +252,7 @@ export const task = {
   quiet
 }
 
-/** Of `chat` alone. */
+/** Flags that only `chat` has. */
 export const chat = {
   model: modelNamed("Model of agents whose tier has none in the file (COGNI_LLM_MODEL)"),
   hostDirectory: orUndefined(
@@ -270,7 +270,7 @@ export const doctorWorkspace = orUndefined(
   ).pipe(Flag.withAlias("w"))
 )
 
-/** Of `mcp` alone; the rest it has of `run`. */
+/** Flags that only `mcp` has; it shares the others with `run`. */
 export const mcp = {
   workspace: run.workspace,
   image: run.image,
@@ -293,7 +293,7 @@ export const mcp = {
   env: run.env
 }
 
-/** Of `serve` alone. */
+/** Flags that only `serve` has. */
 export const serve = {
   host: text("host", "ADDRESS", "Address to listen on").pipe(Flag.withDefault("127.0.0.1")),
   port: whole("port", 0, portMax, "Port to listen on; 0 for any that is free").pipe(Flag.withDefault(8787)),
@@ -346,7 +346,7 @@ export const serve = {
   )
 }
 
-/** Of `grants create` alone. */
+/** Flags that only `grants create` has. */
 export const grant = {
   user: text("user", "ID", "User that runs are made for"),
   account: text("account", "ID", "Account that is charged for them"),
@@ -383,7 +383,7 @@ export const grant = {
   output
 }
 
-/** Of `prune` alone. */
+/** Flags that only `prune` has. */
 export const prune = {
   all: toggle("all", "Also remove resources whose owner cannot be checked from this host").pipe(
     Flag.withAlias("a")
