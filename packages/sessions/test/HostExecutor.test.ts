@@ -350,11 +350,10 @@ layer(Host.layer, { excludeTestServices: true })("a command on the host", (it) =
         })
       )
       assert.isBelow(last, 1024 ** 2)
-      const [chunk] = yield* running.output.pipe(Stream.take(1), Stream.runCollect)
-      assert.isAbove(chunk!.bytes.byteLength, 0)
-      yield* until(
-        "it goes on",
-        Effect.map(written, (bytes) => bytes > last)
+      // How many chunks wait on this side depends on how busy the machine was when they came.
+      yield* running.output.pipe(
+        Stream.takeUntilEffect(() => Effect.map(written, (bytes) => bytes > last)),
+        Stream.runDrain
       )
     }).pipe(Effect.scoped)
   )
