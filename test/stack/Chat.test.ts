@@ -22,6 +22,7 @@ import * as Sessions from "@cogni/sandbox-sessions/Sessions"
 import { Effect, Layer, Ref, type Scope } from "effect"
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
+import * as Await from "../harness/Await.ts"
 import * as Images from "../harness/Images.ts"
 import * as PrivateEngine from "../harness/PrivateEngine.ts"
 import * as RunHarness from "../harness/RunHarness.ts"
@@ -246,6 +247,11 @@ describe.skipIf(PrivateEngine.obstacle !== undefined)("a chat", () => {
 
         // Without an engine nothing is executed, and nothing of that on the host.
         yield* engine.terminate
+        // A sandbox is used until its end has been noticed.
+        yield* Await.until(
+          "no session has a sandbox",
+          SandboxManager.use(({ list }) => Effect.map(list, (sandboxes) => sandboxes.length === 0))
+        )
         assert.deepStrictEqual(
           [yield* ask("telegram", "12345", "sh cat note"), yield* ask("slack", "X1", "say I only talk")],
           [

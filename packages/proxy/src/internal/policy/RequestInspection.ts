@@ -6,7 +6,7 @@
  * other runs must not wait for it.
  */
 import * as Result from "effect/Result"
-import { createHash } from "node:crypto"
+import { hash } from "node:crypto"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { GatewayError } from "../gateway/GatewayAnswers.ts"
 import type { BodyPolicy } from "./BodyRules.ts"
@@ -55,4 +55,4 @@ export const inspect = ({ body, canaries, policy }: InspectionRequest): Inspecti
   }
 }
 
-const digest = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex")
+const digest = (bytes: Uint8Array): string => hash("sha256", bytes, "hex")
