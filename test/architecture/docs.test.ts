@@ -240,12 +240,16 @@ describe("agents", () => {
 })
 
 describe("form", () => {
-  it("a decision says itself first, then what was rejected, then what it costs", () => {
+  it("an ADR has a status, context, decision and consequences, and lists the rejected alternatives", () => {
     const offenders = SourceTree.files("docs/adr/*.md").filter((path) => {
       const headings = [...prose(path).matchAll(/^## (.+)$/gmu)].map(([, heading]) => heading)
-      return headings.join() !== "Rejected,Consequences" || !/^docs\/adr\/\d{4}-[a-z0-9-]+\.md$/u.test(path)
+      return (
+        headings.join() !== "Status,Context,Decision,Consequences" ||
+        !/^### Rejected$/mu.test(prose(path)) ||
+        !/^docs\/adr\/\d{4}-[a-z0-9-]+\.md$/u.test(path)
+      )
     })
-    none(offenders, "title, the decision, ## Rejected, ## Consequences")
+    none(offenders, "title, ## Status, ## Context, ## Decision, ## Consequences with ### Rejected")
     const numbers = SourceTree.files("docs/adr/*.md").map((path) => Number(path.slice(9, 13)))
     assert.deepStrictEqual(
       numbers,
