@@ -9,7 +9,7 @@ import { Effect, type Scope } from "effect"
 import { constants } from "node:fs"
 import { type FileHandle, lstat, open as openFile } from "node:fs/promises"
 import * as Descriptor from "./Descriptor.ts"
-import { fromErrno, HostPathRefused } from "./HostPathError.ts"
+import { attempt, fromErrno, type HostPathRefused, refused } from "./HostPathError.ts"
 import * as HostPath from "./HostPath.ts"
 
 export interface HeldDirectory {
@@ -17,8 +17,6 @@ export interface HeldDirectory {
   readonly path: string
   /** By which this process reaches it: `/proc/self/fd/N`. A path where the system has no such thing. */
   readonly access: string
-  /** By which other processes of this user, and root, reach it while this process lives: `/proc/PID/fd/N`. */
-  readonly accessFromOutside: string
   readonly identity: HostPath.Identity
   /** Every directory above it, from the root down, as it was opened. */
   readonly above: ReadonlyArray<HostPath.Identity>
@@ -107,9 +105,6 @@ export const readText = (
 
 const pathOf = ({ path }: HeldDirectory, name: string) => `${path === "/" ? "" : path}/${name}`
 
-const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, HostPathRefused> =>
-  Effect.tryPromise({ try: run, catch: (thrown) => fromErrno(path, thrown) })
-
 const held = (path: string, find: () => Promise<Pick<HostPath.Found, "above" | "entry">>) =>
   Effect.acquireRelease(
     attempt(path, async () => {
@@ -117,14 +112,13 @@ const held = (path: string, find: () => Promise<Pick<HostPath.Found, "above" | "
       if (entry === undefined) throw fromErrno(path, { code: "ENOENT" })
       if (entry.stats.isDirectory()) return { above, entry }
       await entry.close()
-      throw notDirectory(path)
+      throw refused(path, "not_a_directory", "is not a directory", "Check its spelling")
     }),
     ({ entry }) => Effect.promise(() => entry.close())
   ).pipe(
     Effect.map(({ above, entry }): HeldDirectory => ({
       path: entry.path,
       access: entry.access,
-      accessFromOutside: entry.access.replace(/^\/proc\/self\//u, `/proc/${process.pid}/`),
       identity: HostPath.identityOf(entry.stats),
       above,
       userId: Number(entry.stats.uid),
@@ -132,11 +126,3 @@ const held = (path: string, find: () => Promise<Pick<HostPath.Found, "above" | "
       mode: Number(entry.stats.mode & 0o7777n)
     }))
   )
-
-const notDirectory = (path: string) =>
-  new HostPathRefused({
-    path,
-    problem: "not_a_directory",
-    detail: "is not a directory",
-    remedy: "Check its spelling"
-  })

@@ -9,7 +9,7 @@ import { Effect, type Scope } from "effect"
 import { randomBytes } from "node:crypto"
 import { constants } from "node:fs"
 import { type FileHandle, lstat, open, rename, unlink } from "node:fs/promises"
-import { fromErrno, HostPathRefused } from "./HostPathError.ts"
+import { attempt, fromErrno, type HostPathRefused, refused } from "./HostPathError.ts"
 import * as HostPath from "./HostPath.ts"
 import * as Descriptor from "./Descriptor.ts"
 import * as InheritedDescriptor from "./internal/InheritedDescriptor.ts"
@@ -34,8 +34,6 @@ export interface Content {
 export interface ReserveOptions {
   /** Directories that agents may write: a file in or below one is refused. */
   readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
-  /** Permission bits of a new file, less the umask (default 0666). One that is replaced keeps its own. */
-  readonly mode?: number | undefined
 }
 
 export interface Reservation {
@@ -57,16 +55,10 @@ export const read = (path: string, options: ReadOptions): Effect.Effect<Content,
   if (descriptor !== undefined && options.streams !== true) {
     return Effect.fail(refused(path, "not_a_file", "is a stream", "Name a regular file"))
   }
-  return Effect.tryPromise({
-    try: async (signal): Promise<Content> =>
-      descriptor === undefined
-        ? readRegular(path, options, tooLarge)
-        : {
-            bytes: await InheritedDescriptor.read(descriptor, options.bytesMax, tooLarge, signal),
-            mode: undefined,
-            path
-          },
-    catch: (thrown) => fromErrno(path, thrown)
+  return attempt(path, async (signal): Promise<Content> => {
+    if (descriptor === undefined) return readRegular(path, options, tooLarge)
+    const bytes = await InheritedDescriptor.read(descriptor, options.bytesMax, tooLarge, signal)
+    return { bytes, mode: undefined, path }
   })
 }
 
@@ -103,26 +95,25 @@ export const reserve = (
   path: string,
   options: ReserveOptions = {}
 ): Effect.Effect<Reservation, HostPathRefused, Scope.Scope> => {
+  const writing = (write: (bytes: Uint8Array) => Promise<void>): Reservation => ({
+    path,
+    write: (content) => Effect.uninterruptible(attempt(path, () => write(bytesOf(content))))
+  })
   const descriptor = InheritedDescriptor.of(path)
   if (descriptor !== undefined) {
     return Effect.as(
-      attempt(path, () => InheritedDescriptor.requireWritable(descriptor)),
-      {
-        path,
-        write: (content) => attempt(path, () => InheritedDescriptor.write(descriptor, bytesOf(content)))
-      }
+      attempt(path, () => InheritedDescriptor.isPipe(descriptor)),
+      writing((bytes) => InheritedDescriptor.write(descriptor, bytes))
     )
   }
   return Effect.acquireRelease(
     attempt(path, () => prepare(path, options)),
     (draft) => Effect.promise(() => discard(draft))
-  ).pipe(
-    Effect.map((draft) => ({
-      path,
-      write: (content) => attempt(path, () => settle(path, draft, bytesOf(content)))
-    }))
-  )
+  ).pipe(Effect.map((draft) => writing((bytes) => settle(path, draft, bytes))))
 }
+
+/** Permission bits of a new file, less the umask. One that is replaced keeps its own. */
+const newFileMode = 0o666
 
 interface Draft {
   readonly parent: HostPath.Place
@@ -136,7 +127,7 @@ interface Draft {
   isSettled: boolean
 }
 
-const prepare = async (path: string, { agents = [], mode = 0o666 }: ReserveOptions): Promise<Draft> => {
+const prepare = async (path: string, { agents = [] }: ReserveOptions): Promise<Draft> => {
   const { above, entry, parent } = await HostPath.find(path, { last: "keep", agents })
   try {
     if (parent === undefined || path.endsWith("/")) throw fromErrno(path, { code: "EISDIR" })
@@ -155,7 +146,7 @@ const prepare = async (path: string, { agents = [], mode = 0o666 }: ReserveOptio
         entry === undefined || process.geteuid?.() !== 0
           ? undefined
           : { userId: Number(entry.stats.uid), groupId: Number(entry.stats.gid) },
-      mode: entry === undefined ? mode & ~process.umask() : Number(entry.stats.mode & 0o777n),
+      mode: entry === undefined ? newFileMode & ~process.umask() : Number(entry.stats.mode & 0o777n),
       temporary,
       target: `${parent.access}/${parent.name}`,
       isSettled: false
@@ -207,12 +198,6 @@ export const write = (
 
 const bytesOf = (content: string | Uint8Array) =>
   typeof content === "string" ? new TextEncoder().encode(content) : content
-
-const attempt = <A>(path: string, run: () => Promise<A>): Effect.Effect<A, HostPathRefused> =>
-  Effect.uninterruptible(Effect.tryPromise({ try: run, catch: (thrown) => fromErrno(path, thrown) }))
-
-const refused = (path: string, problem: HostPathRefused["problem"], detail: string, remedy: string) =>
-  new HostPathRefused({ path, problem, detail, remedy })
 
 const exchanged = (path: string) =>
   refused(

@@ -12,7 +12,7 @@
 import type { BigIntStats } from "node:fs"
 import { access, constants, lstat, readlink } from "node:fs/promises"
 import { isErrno, isSupported, peek, self } from "./Descriptor.ts"
-import { fromErrno, HostPathRefused } from "./HostPathError.ts"
+import { fromErrno, refused } from "./HostPathError.ts"
 
 /** What tells one file or directory of the host from every other. */
 export interface Identity {
@@ -70,6 +70,8 @@ const depthMax = 256
 export const agentMark = ".cogni"
 
 const othersWrite = 0o022n
+
+const withoutLink = "Name the path that it should lead to, without a link in it"
 
 export const identityOf = ({ dev, ino }: BigIntStats): Identity => ({ device: dev, inode: ino })
 
@@ -136,27 +138,21 @@ class Walk {
         const found = name === ".." ? await this.#up() : await this.#down(name)
         if (found !== undefined) return found
       }
-      const top = this.#steps.pop()!
-      const parent = this.#steps.pop()
-      const above = this.#identities(parent)
-      await this.#leave(0)
-      return {
-        parent: parent && {
-          ...parent.place,
-          name: top.place.path.slice(top.place.path.lastIndexOf("/") + 1)
-        },
-        entry: top.place,
-        above,
-        path: top.place.path
-      }
+      const { place } = this.#steps.pop()!
+      return await this.#found(place, place.path)
     } catch (thrown) {
       await this.#leave(0)
       throw fromErrno(this.#given, thrown)
     }
   }
 
-  #identities(last: Step | undefined): ReadonlyArray<Identity> {
-    return [...this.#steps, ...(last === undefined ? [] : [last])].map(({ place }) => identityOf(place.stats))
+  /** Lets go of every directory but the one that the last name was looked up in. */
+  async #found(entry: Place | undefined, path: string): Promise<Found> {
+    const above = this.#steps.map(({ place }) => identityOf(place.stats))
+    const parent = this.#steps.pop()?.place
+    await this.#leave(0)
+    const name = path.slice(path.lastIndexOf("/") + 1)
+    return { parent: parent && { ...parent, name }, entry, above, path }
   }
 
   get #here(): Place {
@@ -211,10 +207,7 @@ class Walk {
       await place?.close()
       throw fromErrno(this.#given, { code: "ENOTDIR" })
     }
-    const parent = this.#steps.pop()!
-    const above = this.#identities(parent)
-    await this.#leave(0)
-    return { parent: { ...parent.place, name }, entry: place, above, path }
+    return this.#found(place, path)
   }
 
   async #follow(name: string, link: Place, isLast: boolean): Promise<void> {
@@ -253,42 +246,23 @@ class Walk {
   }
 
   #linked({ path }: Place, why: string) {
-    return new HostPathRefused({
-      path: this.#given,
-      component: path,
-      problem: "link_refused",
-      detail: `${path === this.#given ? "is" : `passes through ${path},`} a symbolic link ${why}`,
-      remedy: "Name the path that it should lead to, without a link in it"
-    })
+    const where = path === this.#given ? "is" : `passes through ${path},`
+    return refused(this.#given, "link_refused", `${where} a symbolic link ${why}`, withoutLink, path)
   }
 
   #unheld({ path }: Place, open: string) {
-    return new HostPathRefused({
-      path: this.#given,
-      component: path,
-      problem: "permission_denied",
-      detail: `lies below ${path}, which ${open}, and this system cannot open it safely`,
-      remedy: "Name a path in directories that only this user can write"
-    })
+    const detail = `lies below ${path}, which ${open}, and this system cannot open it safely`
+    const remedy = "Name a path in directories that only this user can write"
+    return refused(this.#given, "permission_denied", detail, remedy, path)
   }
 
   #missing(path: string) {
-    return new HostPathRefused({
-      path: this.#given,
-      component: path,
-      problem: "not_found",
-      detail: `lies below ${path}, which does not exist`,
-      remedy: "Make that directory first, or check its spelling"
-    })
+    const detail = `lies below ${path}, which does not exist`
+    return refused(this.#given, "not_found", detail, "Make that directory first, or check its spelling", path)
   }
 
   #invalid(detail: string) {
-    return new HostPathRefused({
-      path: this.#given,
-      problem: "invalid_path",
-      detail,
-      remedy: "Name the path that it should lead to, without a link in it"
-    })
+    return refused(this.#given, "invalid_path", detail, withoutLink)
   }
 }
 
@@ -296,7 +270,7 @@ class Walk {
 export const find = (path: string, options: WalkOptions): Promise<Found> => {
   if (path === "" || path.includes("\0")) {
     const detail = path === "" ? "is empty" : "holds a NUL character"
-    throw new HostPathRefused({ path, problem: "invalid_path", detail, remedy: "Name a file or directory" })
+    throw refused(path, "invalid_path", detail, "Name a file or directory")
   }
   return new Walk(path, options).find()
 }

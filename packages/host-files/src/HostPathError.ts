@@ -4,6 +4,7 @@
  * The message names the path as it was given, the component at fault and a remedy; never the content of a file, and
  * never where a refused link leads.
  */
+import * as Effect from "effect/Effect"
 import * as Schema from "effect/Schema"
 
 export const HostPathProblem = Schema.Literals([
@@ -37,6 +38,16 @@ export class HostPathRefused extends Schema.TaggedError<HostPathRefused>()("Host
     return `${JSON.stringify(this.path.slice(0, 200))} ${this.detail}. ${this.remedy}`
   }
 }
+
+/** A refusal; `component` is the directory or link at fault, where that is not the path itself. */
+export const refused = (
+  path: string,
+  problem: HostPathProblem,
+  detail: string,
+  remedy: string,
+  component?: string
+) =>
+  new HostPathRefused({ path, problem, detail, remedy, ...(component === undefined ? {} : { component }) })
 
 interface Words {
   readonly problem: HostPathProblem
@@ -98,3 +109,7 @@ export const fromErrno = (path: string, thrown: unknown): HostPathRefused => {
     })
   })
 }
+
+/** Work on a path, whose errors are refusals. */
+export const attempt = <A>(path: string, run: (signal: AbortSignal) => Promise<A>) =>
+  Effect.tryPromise({ try: run, catch: (thrown) => fromErrno(path, thrown) })

@@ -7,7 +7,7 @@
  * Not over `effect/process`: where a leader ends with 0 its spawner leaves the rest of the group alive until the scope
  * closes, so a `git-remote-https` that holds stdout open would hold up the answer until the time is over.
  */
-import { Effect, Schema, type Scope } from "effect"
+import { Deferred, Effect, Exit, Schema, type Scope } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import type { Writable } from "node:stream"
 
@@ -100,23 +100,18 @@ const launch = (program: HostProgram) => {
   return { child, running }
 }
 
-type Settle = (result: Effect.Effect<ProgramAnswer, ProgramFailed>) => void
-
 const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answer"] => {
   const { name, onStderr, onStdout, runtimeSecondsMax, stdoutBytesMax = stdoutBytesMaxDefault } = program
   const pieces: Array<Buffer> = []
-  const waiting: Array<Settle> = []
+  const answer = Deferred.makeUnsafe<ProgramAnswer, ProgramFailed>()
   let bytes = 0
   let said = ""
-  let result: Effect.Effect<ProgramAnswer, ProgramFailed> | undefined
-  const settle: Settle = (how) => {
-    if (result !== undefined) return
-    result = how
+  const settle = (exit: Exit.Exit<ProgramAnswer, ProgramFailed>) => {
     clearTimeout(late)
-    for (const resume of waiting) resume(how)
+    Deferred.doneUnsafe(answer, exit)
   }
   const fail = (problem: ProgramFailed["problem"], detail: string) => {
-    settle(Effect.fail(new ProgramFailed({ problem, detail: `${name} ${detail}` })))
+    settle(Exit.fail(new ProgramFailed({ problem, detail: `${name} ${detail}` })))
     killGroup(child)
   }
   const late = setTimeout(
@@ -127,7 +122,7 @@ const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answ
   // What it has started, such as git-remote-https, ends with it.
   child.once("exit", () => signalGroup(child))
   child.once("close", (code) =>
-    settle(Effect.succeed({ exitCode: code ?? -1, stdout: Buffer.concat(pieces), stderr: said }))
+    settle(Exit.succeed({ exitCode: code ?? -1, stdout: Buffer.concat(pieces), stderr: said }))
   )
   child.stdout!.on("data", (piece: Buffer) => {
     if (onStdout !== undefined) return onStdout(piece)
@@ -140,10 +135,7 @@ const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answ
     said = (said + text).slice(-stderrBytesMax)
     onStderr?.(text)
   })
-  return Effect.callback((resume) => {
-    if (result === undefined) waiting.push(resume)
-    else resume(result)
-  })
+  return Deferred.await(answer)
 }
 
 const killGroup = (child: ChildProcess): void => {

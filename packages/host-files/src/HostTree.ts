@@ -8,7 +8,7 @@
 import { Effect } from "effect"
 import { rmdir } from "node:fs/promises"
 import * as HostProgram from "./HostProgram.ts"
-import { HostPathRefused } from "./HostPathError.ts"
+import { type HostPathRefused, refused } from "./HostPathError.ts"
 
 /** How long one of the programs may take. */
 const runtimeSecondsMax = 120
@@ -34,22 +34,18 @@ export const giveTo = (
   program(path, "given away", "chown", ["-Rh", `${userId}:${groupId}`, "--", path])
 
 const program = (path: string, done: string, name: string, argv: ReadonlyArray<string>) => {
-  const refused = (why: string) =>
-    new HostPathRefused({
-      path,
-      problem: "unreadable",
-      detail: `cannot be ${done}: ${why.slice(0, 500)}`,
-      remedy: "Look at its disk and its permissions, and at those of the directory above it"
-    })
+  const remedy = "Look at its disk and its permissions, and at those of the directory above it"
+  const failed = (why: string) =>
+    refused(path, "unreadable", `cannot be ${done}: ${why.slice(0, 500)}`, remedy)
   return HostProgram.run({
     name,
     argv,
     env: { PATH: HostProgram.searchPath, LC_ALL: "C" },
     runtimeSecondsMax
   }).pipe(
-    Effect.mapError(({ detail }) => refused(detail)),
+    Effect.mapError(({ detail }) => failed(detail)),
     Effect.flatMap(({ exitCode, stderr }) =>
-      exitCode === 0 ? Effect.void : Effect.fail(refused(HostProgram.lastLine(stderr)))
+      exitCode === 0 ? Effect.void : failed(HostProgram.lastLine(stderr))
     )
   )
 }

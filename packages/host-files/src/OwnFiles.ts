@@ -19,7 +19,7 @@ import {
 } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
-import { HostPathRefused } from "./HostPathError.ts"
+import { refused } from "./HostPathError.ts"
 
 const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDWR, O_TRUNC, O_WRONLY } = constants
 
@@ -35,16 +35,12 @@ export const makeDirectory = async (path: string): Promise<void> => {
 }
 
 /** Makes a file; fails with `EEXIST` where there is anything of that name. */
-export const create = async (path: string, content: Content, mode = 0o600): Promise<void> => {
-  await requireOwn(dirname(path))
-  await filled(await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode), content)
-}
+export const create = async (path: string, content: Content, mode = 0o600): Promise<void> =>
+  filled(await openOwn(path, O_WRONLY | O_CREAT | O_EXCL, mode), content)
 
 /** Makes an empty file where there is none. */
-export const touch = async (path: string): Promise<void> => {
-  await requireOwn(dirname(path))
-  await filled(await open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600), "")
-}
+export const touch = async (path: string): Promise<void> =>
+  filled(await openOwn(path, O_WRONLY | O_CREAT | O_NONBLOCK), "")
 
 /** Writes a whole file beside its name and renames it; a reader sees the old one or the new one. */
 export const replace = async (path: string, content: Content, mode = 0o600): Promise<void> => {
@@ -60,22 +56,15 @@ export const append = async (path: string, content: Content): Promise<void> => {
 }
 
 /** Opens a new file that only ever grows. */
-export const openNewLog = async (path: string): Promise<FileHandle> => {
-  await requireOwn(dirname(path))
-  return open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
-}
+export const openNewLog = (path: string): Promise<FileHandle> =>
+  openOwn(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL)
 
 /** Opens a file again that only ever grows. */
-export const openLog = async (path: string): Promise<FileHandle> => {
-  await requireOwn(dirname(path))
-  return open(path, O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK)
-}
+export const openLog = (path: string): Promise<FileHandle> => openOwn(path, O_RDWR | O_APPEND | O_NONBLOCK)
 
 /** Opens a file that begins empty. */
-export const openScratch = async (path: string): Promise<FileHandle> => {
-  await requireOwn(dirname(path))
-  return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK, 0o600)
-}
+export const openScratch = (path: string): Promise<FileHandle> =>
+  openOwn(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK)
 
 /** Renames, within a file system. A link under the new name is replaced and not followed. */
 export const move = (from: string | Buffer, to: string): Promise<void> => rename(from, to)
@@ -100,6 +89,11 @@ export const secureSync = (path: string): void => {
   } finally {
     closeSync(descriptor)
   }
+}
+
+const openOwn = async (path: string, flags: number, mode = 0o600): Promise<FileHandle> => {
+  await requireOwn(dirname(path))
+  return open(path, flags | O_NOFOLLOW, mode)
 }
 
 const filled = async (file: FileHandle, content: Content): Promise<void> => {
@@ -134,9 +128,4 @@ const requireOwn = async (directory: string): Promise<void> => {
 }
 
 const notOwn = (path: string, detail: string) =>
-  new HostPathRefused({
-    path,
-    problem: "permission_denied",
-    detail,
-    remedy: "Name a directory that only this user can write"
-  })
+  refused(path, "permission_denied", detail, "Name a directory that only this user can write")

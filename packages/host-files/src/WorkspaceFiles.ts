@@ -21,21 +21,18 @@ export const make = (root: WorkspaceWalk.Root): Files<FileRefused> => {
     makes = false
   ): Effect.Effect<A, FileRefused> =>
     Effect.flatMap(relative(root, path), (inner) =>
-      Effect.tryPromise({
-        try: async (signal) => {
-          const found = await WorkspaceWalk.find(root, path, inner, makes)
-          try {
-            return await use(found, signal)
-          } finally {
-            await WorkspaceWalk.close(found)
-          }
-        },
-        catch: (thrown) => refusalOf(path, thrown)
+      attempt(path, async (signal) => {
+        const found = await WorkspaceWalk.find(root, path, inner, makes)
+        try {
+          return await use(found, signal)
+        } finally {
+          await WorkspaceWalk.close(found)
+        }
       })
     ).pipe(
       Effect.timeoutOrElse({
         duration: Duration.seconds(fileSecondsMax),
-        orElse: () => Effect.fail(FilePath.unreadable(path, `no answer within ${fileSecondsMax} s`))
+        orElse: () => FilePath.unreadable(path, `no answer within ${fileSecondsMax} s`)
       })
     )
 
@@ -78,20 +75,14 @@ export const withDirectory = <A, E, R>(
 ): Effect.Effect<A, E | FileRefused, R> =>
   Effect.flatMap(relative(root, path), (inner) =>
     Effect.acquireUseRelease(
-      Effect.tryPromise({
-        try: () => WorkspaceWalk.find(root, path, inner),
-        catch: (thrown) => refusalOf(path, thrown)
-      }),
+      attempt(path, () => WorkspaceWalk.find(root, path, inner)),
       ({ entry }) =>
         Effect.andThen(
-          Effect.tryPromise({
-            try: async () => {
-              if (entry === undefined) throw FilePath.notFound(path)
-              if (!entry.stats.isDirectory()) throw FilePath.notADirectory(path)
-              await access(Descriptor.self(entry.handle), constants.X_OK)
-              return Descriptor.self(entry.handle)
-            },
-            catch: (thrown) => refusalOf(path, thrown)
+          attempt(path, async () => {
+            if (entry === undefined) throw FilePath.notFound(path)
+            if (!entry.stats.isDirectory()) throw FilePath.notADirectory(path)
+            await access(Descriptor.self(entry.handle), constants.X_OK)
+            return Descriptor.self(entry.handle)
           }),
           use
         ),
@@ -179,6 +170,9 @@ const entryOf = async (directory: FileHandle, name: Buffer): Promise<FileEntry |
         : "other"
   return fileEntry({ name: name.toString("utf8"), type, bytes: stats.size, modifiedMillis: stats.mtimeMs })
 }
+
+const attempt = <A>(path: string, run: (signal: AbortSignal) => Promise<A>) =>
+  Effect.tryPromise({ try: run, catch: (thrown) => refusalOf(path, thrown) })
 
 const problems: Readonly<Record<string, (path: string) => FileRefused>> = {
   ENOENT: FilePath.notFound,

@@ -24,7 +24,7 @@ export const of = (path: string): number | undefined => {
   return number === undefined ? standard[path] : Number(number)
 }
 
-const stat = promisify(fstat)
+const statOf = promisify(fstat)
 /** Without a handle, which would close it when it is no longer referred to. */
 const openAgain = promisify(openDescriptor)
 const readInto = promisify(readDescriptor)
@@ -46,10 +46,7 @@ export const read = async (
     if (total > bytesMax) throw tooLarge
     pieces.push(piece)
   }
-  const stats = await stat(descriptor)
-  if (stats.isDirectory()) throw fromErrno(pathOf(descriptor), { code: "EISDIR" })
-  if (stats.isSocket()) throw fromErrno(pathOf(descriptor), { code: "ENXIO" })
-  if (stats.isFIFO()) {
+  if (await isPipe(descriptor)) {
     // A thread that waits for a pipe could not be interrupted.
     const { O_NONBLOCK, O_RDONLY } = constants
     const fd = await openAgain(pathOf(descriptor), O_RDONLY | O_NONBLOCK, 0)
@@ -68,17 +65,18 @@ export const read = async (
   return Buffer.concat(pieces, total)
 }
 
-/** Fails where there is no such descriptor, or where it is a socket or a directory. */
-export const requireWritable = async (descriptor: number): Promise<void> => {
-  const stats = await stat(descriptor)
+/** Whether it is a pipe. Fails where there is no such descriptor, or where it is a socket or a directory. */
+export const isPipe = async (descriptor: number): Promise<boolean> => {
+  const stats = await statOf(descriptor)
   if (stats.isDirectory()) throw fromErrno(pathOf(descriptor), { code: "EISDIR" })
   if (stats.isSocket()) throw fromErrno(pathOf(descriptor), { code: "ENXIO" })
+  return stats.isFIFO()
 }
 
 /** Waits while a pipe is full. */
 export const write = async (descriptor: number, bytes: Uint8Array): Promise<void> => {
   // A pipe of this process may be one that does not wait; one that is opened again waits.
-  const again = (await stat(descriptor)).isFIFO() ? await open(pathOf(descriptor), "w") : undefined
+  const again = (await isPipe(descriptor)) ? await open(pathOf(descriptor), "w") : undefined
   try {
     for (let at = 0; at < bytes.byteLength;) {
       const { bytesWritten } = await writeFrom(
