@@ -115,7 +115,7 @@ layer(Server.layer, { excludeTestServices: true })("what servers share in a data
           steps: [
             {
               name: "grants",
-              run: sql`CREATE TABLE cogni_grants (ordinal BIGSERIAL PRIMARY KEY, grant_id TEXT NOT NULL UNIQUE,
+              run: () => sql`CREATE TABLE cogni_grants (ordinal BIGSERIAL PRIMARY KEY, grant_id TEXT NOT NULL UNIQUE,
                 token_hash TEXT NOT NULL UNIQUE, granted TEXT NOT NULL, revoked_at TEXT)`
             }
           ]

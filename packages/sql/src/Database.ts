@@ -46,35 +46,29 @@ export const isPassing = ({ isRetryable, reason: { cause } }: SqlError): boolean
 
 /** What went wrong with a statement, and what to do. */
 export const explain = (error: SqlError): { readonly detail: string; readonly remedy: string } => {
-  const { reason } = error
-  const said = reason.message ?? ""
-  switch (reason._tag) {
+  const [what, remedy] = wordsOf(error)
+  return { detail: `${what}${because(error.reason.cause, error.reason.message ?? "")}`, remedy }
+}
+
+const wordsOf = (error: SqlError): readonly [what: string, remedy: string] => {
+  switch (error.reason._tag) {
     case "ConnectionError":
-      return {
-        detail: `cannot be reached${because(reason.cause, said)}`,
-        remedy: "Start it, or look at its host, port or path, then try again"
-      }
+      return ["cannot be reached", "Start it, or look at its host, port or path, then try again"]
     case "AuthenticationError":
     case "AuthorizationError":
-      return {
-        detail: `lets this user not in${because(reason.cause, said)}`,
-        remedy: "Look at the user and the password of its URL, and at what the user may do"
-      }
+      return [
+        "lets this user not in",
+        "Look at the user and the password of its URL, and at what the user may do"
+      ]
     case "LockTimeoutError":
     case "StatementTimeoutError":
     case "DeadlockError":
     case "SerializationError":
-      return {
-        detail: `is too busy${because(reason.cause, said)}`,
-        remedy: "Try again; if it stays so, look at what else writes to it"
-      }
+      return ["is too busy", "Try again; if it stays so, look at what else writes to it"]
     default:
-      if (isPassing(error))
-        return { detail: `cannot be used now${because(reason.cause, said)}`, remedy: "Try again in a moment" }
-      return {
-        detail: `answered with an error${because(reason.cause, said)}`,
-        remedy: "Look at its log, its disk and its permissions, then try again"
-      }
+      return isPassing(error)
+        ? ["cannot be used now", "Try again in a moment"]
+        : ["answered with an error", "Look at its log, its disk and its permissions, then try again"]
   }
 }
 
@@ -93,12 +87,10 @@ const answering = (name: string) =>
       Effect.timeoutOrElse({
         duration: Duration.seconds(connectSecondsMax),
         orElse: () =>
-          Effect.fail(
-            new DatabaseUnavailable({
-              what: `the database ${name} did not answer within ${connectSecondsMax} s`,
-              remedy: "Start it, or look at its host and port, then try again"
-            })
-          )
+          new DatabaseUnavailable({
+            what: `the database ${name} did not answer within ${connectSecondsMax} s`,
+            remedy: "Start it, or look at its host and port, then try again"
+          })
       })
     )
   )

@@ -25,7 +25,7 @@ export interface Tables {
   /** In their order; a step makes or changes tables whose names begin with `cogni_`. */
   readonly steps: ReadonlyArray<{
     readonly name: string
-    readonly run: Effect.Effect<unknown, SqlError, SqlClient.SqlClient>
+    readonly run: (sql: SqlClient.SqlClient) => Effect.Effect<unknown, SqlError>
   }>
 }
 
@@ -47,16 +47,16 @@ export const bring = Effect.fn("SchemaVersion.bring")(function* ({
     yield* Migrator.make({})({
       table: versionTable,
       loader: Effect.succeed(
-        steps.map(({ name, run }, index) => [index + 1, name, Effect.succeed(run)] as const)
+        steps.map(({ name, run }, index) => [index + 1, name, Effect.succeed(run(sql))] as const)
       )
     }).pipe(
-      Effect.catchTag("MigrationError", ({ cause, message }) =>
-        Effect.fail(
+      Effect.catchTag(
+        "MigrationError",
+        ({ cause, message }) =>
           new SchemaRefused({
             detail: `${versionTable} could not be brought to version ${known}: ${message}${because(cause)}`,
             remedy: "Give the database's user the right to create tables, or look at the database's log"
           })
-        )
       )
     )
   }

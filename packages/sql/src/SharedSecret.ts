@@ -32,13 +32,13 @@ export const make = Effect.fn("SharedSecret.make")(
     return new Uint8Array(secret)
   },
   // Without what the database said: it may repeat what it was sent.
-  Effect.catchTag("SqlError", ({ reason }) =>
-    Effect.fail(
+  Effect.catchTag(
+    "SqlError",
+    ({ reason }) =>
       new SchemaVersion.SchemaRefused({
         detail: `the table of secrets cannot be used (${reason._tag})`,
         remedy: "Check the database and the connection to it, then try again"
       })
-    )
   )
 )
 
@@ -47,10 +47,7 @@ const bring = SchemaVersion.bring({
   steps: [
     {
       name: "secrets",
-      run: Effect.flatMap(
-        SqlClient,
-        (sql) => sql`CREATE TABLE cogni_server_secrets (name TEXT PRIMARY KEY, secret TEXT NOT NULL)`
-      )
+      run: (sql) => sql`CREATE TABLE cogni_server_secrets (name TEXT PRIMARY KEY, secret TEXT NOT NULL)`
     }
   ]
 })

@@ -17,38 +17,35 @@ import {
 import type { SqlError } from "effect/sql/SqlError"
 import { Clock, Effect, Layer, Option, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql/SqlClient"
+import type { Fragment } from "effect/sql/Statement"
 import * as DatabaseCall from "./internal/DatabaseCall.ts"
 import * as SchemaVersion from "./SchemaVersion.ts"
 
 /** Makes the table, or brings it to this version. */
-const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClient> = SchemaVersion.bring({
+const bring = SchemaVersion.bring({
   versionTable: "cogni_grants_version",
   steps: [
     {
       name: "grants",
-      run: Effect.gen(function* () {
-        const sql = yield* SqlClient
+      run: (sql) => {
         const counted = sql.literal(
           sql.onDialectOrElse({
             pg: () => "BIGSERIAL PRIMARY KEY",
             orElse: () => "INTEGER PRIMARY KEY AUTOINCREMENT"
           })
         )
-        yield* sql`CREATE TABLE cogni_grants (
+        return sql`CREATE TABLE cogni_grants (
             ordinal ${counted},
             grant_id TEXT NOT NULL UNIQUE,
             token_hash TEXT NOT NULL UNIQUE,
             granted TEXT NOT NULL,
             revoked_at TEXT
           )`
-      })
+      }
     },
     {
       name: "permissions",
-      run: Effect.flatMap(
-        SqlClient,
-        (sql) => sql`ALTER TABLE cogni_grants ADD COLUMN permissions TEXT NOT NULL DEFAULT '{}'`
-      )
+      run: (sql) => sql`ALTER TABLE cogni_grants ADD COLUMN permissions TEXT NOT NULL DEFAULT '{}'`
     }
   ]
 })
@@ -56,6 +53,13 @@ const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClie
 /** Needs a table that is there: {@link layer} makes it. */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient
+  const grants = (which: Fragment) =>
+    database.again(
+      Effect.map(sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants ${which}`, (rows) =>
+        rows.map(grantOf).filter((grant) => grant !== undefined)
+      )
+    )
+  const firstGrant = (which: Fragment) => Effect.map(grants(which), ([first]) => first)
 
   const issue = Effect.fn("GrantStore.issue")(function* (
     input: Parameters<GrantStore["Service"]["issue"]>[0]
@@ -74,26 +78,13 @@ export const make = Effect.gen(function* () {
   })
 
   const find = (grantId: string) =>
-    grantIdPattern.test(grantId)
-      ? database.again(
-          Effect.map(
-            sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants WHERE grant_id = ${grantId}`,
-            ([row]) => grantOf(row)
-          )
-        )
-      : Effect.succeed(undefined)
+    grantIdPattern.test(grantId) ? firstGrant(sql`WHERE grant_id = ${grantId}`) : Effect.succeed(undefined)
 
   return GrantStore.of({
     issue,
     find: Effect.fn("GrantStore.find")(find),
     authenticate: Effect.fn("GrantStore.authenticate")(function* (token) {
-      const tokenHash = yield* GrantToken.hash(token)
-      return yield* database.again(
-        Effect.map(
-          sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants WHERE token_hash = ${tokenHash}`,
-          ([row]) => grantOf(row)
-        )
-      )
+      return yield* firstGrant(sql`WHERE token_hash = ${yield* GrantToken.hash(token)}`)
     }),
     revoke: Effect.fn("GrantStore.revoke")(function* (grantId) {
       if (!grantIdPattern.test(grantId)) return undefined
@@ -102,13 +93,7 @@ export const make = Effect.gen(function* () {
         WHERE grant_id = ${grantId} AND revoked_at IS NULL`)
       return yield* find(grantId)
     }),
-    list: database.again(
-      Effect.map(
-        sql<Row>`SELECT granted, permissions, revoked_at FROM cogni_grants
-          ORDER BY ordinal DESC LIMIT ${sql.literal(String(listedMax))}`,
-        (rows) => rows.map(grantOf).filter((grant) => grant !== undefined)
-      )
-    )
+    list: grants(sql`ORDER BY ordinal DESC LIMIT ${sql.literal(String(listedMax))}`)
   })
 })
 
@@ -140,8 +125,7 @@ const encodePermissions = Schema.encodeSync(Permissions)
 /** A row with a word that this version does not know may mean to forbid something: it opens nothing. */
 const decodePermissions = Schema.decodeUnknownOption(Permissions, { onExcessProperty: "error" })
 
-const grantOf = (row: Row | undefined): ExecutionGrant | undefined => {
-  if (row === undefined) return undefined
+const grantOf = (row: Row): ExecutionGrant | undefined => {
   const granted = Option.getOrUndefined(decodeGrant(row.granted))
   const permissions = Option.getOrUndefined(decodePermissions(row.permissions))
   if (granted === undefined || permissions === undefined) return undefined

@@ -191,14 +191,12 @@ export const layer = (
     })
   )
 
-type Client = SqlClient
-
 const unavailable = (error: SqlError): StoreUnavailable => new StoreUnavailable(explain(error))
 
 const database = DatabaseCall.make(unavailable, (words) => new StoreUnavailable(words))
 
 /** The statements that write, each whole or not at all. */
-const makeWriter = (sql: Client, { host }: Pick<Options, "host">) => {
+const makeWriter = (sql: SqlClient, { host }: Pick<Options, "host">) => {
   const annotate = (runId: RunId, annotations: Readonly<Record<string, Schema.Json>>) =>
     Effect.forEach(
       RunTables.annotationRowsOf(runId, annotations),

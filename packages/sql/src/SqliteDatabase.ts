@@ -102,35 +102,29 @@ const makeConnection = (database: DatabaseSync): SqliteConnection => {
   }
 
   const query = <A>(run: () => A) => retried(database, attempt("execute", run))
-  const rows = (statement: () => StatementSync, params: ReadonlyArray<unknown>) =>
-    query((): ReadonlyArray<Record<string, unknown>> => {
+  const all = <A>(statement: () => StatementSync, params: ReadonlyArray<unknown>, returnArrays: boolean) =>
+    query(() => {
       const made = statement()
-      made.setReturnArrays(false)
-      return made.all(...params.map(inputOf)) as ReadonlyArray<Record<string, unknown>>
+      made.setReturnArrays(returnArrays)
+      return made.all(...params.map(inputOf)) as unknown as ReadonlyArray<A>
     })
-  const values = (statement: () => StatementSync, params: ReadonlyArray<unknown>) =>
-    query((): ReadonlyArray<ReadonlyArray<unknown>> => {
-      const made = statement()
-      made.setReturnArrays(true)
-      return made.all(...params.map(inputOf)) as unknown as ReadonlyArray<ReadonlyArray<unknown>>
-    })
+  const rows =
+    (prepared: typeof prepare): Connection["execute"] =>
+    (sql, params, transformRows = (found) => found) =>
+      Effect.map(
+        all<object>(() => prepared(sql), params, false),
+        transformRows
+      )
 
-  const execute: Connection["execute"] = (sql, params, transformRows) =>
-    Effect.map(
-      rows(() => prepare(sql), params),
-      transformRows ?? ((found) => found)
-    )
+  const execute = rows(prepare)
+  const unprepared = (sql: string) => database.prepare(sql)
   return {
     isTransaction: () => database.isTransaction,
     execute,
-    executeUnprepared: (sql, params, transformRows) =>
-      Effect.map(
-        rows(() => database.prepare(sql), params),
-        transformRows ?? ((found) => found)
-      ),
+    executeUnprepared: rows(unprepared),
     executeRaw: (sql, params) => query(() => prepare(sql).run(...params.map(inputOf))),
-    executeValues: (sql, params) => values(() => prepare(sql), params),
-    executeValuesUnprepared: (sql, params) => values(() => database.prepare(sql), params),
+    executeValues: (sql, params) => all(() => prepare(sql), params, true),
+    executeValuesUnprepared: (sql, params) => all(() => unprepared(sql), params, true),
     // SQLite has no way of reading on while others use its one connection.
     executeStream: (sql, params, transformRows) =>
       Stream.unwrap(Effect.map(execute(sql, params, transformRows), (found) => Stream.fromIterable(found)))

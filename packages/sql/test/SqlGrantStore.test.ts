@@ -77,7 +77,7 @@ describe("SqlGrantStore", () => {
           steps: [
             {
               name: "grants",
-              run: sql`CREATE TABLE cogni_grants (ordinal INTEGER PRIMARY KEY AUTOINCREMENT,
+              run: () => sql`CREATE TABLE cogni_grants (ordinal INTEGER PRIMARY KEY AUTOINCREMENT,
                 grant_id TEXT NOT NULL UNIQUE, token_hash TEXT NOT NULL UNIQUE, granted TEXT NOT NULL,
                 revoked_at TEXT)`
             }

@@ -4,7 +4,7 @@
  * A detached fiber, because what a run does at its end must not be interrupted, and such a region cannot be timed out.
  */
 import { Duration, Effect, Fiber, Schedule } from "effect"
-import type { SqlError } from "effect/sql/SqlError"
+import { isSqlError, type SqlError } from "effect/sql/SqlError"
 import { isPassing } from "../Database.ts"
 
 /** For one question, with the wait for a connection. */
@@ -59,6 +59,3 @@ export const make = <Failure>(
       ) as Effect.Effect<A, Failure>
   }
 }
-
-const isSqlError = (error: unknown): error is SqlError =>
-  typeof error === "object" && error !== null && "_tag" in error && error._tag === "SqlError"

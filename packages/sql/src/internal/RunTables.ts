@@ -15,8 +15,6 @@ import {
   withText
 } from "@cogni/sandbox-core/RunStore"
 import { Effect, Option, Schema } from "effect"
-import { SqlClient } from "effect/sql/SqlClient"
-import type { SqlError } from "effect/sql/SqlError"
 
 /** A row of `cogni_runs`, without what only the database looks at. */
 export interface RunRow {
@@ -118,44 +116,42 @@ export const withOutput = (record: RunRecord, outputs: ReadonlyArray<OutputRow>)
 }
 
 /** Makes the tables, or brings them to this version. */
-export const bring: Effect.Effect<void, SchemaVersion.SchemaRefused | SqlError, SqlClient> =
-  SchemaVersion.bring({
-    versionTable: "cogni_runs_version",
-    steps: [
-      {
-        name: "runs",
-        run: Effect.gen(function* () {
-          const sql = yield* SqlClient
-          const bytes = sql.literal(sql.onDialectOrElse({ pg: () => "BYTEA", orElse: () => "BLOB" }))
-          yield* sql`CREATE TABLE cogni_runs (
-            run_id TEXT NOT NULL PRIMARY KEY,
-            claim_id TEXT NOT NULL,
-            host TEXT NOT NULL,
-            owner TEXT NOT NULL,
-            status TEXT NOT NULL,
-            started_at TEXT NOT NULL,
-            ended_at TEXT,
-            record TEXT NOT NULL
-          )`
-          yield* sql`CREATE INDEX cogni_runs_started_at ON cogni_runs (started_at, run_id)`
-          yield* sql`CREATE INDEX cogni_runs_host ON cogni_runs (host, status)`
-          yield* sql`CREATE TABLE cogni_run_outputs (
-            run_id TEXT NOT NULL REFERENCES cogni_runs (run_id) ON DELETE CASCADE,
-            channel TEXT NOT NULL,
-            encoding TEXT NOT NULL,
-            bytes ${bytes} NOT NULL,
-            PRIMARY KEY (run_id, channel)
-          )`
-          yield* sql`CREATE TABLE cogni_run_annotations (
-            run_id TEXT NOT NULL REFERENCES cogni_runs (run_id) ON DELETE CASCADE,
-            name TEXT NOT NULL,
-            value TEXT NOT NULL,
-            PRIMARY KEY (run_id, name)
-          )`
-        })
-      }
-    ]
-  })
+export const bring = SchemaVersion.bring({
+  versionTable: "cogni_runs_version",
+  steps: [
+    {
+      name: "runs",
+      run: Effect.fnUntraced(function* (sql) {
+        const bytes = sql.literal(sql.onDialectOrElse({ pg: () => "BYTEA", orElse: () => "BLOB" }))
+        yield* sql`CREATE TABLE cogni_runs (
+          run_id TEXT NOT NULL PRIMARY KEY,
+          claim_id TEXT NOT NULL,
+          host TEXT NOT NULL,
+          owner TEXT NOT NULL,
+          status TEXT NOT NULL,
+          started_at TEXT NOT NULL,
+          ended_at TEXT,
+          record TEXT NOT NULL
+        )`
+        yield* sql`CREATE INDEX cogni_runs_started_at ON cogni_runs (started_at, run_id)`
+        yield* sql`CREATE INDEX cogni_runs_host ON cogni_runs (host, status)`
+        yield* sql`CREATE TABLE cogni_run_outputs (
+          run_id TEXT NOT NULL REFERENCES cogni_runs (run_id) ON DELETE CASCADE,
+          channel TEXT NOT NULL,
+          encoding TEXT NOT NULL,
+          bytes ${bytes} NOT NULL,
+          PRIMARY KEY (run_id, channel)
+        )`
+        yield* sql`CREATE TABLE cogni_run_annotations (
+          run_id TEXT NOT NULL REFERENCES cogni_runs (run_id) ON DELETE CASCADE,
+          name TEXT NOT NULL,
+          value TEXT NOT NULL,
+          PRIMARY KEY (run_id, name)
+        )`
+      })
+    }
+  ]
+})
 
 /** Half a surrogate pair has no UTF-8: text with one keeps its 16-bit units instead. */
 const bytesOf = (text: string): { readonly encoding: string; readonly bytes: Uint8Array } =>
