@@ -67,27 +67,6 @@ export const Identity = Schema.String.check(
   Schema.isPattern(/^[^\0-\x1f<>]{1,200} <[^\0-\x1f<> ]{1,200}>$/u, { expected: "Name <email>" })
 )
 
-const parts = {
-  commitsMax: limit(10_000, "commits that the base does not have"),
-  pathsMax: limit(100_000, "different paths that are changed, over all commits"),
-  treesMax: limit(1_000_000, "directories that are compared, over all commits"),
-  treeBytesMax: limit(64 * MiB, "of one directory's listing"),
-  treesBytesMax: limit(16 * GiB, "of all listings that are read"),
-  depthMax: limit(512, "components of a changed path"),
-  blobBytesMax: limit(GiB, "of one new file"),
-  totalBytesMax: limit(16 * GiB, "of all new files"),
-  messageBytesMax: limit(MiB, "of one commit's message"),
-  protectedPaths: Schema.Array(glob("a path")).annotate({ description: "never changed, in any spelling" }),
-  protectedBranches: Schema.Array(glob("a branch")).annotate({ description: "never pushed to" }),
-  submodules: Choice.annotate({ description: "a changed submodule, or a changed .gitmodules" }),
-  lfsPointers: Choice.annotate({ description: "a Git LFS pointer that the base does not have" }),
-  symlinks: Choice.annotate({ description: "a symbolic link that leaves the repository" }),
-  secrets: Choice.annotate({ description: "what looks like a credential; the run's own never pass" }),
-  authors: Schema.Union([Schema.Literal("any"), Schema.NonEmptyArray(Identity)]).annotate({
-    description: "whose names a commit's author and committer may be"
-  })
-}
-
 /** What runs code with the rights of the repository's owner, or says who has to approve. */
 const protectedPathsDefault: ReadonlyArray<string> = [
   ".github/workflows/**",
@@ -163,29 +142,45 @@ const protectedBranchesDefault: ReadonlyArray<string> = [
 const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
   schema.pipe(Schema.withDecodingDefaultKey(Effect.succeed(value)))
 
+/** Refused, unless the policy says otherwise. */
+const refusedChoice = (description: string) => withDefault(Choice.annotate({ description }), "refuse")
+
 export const Policy = Schema.Struct({
-  commitsMax: withDefault(parts.commitsMax, 500),
-  pathsMax: withDefault(parts.pathsMax, 3000),
-  treesMax: withDefault(parts.treesMax, 40_000),
-  treeBytesMax: withDefault(parts.treeBytesMax, 16 * MiB),
-  treesBytesMax: withDefault(parts.treesBytesMax, GiB),
-  depthMax: withDefault(parts.depthMax, 64),
-  blobBytesMax: withDefault(parts.blobBytesMax, 50_000_000),
-  totalBytesMax: withDefault(parts.totalBytesMax, 200_000_000),
-  messageBytesMax: withDefault(parts.messageBytesMax, 64 * KiB),
-  protectedPaths: withDefault(parts.protectedPaths, protectedPathsDefault),
-  protectedBranches: withDefault(parts.protectedBranches, protectedBranchesDefault),
-  submodules: withDefault(parts.submodules, "refuse"),
-  lfsPointers: withDefault(parts.lfsPointers, "refuse"),
-  symlinks: withDefault(parts.symlinks, "refuse"),
-  secrets: withDefault(parts.secrets, "refuse"),
-  authors: withDefault(parts.authors, "any")
+  commitsMax: withDefault(limit(10_000, "commits that the base does not have"), 500),
+  pathsMax: withDefault(limit(100_000, "different paths that are changed, over all commits"), 3000),
+  treesMax: withDefault(limit(1_000_000, "directories that are compared, over all commits"), 40_000),
+  treeBytesMax: withDefault(limit(64 * MiB, "of one directory's listing"), 16 * MiB),
+  treesBytesMax: withDefault(limit(16 * GiB, "of all listings that are read"), GiB),
+  depthMax: withDefault(limit(512, "components of a changed path"), 64),
+  blobBytesMax: withDefault(limit(GiB, "of one new file"), 50_000_000),
+  totalBytesMax: withDefault(limit(16 * GiB, "of all new files"), 200_000_000),
+  messageBytesMax: withDefault(limit(MiB, "of one commit's message"), 64 * KiB),
+  protectedPaths: withDefault(
+    Schema.Array(glob("a path")).annotate({ description: "never changed, in any spelling" }),
+    protectedPathsDefault
+  ),
+  protectedBranches: withDefault(
+    Schema.Array(glob("a branch")).annotate({ description: "never pushed to" }),
+    protectedBranchesDefault
+  ),
+  submodules: refusedChoice("a changed submodule, or a changed .gitmodules"),
+  lfsPointers: refusedChoice("a Git LFS pointer that the base does not have"),
+  symlinks: refusedChoice("a symbolic link that leaves the repository"),
+  secrets: refusedChoice("what looks like a credential; the run's own never pass"),
+  authors: withDefault(
+    Schema.Union([Schema.Literal("any"), Schema.NonEmptyArray(Identity)]).annotate({
+      description: "whose names a commit's author and committer may be"
+    }),
+    "any"
+  )
 })
 
 export type Policy = typeof Policy.Type
 
 /** What a repository has otherwise. A list takes the place of the whole list. */
-export const PolicyChanges = Schema.Struct(parts).mapFields(Struct.map(Schema.optionalKey))
+export const PolicyChanges = Policy.mapFields(Struct.map(Schema.toType)).mapFields(
+  Struct.map(Schema.optionalKey)
+)
 
 export type PolicyChanges = typeof PolicyChanges.Type
 

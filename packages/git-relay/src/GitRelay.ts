@@ -10,12 +10,7 @@
  */
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { Context, Effect, Layer, Schema, type Scope } from "effect"
-import {
-  type GitRelayError,
-  GitRelayError as Failed,
-  type Operation,
-  RelayUnavailable
-} from "./GitRelayError.ts"
+import { GitRelayError, type Operation, RelayUnavailable } from "./GitRelayError.ts"
 import { BaseBranch, BranchName, CommitId, type ObjectFormat, OriginUrl } from "./Refs.ts"
 
 /** Where the repository lies in the sandbox. */
@@ -196,7 +191,7 @@ export class GitRelay extends Context.Service<
 >()("@cogni/sandbox-git-relay/GitRelay") {}
 
 const refuse = (operation: Operation) =>
-  Effect.suspend(() => Effect.fail(new Failed({ operation, reason: new RelayUnavailable({}) })))
+  Effect.suspend(() => Effect.fail(new GitRelayError({ operation, reason: new RelayUnavailable({}) })))
 
 /** Refuses every operation. */
 export const layerNoop: Layer.Layer<GitRelay> = Layer.succeed(GitRelay, {

@@ -70,11 +70,7 @@ export class BundleRefused extends Schema.TaggedError<BundleRefused>()("BundleRe
 }
 
 /** A patch does not fit onto the base. */
-export class PatchRefused extends Schema.TaggedError<PatchRefused>()("PatchRefused", {
-  detail: Schema.String,
-  remedy: Schema.String
-}) {
-  readonly isRetryable = false
+export class PatchRefused extends Schema.TaggedError<PatchRefused>()("PatchRefused", failure) {
   override get message(): string {
     return `the patches cannot be applied: ${this.detail}. ${this.remedy}`
   }
@@ -155,12 +151,7 @@ export class PullRequestFailed extends Schema.TaggedError<PullRequestFailed>()("
 }
 
 /** Nothing of this run is kept, or somebody else has it. */
-export class NotKept extends Schema.TaggedError<NotKept>()("NotKept", {
-  runId: RunId,
-  detail: Schema.String,
-  remedy: Schema.String
-}) {
-  readonly isRetryable = false
+export class NotKept extends Schema.TaggedError<NotKept>()("NotKept", { runId: RunId, ...failure }) {
   override get message(): string {
     return `of ${this.runId} ${this.detail}. ${this.remedy}`
   }

@@ -12,43 +12,28 @@
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
-import { Context, Effect, Layer, type Redacted } from "effect"
-import type * as CommitPolicy from "./CommitPolicy.ts"
+import { Context, Effect, Layer } from "effect"
 import { PullRequests } from "./forge/PullRequests.ts"
 import { GitCredentials } from "./GitCredentials.ts"
 import { GitRelay } from "./GitRelay.ts"
 import { GitRelayError, type GitRelayReason, type Operation } from "./GitRelayError.ts"
-import type { GitNetwork } from "./internal/git/GitEnvironment.ts"
 import * as HostGit from "./internal/git/HostGit.ts"
 import * as MirrorCache from "./internal/origin/MirrorCache.ts"
 import * as BundleExport from "./internal/steps/BundleExport.ts"
 import * as CommitCheck from "./internal/steps/CommitCheck.ts"
 import * as Delivery from "./internal/steps/Delivery.ts"
 import * as KeptRuns from "./internal/steps/KeptRuns.ts"
-import { limits, RelayContext, type RelayLimits } from "./internal/steps/RelayContext.ts"
+import { limits, RelayContext, type RelayLimits, type RelaySettings } from "./internal/steps/RelayContext.ts"
 import * as WorkspaceClone from "./internal/steps/WorkspaceClone.ts"
-import type { PrivateServers } from "./OriginAddress.ts"
 
-export interface HostGitRelayOptions {
+export interface HostGitRelayOptions extends RelaySettings {
   /** What is kept of runs that are not pushed. Made, and read by nobody else. */
   readonly directory: string
-  /** An image of ours, with git and `cogni-repo` in it: the runtime image. */
-  readonly image: string
   /** `HostOwner` of `@cogni/sandbox-docker`, or what answers the same. */
   readonly owners: KeptRuns.Owners
-  /** What may be pushed, as `CommitPolicy.decode` has it. Left out: `CommitPolicy.defaults`. */
-  readonly policies?: CommitPolicy.Policies | undefined
-  /** Secrets of the host that must not be in any commit: the key of the model, tokens. */
-  readonly secrets?: ReadonlyArray<{
-    readonly name: string
-    readonly secret: Redacted.Redacted<string>
-  }>
   /** Where fetched objects are kept between runs; nothing is, when it is left out. */
   readonly cache?: { readonly directory: string; readonly bytesMax?: number | undefined } | undefined
   readonly limits?: Partial<RelayLimits> | undefined
-  readonly network?: GitNetwork | undefined
-  /** Servers whose addresses may be private, or this host's own. Left out: none. */
-  readonly privateServers?: PrivateServers | undefined
 }
 
 /** What a cache may hold, unless it says otherwise. */
@@ -74,7 +59,6 @@ export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
       : yield* MirrorCache.make({
           directory: options.cache.directory,
           bytesMax: options.cache.bytesMax ?? cacheBytesMax,
-          own: runs.own,
           owners: options.owners
         })
   const services = Context.make(ContainerRuntime, yield* ContainerRuntime).pipe(

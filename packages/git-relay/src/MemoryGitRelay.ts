@@ -220,7 +220,7 @@ const makeRelay = (
     check: (collected) =>
       step("check", collected.clone, (run) => {
         const secrets = collected.clone.request.canaries ?? []
-        return Effect.tap(PolicyGate.check(collected, { policies, reader, secrets }), () => {
+        return Effect.tap(PolicyGate.check(collected, policies, { reader, secrets }), () => {
           run.stage = "checked"
           return Effect.void
         })

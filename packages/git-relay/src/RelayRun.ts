@@ -186,10 +186,6 @@ const keep = Effect.fnUntraced(function* (clone: Clone, { commitLeftovers }: Rel
 
 /** Never fails, and never stands in the way of why the run failed. */
 const salvage = (clone: Clone, request: RelayRunRequest) =>
-  // In a fiber of its own: what must not be interrupted cannot be timed out either.
-  Effect.forkDetach(salvaged(clone, request), { startImmediately: true }).pipe(Effect.flatMap(Fiber.join))
-
-const salvaged = (clone: Clone, request: RelayRunRequest) =>
   keep(clone, request).pipe(
     Effect.flatMap((delivery) =>
       delivery._tag === "Kept"
@@ -202,5 +198,8 @@ const salvaged = (clone: Clone, request: RelayRunRequest) =>
     ),
     Effect.catchTag("GitRelayError", (error) =>
       Effect.logWarning(`what the agent had done is kept as it is: ${error.message}`)
-    )
+    ),
+    // In a fiber of its own: what must not be interrupted cannot be timed out either.
+    Effect.forkDetach({ startImmediately: true }),
+    Effect.flatMap(Fiber.join)
   )

@@ -111,7 +111,7 @@ describe("OriginContainer", () => {
     [Schema.Int, Schema.Int, Schema.Int],
     ([owner, group, self]) => {
       const [uid, gid, userId] = [Math.abs(owner), Math.abs(group), Math.abs(self)]
-      const { user, writer } = rolesOf({ uid, gid }, { userId, groupId: userId, groups: [] })
+      const { user, writer } = rolesOf({ userId: uid, groupId: gid }, { userId, groupId: userId, groups: [] })
       assert.notStrictEqual(user.userId, 0)
       // Without root's rights a process acts as itself, and root's host process writes for root only.
       if (userId !== 0) assert.strictEqual(user.userId, userId)
@@ -121,17 +121,17 @@ describe("OriginContainer", () => {
 
   it("an ordinary user's container has the repository's group where the user is in it", () => {
     const self = { userId: 1000, groupId: 1000, groups: [1000, 50] }
-    assert.deepStrictEqual(rolesOf({ uid: 7, gid: 50 }, self).user, { userId: 1000, groupId: 50 })
-    assert.deepStrictEqual(rolesOf({ uid: 7, gid: 51 }, self).user, { userId: 1000, groupId: 1000 })
+    assert.deepStrictEqual(rolesOf({ userId: 7, groupId: 50 }, self).user, { userId: 1000, groupId: 50 })
+    assert.deepStrictEqual(rolesOf({ userId: 7, groupId: 51 }, self).user, { userId: 1000, groupId: 1000 })
   })
 
   it("root's repository is read by a user without rights, and a user's as that user", () => {
     const self = { userId: 0, groupId: 0, groups: [0] }
-    assert.deepStrictEqual(rolesOf({ uid: 0, gid: 0 }, self), {
+    assert.deepStrictEqual(rolesOf({ userId: 0, groupId: 0 }, self), {
       user: { userId: 65_534, groupId: 0 },
       writer: "host"
     })
-    assert.deepStrictEqual(rolesOf({ uid: 7, gid: 8 }, self), {
+    assert.deepStrictEqual(rolesOf({ userId: 7, groupId: 8 }, self), {
       user: { userId: 7, groupId: 8 },
       writer: "container"
     })

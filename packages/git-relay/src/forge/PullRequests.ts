@@ -2,7 +2,7 @@
  * The port to a forge: whether a pull request is open for a branch, and opening one. Two operations, so that any forge
  * fits behind it.
  */
-import { Context, Effect, Layer } from "effect"
+import { Context, type Effect, Layer } from "effect"
 import { PullRequestFailed } from "../GitRelayError.ts"
 
 export interface PullRequestTarget {
@@ -38,18 +38,14 @@ export class PullRequests extends Context.Service<
   }
 >()("@cogni/sandbox-git-relay/forge/PullRequests") {}
 
-const refuse = Effect.suspend(() =>
-  Effect.fail(
-    new PullRequestFailed({
-      detail: "no forge is configured",
-      remedy: "Provide a PullRequests layer, or open it by hand",
-      isRetryable: false
-    })
-  )
-)
+const refuse = () =>
+  new PullRequestFailed({
+    detail: "no forge is configured",
+    remedy: "Provide a PullRequests layer, or open it by hand"
+  })
 
 /** No forge. */
 export const layerNoop: Layer.Layer<PullRequests> = Layer.succeed(PullRequests, {
-  find: () => refuse,
-  create: () => refuse
+  find: refuse,
+  create: refuse
 })

@@ -30,24 +30,18 @@ export interface BundleHeader {
   readonly packOffset: number
 }
 
-/** Takes pieces until the header is whole; then answers it, or why it is refused. */
-export interface HeaderReader {
-  /** `undefined`: there must come more. */
-  readonly push: (piece: Uint8Array) => Result.Result<BundleHeader, string> | undefined
-  /** There comes no more. */
-  readonly end: () => string
-}
-
 /** An honest one has a line or two. */
 export const headerBytesMax = 4096
 
 const packHeaderBytes = 12
 
-export const makeReader = (expected: BundleExpectation): HeaderReader => {
+/** Takes pieces until the header is whole; then answers it, or why it is refused. */
+export const makeReader = (expected: BundleExpectation) => {
   const room = Buffer.alloc(headerBytesMax + packHeaderBytes)
   let length = 0
   return {
-    push: (piece) => {
+    /** `undefined`: there must come more. */
+    push: (piece: Uint8Array): Result.Result<BundleHeader, string> | undefined => {
       const taken = piece.subarray(0, room.byteLength - length)
       room.set(taken, length)
       length += taken.byteLength
@@ -65,6 +59,7 @@ export const makeReader = (expected: BundleExpectation): HeaderReader => {
         Result.map(objectsOf(so.subarray(end), expected), (objects) => ({ tip, objects, packOffset: end }))
       )
     },
+    /** There comes no more. */
     end: () => (length === 0 ? "there is nothing in it" : "it ends before its pack begins")
   }
 }

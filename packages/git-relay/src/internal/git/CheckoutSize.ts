@@ -7,16 +7,13 @@
 import { Deferred, Effect } from "effect"
 import { OriginUnavailable, RelayFailed } from "../../GitRelayError.ts"
 import type { CommitId } from "../../Refs.ts"
+import type { RelayLimits } from "../steps/RelayContext.ts"
 import * as HostGit from "./HostGit.ts"
 
-export interface CheckoutLimits {
-  /** Files and directories. */
-  readonly checkoutPathsMax: number
-  /** Of all files together, not compressed. */
-  readonly checkoutBytesMax: number
-  /** To list them. */
-  readonly checkSecondsMax: number
-}
+export type CheckoutLimits = Pick<
+  RelayLimits,
+  "checkoutPathsMax" | "checkoutBytesMax" | "checkSecondsMax"
+>
 
 /** What Linux takes as one path. */
 const pathBytesMax = 4096

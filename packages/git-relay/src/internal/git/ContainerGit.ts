@@ -58,13 +58,14 @@ export interface ContainerRequest {
   readonly runtimeSecondsMax: number
 }
 
-/** What all containers of a relay have in common: no network, and these limits. */
+/** What all containers of a relay have in common: this environment, no network, and these limits. */
 export const common = ({ image, runId, runtimeSecondsMax, user }: ContainerRequest) =>
   ({
     runId,
     role: "relay",
     image,
     user,
+    env: environment,
     network: { mode: "none" },
     limits: { ...limits, workspaceBytesMax: 256 * MiB, runtimeSecondsMax }
   }) as const satisfies Partial<ContainerSpec>
@@ -76,11 +77,7 @@ export interface Ended {
 }
 
 /** What a container writes, as it comes; fails after its output when it did not end well. */
-export interface RunningGit {
-  readonly stdout: Stream.Stream<Uint8Array, RelayFailed>
-  /** Settles after `stdout` has ended. */
-  readonly ended: Effect.Effect<Ended, RelayFailed>
-}
+export type RunningGit = Effect.Success<ReturnType<typeof start>>
 
 const stderrBytesMax = 4096
 
@@ -102,11 +99,12 @@ export const start = Effect.fnUntraced(function* (spec: ContainerSpec) {
       Stream.filter(({ channel }) => channel === "stdout"),
       Stream.map(({ bytes }) => bytes)
     ),
-    ended: Effect.map(Effect.mapError(container.exit, broken), ({ exitCode }) => ({
-      exitCode,
-      stderr: oneLine(said)
-    }))
-  } satisfies RunningGit
+    /** Settles after `stdout` has ended. */
+    ended: Effect.map(
+      Effect.mapError(container.exit, broken),
+      ({ exitCode }): Ended => ({ exitCode, stderr: oneLine(said) })
+    )
+  }
 })
 
 /** To its end, with no more than the beginning of what it wrote. */

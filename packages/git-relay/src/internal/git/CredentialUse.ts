@@ -3,8 +3,15 @@
  *
  * What comes out of here is handed to one pipe, one header or one search, and kept nowhere.
  */
+import type { Canary } from "@cogni/sandbox-core/Canary"
 import { Redacted } from "effect"
 import type { GitCredential } from "../../GitCredentials.ts"
+
+/** A secret of the host. */
+export interface NamedSecret {
+  readonly name: string
+  readonly secret: Redacted.Redacted<string>
+}
 
 /** What git reads on descriptor 3, in the words of `git-credential`. */
 export const pipeText = ({ password, username }: GitCredential): string =>
@@ -26,13 +33,10 @@ export const formsOf = ({ password, username }: GitCredential): ReadonlyArray<st
 }
 
 /** A secret that is looked for in commits, by value. */
-export const soughtAfter = ({
+export const soughtAfter = ({ name, secret }: NamedSecret): Canary => ({
   name,
-  secret
-}: {
-  readonly name: string
-  readonly secret: Redacted.Redacted<string>
-}): { readonly name: string; readonly secret: string } => ({ name, secret: Redacted.value(secret) })
+  secret: Redacted.value(secret)
+})
 
 const encodings = (text: string): ReadonlyArray<string> => {
   const bytes = Buffer.from(text, "utf8")

@@ -1,5 +1,5 @@
 /** `ObjectReader` over a repository of the host: one `cat-file` that stays, asked one thing after the other. */
-import { Effect, type Scope } from "effect"
+import { Effect } from "effect"
 import { RelayFailed } from "../../GitRelayError.ts"
 import { CommitId } from "../../Refs.ts"
 import * as HostGit from "./HostGit.ts"
@@ -15,21 +15,19 @@ type Answer = { readonly info: ObjectInfo; readonly content?: Uint8Array } | und
 
 const missing = /^(?:[0-9a-f]+|.*) (?:missing|ambiguous)$/u
 
-export const make = (
-  gitDirectory: string
-): Effect.Effect<ObjectReader<RelayFailed>, RelayFailed, Scope.Scope> =>
+export const make = (gitDirectory: string) =>
   Effect.gen(function* () {
     const waiting: Array<Waiting> = []
     const parser = makeParser(waiting)
     const git = yield* HostGit.start({ gitDirectory, argv: ["cat-file", "--batch-command"] }, parser)
-    const ended = Effect.flatMap(git.answer, ({ exitCode, stderr }) =>
-      Effect.fail(
+    const ended = Effect.flatMap(
+      git.answer,
+      ({ exitCode, stderr }) =>
         new RelayFailed({
           detail: `git cat-file ended with ${exitCode}: ${stderr}`,
           remedy: "Try again (relay retry)",
           isRetryable: true
         })
-      )
     )
     const ask = (wants: Waiting["wants"], ids: ReadonlyArray<string>) =>
       Effect.raceFirst(

@@ -16,11 +16,9 @@ export interface HostGitCommand extends GitEnvironment.GitCommand {
   readonly onProgress?: ((text: string) => void) | undefined
 }
 
-export type GitAnswer = HostProgram.ProgramAnswer
-
 export interface RunningGit extends Pick<HostProgram.RunningProgram, "stdin"> {
   /** Settles when it has ended and all it wrote is read. */
-  readonly answer: Effect.Effect<GitAnswer, RelayFailed>
+  readonly answer: Effect.Effect<HostProgram.ProgramAnswer, RelayFailed>
 }
 
 /** Started now, and killed with the scope if it still lives. `onStdout` takes what it writes in place of the answer. */
@@ -34,26 +32,18 @@ export const start = (
   }))
 
 /** To its end, with nothing on stdin unless `input` is given. */
-export const run = (
-  command: HostGitCommand,
-  input?: string | Uint8Array
-): Effect.Effect<GitAnswer, RelayFailed> =>
+export const run = (command: HostGitCommand, input?: string | Uint8Array) =>
   Effect.mapError(HostProgram.run(programOf(command), input), failedFor(command))
 
 /** `run`, where anything but 0 is nobody's input but a fault of the relay's. */
-export const runOk = (
-  command: HostGitCommand,
-  input?: string | Uint8Array
-): Effect.Effect<Buffer, RelayFailed> =>
+export const runOk = (command: HostGitCommand, input?: string | Uint8Array) =>
   Effect.flatMap(run(command, input), ({ exitCode, stderr, stdout }) =>
     exitCode === 0
       ? Effect.succeed(stdout)
-      : Effect.fail(
-          new RelayFailed({
-            detail: `git ${command.argv[0]} ended with ${exitCode}: ${HostProgram.lastLine(stderr)}`,
-            remedy: "Look at the disk of the relay's directory, then try again"
-          })
-        )
+      : new RelayFailed({
+          detail: `git ${command.argv[0]} ended with ${exitCode}: ${HostProgram.lastLine(stderr)}`,
+          remedy: "Look at the disk of the relay's directory, then try again"
+        })
   )
 
 /** `runOk`, as its lines. */

@@ -98,8 +98,7 @@ export const setShallow = (gitDirectory: string, commits: ReadonlyArray<CommitId
 /** In whose name an agent commits unless it says otherwise. */
 const author = { name: "Cogni Sandbox", email: "agent@sandbox.invalid" } as const
 
-/** What an agent gets: a repository at the base, on a branch of its own, with nobody's credential in it. */
-export const workspace = Effect.fnUntraced(function* (options: {
+interface WorkspaceOptions {
   readonly from: string
   readonly path: string
   readonly objectFormat: ObjectFormat
@@ -108,7 +107,10 @@ export const workspace = Effect.fnUntraced(function* (options: {
   readonly branch: string
   readonly remoteUrl: string | undefined
   readonly user: { readonly userId: number; readonly groupId: number } | undefined
-}) {
+}
+
+/** What an agent gets: a repository at the base, on a branch of its own, with nobody's credential in it. */
+export const workspace = Effect.fnUntraced(function* (options: WorkspaceOptions) {
   const { baseBranch, baseCommit, branch, from, path } = options
   const repository = join(path, "repo")
   const gitDirectory = join(repository, ".git")
@@ -138,15 +140,7 @@ export const workspace = Effect.fnUntraced(function* (options: {
   if (options.user !== undefined) yield* giveTo(path, options.user)
 })
 
-const configurationOf = ({
-  baseBranch,
-  branch,
-  remoteUrl
-}: {
-  readonly baseBranch: string
-  readonly branch: string
-  readonly remoteUrl: string | undefined
-}): string =>
+const configurationOf = ({ baseBranch, branch, remoteUrl }: WorkspaceOptions): string =>
   [
     "[user]",
     `\tname = ${quoted(author.name)}`,

@@ -33,25 +33,11 @@ export interface CommitOptions {
   readonly header?: string | undefined
 }
 
-export interface MemoryObjects {
-  readonly format: ObjectFormat
-  readonly put: (type: ObjectType, content: Uint8Array) => string
-  readonly putBlob: (content: string | Uint8Array) => string
-  /** In git's order, whatever order they are given in. */
-  readonly putTree: (entries: ReadonlyArray<GitObject.TreeEntry>) => string
-  /** A whole tree, by paths; names are UTF-8. */
-  readonly putFiles: (files: Readonly<Record<string, File | Pointer>>) => string
-  readonly putCommit: (options: CommitOptions) => CommitId
-  readonly get: (id: string) => StoredObject | undefined
-  readonly remove: (id: string) => void
-  readonly reader: ObjectReader
-  /** How much was asked so far: objects, not questions. */
-  readonly reads: () => { readonly infos: number; readonly contents: number }
-}
+export type MemoryObjects = ReturnType<typeof make>
 
 const bot = "Agent <agent@sandbox.invalid>"
 
-export const make = (format: ObjectFormat = "sha1"): MemoryObjects => {
+export const make = (format: ObjectFormat = "sha1") => {
   const objects = new Map<string, StoredObject>()
   let [infos, contents] = [0, 0]
 
@@ -62,8 +48,13 @@ export const make = (format: ObjectFormat = "sha1"): MemoryObjects => {
     return id
   }
   const putBlob = (content: string | Uint8Array) => put("blob", bytesOf(content))
+  /** In git's order, whatever order they are given in. */
   const putTree = (entries: ReadonlyArray<GitObject.TreeEntry>) =>
     put("tree", GitObject.encodeTree(entries.toSorted(GitObject.compareEntries)))
+  const pointerOf = (file: File | Pointer): Pointer => {
+    if (typeof file === "string" || file instanceof Uint8Array) return { mode: "100644", id: putBlob(file) }
+    return "id" in file ? file : { mode: file.mode, id: putBlob(file.content) }
+  }
   const parentsOf = (id: string): ReadonlyArray<CommitId> => {
     const object = objects.get(id)
     const commit = object?.type === "commit" ? GitObject.parseCommit(object.content, format) : undefined
@@ -75,16 +66,17 @@ export const make = (format: ObjectFormat = "sha1"): MemoryObjects => {
     put,
     putBlob,
     putTree,
-    putFiles: (files) => {
-      const pointers = Object.entries(files).map(([path, file]): Named => {
-        const pointer = isPointer(file) ? file : { mode: modeOf(file), id: putBlob(contentOf(file)) }
-        return { ...pointer, parts: Buffer.from(path, "utf8").toString("latin1").split("/") }
-      })
-      return putDirectory(putTree, pointers)
+    /** A whole tree, by paths; names are UTF-8. */
+    putFiles: (files: Readonly<Record<string, File | Pointer>>) => {
+      const named = Object.entries(files).map(([path, file]): Named => ({
+        ...pointerOf(file),
+        parts: Buffer.from(path, "utf8").toString("latin1").split("/")
+      }))
+      return putDirectory(putTree, named)
     },
-    putCommit: (options) => CommitId.make(put("commit", bytesOf(encodeCommit(options)))),
-    get: (id) => objects.get(id),
-    remove: (id) => void objects.delete(id),
+    putCommit: (options: CommitOptions) => CommitId.make(put("commit", bytesOf(encodeCommit(options)))),
+    get: (id: string) => objects.get(id),
+    remove: (id: string) => void objects.delete(id),
     reader: {
       info: (ids) =>
         Effect.sync(() => {
@@ -108,7 +100,8 @@ export const make = (format: ObjectFormat = "sha1"): MemoryObjects => {
         }),
       isAncestor: (ancestor, descendant) =>
         Effect.sync(() => ancestorsOf(parentsOf, descendant).has(ancestor))
-    },
+    } satisfies ObjectReader,
+    /** How much was asked so far: objects, not questions. */
     reads: () => ({ infos, contents })
   }
 }
@@ -122,17 +115,9 @@ interface Named extends Pointer {
 const bytesOf = (content: string | Uint8Array): Uint8Array =>
   typeof content === "string" ? Buffer.from(content, "utf8") : content
 
-const isPointer = (file: File | Pointer): file is Pointer =>
-  typeof file === "object" && !(file instanceof Uint8Array) && "id" in file
+type PutTree = (entries: ReadonlyArray<GitObject.TreeEntry>) => string
 
-const isBytes = (file: File): file is string | Uint8Array =>
-  typeof file === "string" || file instanceof Uint8Array
-
-const modeOf = (file: File): string => (isBytes(file) ? "100644" : file.mode)
-
-const contentOf = (file: File): string | Uint8Array => (isBytes(file) ? file : file.content)
-
-const putDirectory = (putTree: MemoryObjects["putTree"], files: ReadonlyArray<Named>): string => {
+const putDirectory = (putTree: PutTree, files: ReadonlyArray<Named>): string => {
   const below = Map.groupBy(files, ({ parts }) => parts[0] ?? "")
   return putTree(
     [...below].map(([name, inside]) => {

@@ -11,6 +11,11 @@ export interface ObjectInfo {
   readonly bytes: number
 }
 
+export interface ListedCommit {
+  readonly id: CommitId
+  readonly parents: ReadonlyArray<CommitId>
+}
+
 /** Object ids are lower-case hexadecimal. What is missing is `undefined`; `E` is a fault of the reader's own. */
 export interface ObjectReader<E = never> {
   readonly info: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<ObjectInfo | undefined>, E>
@@ -21,6 +26,6 @@ export interface ObjectReader<E = never> {
     tip: CommitId,
     base: CommitId,
     max: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly id: CommitId; readonly parents: ReadonlyArray<CommitId> }>, E>
+  ) => Effect.Effect<ReadonlyArray<ListedCommit>, E>
   readonly isAncestor: (ancestor: CommitId, descendant: CommitId) => Effect.Effect<boolean, E>
 }

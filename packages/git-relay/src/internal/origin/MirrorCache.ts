@@ -7,38 +7,24 @@
  */
 import { isErrno } from "@cogni/sandbox-host-files/Descriptor"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
-import { parseOwner } from "@cogni/sandbox-core/ResourceLabels"
-import { Effect, Schedule, type Scope, Semaphore } from "effect"
+import { formatOwner, parseOwner } from "@cogni/sandbox-core/ResourceLabels"
+import { Effect, Schedule, Semaphore } from "effect"
 import { createHash } from "node:crypto"
 import { mkdir, readdir, readFile, rm, stat, utimes } from "node:fs/promises"
 import { join } from "node:path"
-import type { GitCredentials } from "../../GitCredentials.ts"
-import type { CredentialsUnavailable, OriginUnavailable, RelayFailed } from "../../GitRelayError.ts"
 import type { ObjectFormat } from "../../Refs.ts"
 import * as RemoteOrigin from "./RemoteOrigin.ts"
-import { attempt } from "../git/RelayFiles.ts"
+import { attempt, removeOwn } from "../git/RelayFiles.ts"
 import type { Owners } from "../steps/KeptRuns.ts"
 import * as HostRepository from "../git/HostRepository.ts"
 
 export interface MirrorCacheOptions {
   readonly directory: string
   readonly bytesMax: number
-  /** `ResourceLabels.formatOwner` of this process. */
-  readonly own: string
   readonly owners: Owners
 }
 
-export interface MirrorCache {
-  /** It, fetched, in a repository that stays as it is until the scope closes; `undefined` where it cannot be had. */
-  readonly fetched: (
-    origin: RemoteOrigin.OriginOptions,
-    what: { readonly source: string; readonly depth: number; readonly objectFormat: ObjectFormat }
-  ) => Effect.Effect<
-    string | undefined,
-    OriginUnavailable | RelayFailed | CredentialsUnavailable,
-    Scope.Scope | GitCredentials
-  >
-}
+export type MirrorCache = Effect.Success<ReturnType<typeof make>>
 
 /** More packs than this, and it is cheaper to fetch anew than to copy them all into every workspace. */
 const packsMax = 12
@@ -56,7 +42,11 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
   const { bytesMax, directory: root } = options
   const here = yield* Semaphore.make(1)
 
-  const fetched: MirrorCache["fetched"] = Effect.fnUntraced(function* (origin, what) {
+  /** It, fetched, in a repository that stays as it is until the scope closes; `undefined` where it cannot be had. */
+  const fetched = Effect.fnUntraced(function* (
+    origin: RemoteOrigin.OriginOptions,
+    what: { readonly source: string; readonly depth: number; readonly objectFormat: ObjectFormat }
+  ) {
     const name = createHash("sha256")
       .update(JSON.stringify([origin.url, what.source, what.depth, what.objectFormat]))
       .digest("hex")
@@ -65,10 +55,7 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
     const mirror = join(directory, "mirror.git")
     yield* attempt(directory, () => mkdir(directory, { recursive: true, mode: 0o700 }))
     if (!(yield* locked(options, join(directory, "lock")))) return undefined
-    const fresh = Effect.gen(function* () {
-      yield* attempt(mirror, () => rm(mirror, { recursive: true, force: true }))
-      yield* HostRepository.initBare(mirror, what.objectFormat)
-    })
+    const fresh = Effect.andThen(removeOwn(mirror), HostRepository.initBare(mirror, what.objectFormat))
     const packs = yield* attempt(mirror, () => HostRepository.packsOf(mirror))
     const isWorn = packs.filter((name) => name.endsWith(".pack")).length > packsMax
     if (isWorn || !(yield* attempt(mirror, () => exists(join(mirror, "HEAD"))))) yield* fresh
@@ -91,7 +78,7 @@ export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
     yield* Effect.ignore(here.withPermits(1)(attempt(root, () => evict(root, name, bytesMax))))
     return mirror
   })
-  return { fetched } satisfies MirrorCache
+  return { fetched }
 })
 
 const exists = (path: string) =>
@@ -101,11 +88,11 @@ const exists = (path: string) =>
   )
 
 /** A file that only one process can make. That of a dead one is moved away, which only one process can do either. */
-const locked = ({ own, owners }: MirrorCacheOptions, path: string) => {
+const locked = ({ owners }: MirrorCacheOptions, path: string) => {
   let taken = false
   const seize = attempt(path, async () => {
     try {
-      await OwnFiles.create(path, own)
+      await OwnFiles.create(path, formatOwner(owners.self()))
       taken = true
     } catch (thrown) {
       if (!isErrno(thrown, "EEXIST")) throw thrown

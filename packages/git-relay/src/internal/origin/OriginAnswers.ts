@@ -63,15 +63,14 @@ export const baseOf = (
     : fault("base_missing", `has no branch ${name}`, "Check its name, or push it first")
 }
 
-interface Pattern {
-  readonly fault: Exclude<OriginFault, "other" | "timeout" | "empty" | "base_missing" | "base_unnamed">
+interface Pattern<Fault> {
+  readonly fault: Fault
   readonly pattern: RegExp
-  readonly detail: string
   readonly remedy: string
   readonly isRetryable?: true
 }
 
-const patterns: ReadonlyArray<Pattern> = [
+const patterns: ReadonlyArray<Pattern<OriginFault> & { readonly detail: string }> = [
   {
     fault: "unknown_host",
     pattern: /could not resolve (?:host|proxy)/iu,
@@ -157,26 +156,14 @@ export const pushFaultOf = (
     return { fault, remedy, isRetryable }
   }
   const { fault, isRetryable, remedy } = faultOf(said)
-  switch (fault) {
-    case "unauthorized":
-    case "forbidden":
-    case "not_found":
-      return { fault, remedy, isRetryable: false }
-    case "unreachable":
-    case "unknown_host":
-    case "tls":
-      return { fault: "unreachable", remedy, isRetryable }
-    default:
-      return { fault: "rejected", remedy: "Look at what the origin says", isRetryable: false }
-  }
+  if (fault === "unauthorized" || fault === "forbidden" || fault === "not_found")
+    return { fault, remedy, isRetryable }
+  return fault === "unreachable" || fault === "unknown_host" || fault === "tls"
+    ? { fault: "unreachable", remedy, isRetryable }
+    : { fault: "rejected", remedy: "Look at what the origin says", isRetryable: false }
 }
 
-const pushPatterns: ReadonlyArray<{
-  readonly fault: PushFault
-  readonly pattern: RegExp
-  readonly remedy: string
-  readonly isRetryable?: true
-}> = [
+const pushPatterns: ReadonlyArray<Pattern<PushFault>> = [
   {
     fault: "base_vanished",
     pattern: /shallow update not allowed|missing necessary objects|did not receive expected object/iu,

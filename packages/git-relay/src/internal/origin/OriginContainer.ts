@@ -72,7 +72,6 @@ export const deliverSpec = (request: OriginRequest, what: DeliverRequest): Conta
   const base = ContainerGit.common(request)
   return {
     ...base,
-    env: ContainerGit.environment,
     mounts: [
       mount(request, what.how === "check"),
       { type: "directory", source: what.bundleDirectory, target: deliveryTarget, readOnly: true }

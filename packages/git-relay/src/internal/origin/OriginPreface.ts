@@ -17,24 +17,18 @@ export interface OriginPreface {
   readonly shallow: ReadonlyArray<CommitId>
 }
 
-/** Takes pieces until the preface is whole; then answers it with what follows, or why it is refused. */
-export interface PrefaceReader {
-  readonly push: (
-    piece: Uint8Array
-  ) => Result.Result<{ readonly preface: OriginPreface; readonly rest: Uint8Array }, string> | undefined
-}
-
 /** 100,000 cut-off commits take 8 MB. */
 export const prefaceBytesMax = 9 * 1024 * 1024
 
 const signature = "cogni-origin 1"
 const refsMax = 2
 
-export const makeReader = (): PrefaceReader => {
+/** Takes pieces until the preface is whole; then answers it with what follows, or why it is refused. */
+export const makeReader = () => {
   const pieces: Array<Uint8Array> = []
   let bytes = 0
   return {
-    push: (piece) => {
+    push: (piece: Uint8Array) => {
       pieces.push(piece)
       bytes += piece.byteLength
       // The empty line ends in this piece, or has begun in the one before.

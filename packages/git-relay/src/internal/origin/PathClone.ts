@@ -109,14 +109,12 @@ export const within =
       Effect.timeoutOrElse(effect, {
         duration: `${transferSecondsMax} seconds`,
         orElse: () =>
-          Effect.fail(
-            new OriginUnavailable({
-              fault: "timeout",
-              detail: `took more than ${transferSecondsMax} s to ${what}`,
-              remedy,
-              isRetryable: true
-            })
-          )
+          new OriginUnavailable({
+            fault: "timeout",
+            detail: `took more than ${transferSecondsMax} s to ${what}`,
+            remedy,
+            isRetryable: true
+          })
       })
     )
 

@@ -29,9 +29,7 @@ export interface PathOrigin {
 }
 
 /** Of the process that runs a relay. */
-export interface Self {
-  readonly userId: number
-  readonly groupId: number
+export interface Self extends User {
   readonly groups: ReadonlyArray<number>
 }
 
@@ -44,29 +42,26 @@ const gitfileBytesMax = 4096
 export const open = (path: string) =>
   find(path).pipe(
     Effect.catchTag("HostPathRefused", (refused) => Effect.fail(unavailable(path, refused))),
-    Effect.map(({ directory, worktree }): PathOrigin => {
-      const { groupId: gid, identity, userId: uid } = directory
-      return {
-        directory,
-        worktree,
-        identity: `${identity.device}:${identity.inode}`,
-        ...rolesOf({ uid, gid }, self())
-      }
-    })
+    Effect.map(({ directory, worktree }): PathOrigin => ({
+      directory,
+      worktree,
+      identity: `${directory.identity.device}:${directory.identity.inode}`,
+      ...rolesOf(directory, self())
+    }))
   )
 
 /** As whom a repository with that owner is opened. Pure. */
 export const rolesOf = (
-  owner: { readonly uid: number; readonly gid: number },
+  owner: User,
   { groupId, groups, userId }: Self
 ): Pick<PathOrigin, "user" | "writer"> => {
   if (userId !== 0) {
-    const isMember = groupId === owner.gid || groups.includes(owner.gid)
-    return { user: { userId, groupId: isMember ? owner.gid : groupId }, writer: "container" }
+    const isMember = groupId === owner.groupId || groups.includes(owner.groupId)
+    return { user: { userId, groupId: isMember ? owner.groupId : groupId }, writer: "container" }
   }
-  return owner.uid === 0
-    ? { user: { userId: nobodyId, groupId: owner.gid }, writer: "host" }
-    : { user: { userId: owner.uid, groupId: owner.gid }, writer: "container" }
+  return owner.userId === 0
+    ? { user: { userId: nobodyId, groupId: owner.groupId }, writer: "host" }
+    : { user: { userId: owner.userId, groupId: owner.groupId }, writer: "container" }
 }
 
 const self = (): Self => ({

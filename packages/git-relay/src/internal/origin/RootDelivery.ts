@@ -50,7 +50,7 @@ export const write = Effect.fnUntraced(
     yield* addPack(yield* below(repository, ["objects", "pack"]), packed)
     const parts = ["refs", "heads", ...branch.split("/")]
     const directory = yield* below(repository, parts.slice(0, -1))
-    yield* setRef(repository, directory, { name: parts.at(-1)!, ref: parts.join("/"), tip, expected })
+    yield* setRef({ repository, directory, name: parts.at(-1)!, ref: parts.join("/"), tip, expected })
   },
   (effect) =>
     effect.pipe(
@@ -86,15 +86,13 @@ const requireRoots = (
 ) =>
   userId === 0 && (mode & 0o022) === 0
     ? Effect.void
-    : Effect.fail(
-        new OriginUnavailable({
-          fault: "forbidden",
-          detail: `belongs to root, but others may write to ${oneLine(path)}`,
-          remedy:
-            `Let only root write there (${command("chmod -R go-w", repository.path)}), or give the whole ` +
-            "repository to an ordinary user (chown -R)"
-        })
-      )
+    : new OriginUnavailable({
+        fault: "forbidden",
+        detail: `belongs to root, but others may write to ${oneLine(path)}`,
+        remedy:
+          `Let only root write there (${command("chmod -R go-w", repository.path)}), or give the whole ` +
+          "repository to an ordinary user (chown -R)"
+      })
 
 /** Under its name once it is whole, the index last: git looks for that first. */
 const addPack = (
@@ -125,18 +123,16 @@ const forced = async (path: string): Promise<void> => {
   }
 }
 
-interface Ref {
+interface Ref extends Pick<RootDelivery, "tip" | "expected"> {
+  readonly repository: HeldDirectory.HeldDirectory
+  /** Where a file of its own lies, under its name. */
+  readonly directory: HeldDirectory.HeldDirectory
   readonly name: string
   readonly ref: string
-  readonly tip: string
-  readonly expected: string | undefined
 }
 
-const setRef = Effect.fnUntraced(function* (
-  repository: HeldDirectory.HeldDirectory,
-  directory: HeldDirectory.HeldDirectory,
-  { expected, name, ref, tip }: Ref
-) {
+const setRef = Effect.fnUntraced(function* (to: Ref) {
+  const { directory, expected, name, ref, tip } = to
   const lock = HeldDirectory.at(directory, `${name}.lock`)
   const locked = yield* written(() => open(lock, "wx", modes.ref).catch(unlessThere(undefined)))
   if (locked === undefined)
@@ -154,7 +150,7 @@ const setRef = Effect.fnUntraced(function* (
         await locked.close()
       }
     })
-    if ((yield* standing(repository, directory, name, ref)) !== expected)
+    if ((yield* standing(to)) !== expected)
       return yield* raced(
         "the branch has just been moved or removed",
         "Look at it, then try again, or push under another name (relay retry --branch)"
@@ -169,12 +165,7 @@ const setRef = Effect.fnUntraced(function* (
 })
 
 /** As git finds it: a file of its own, or a line among the packed ones. */
-const standing = Effect.fnUntraced(function* (
-  repository: HeldDirectory.HeldDirectory,
-  directory: HeldDirectory.HeldDirectory,
-  name: string,
-  ref: string
-) {
+const standing = Effect.fnUntraced(function* ({ directory, name, ref, repository }: Ref) {
   if ((yield* HeldDirectory.kindOf(directory, name)) !== undefined)
     return (yield* HeldDirectory.readText(directory, name, refBytesMax))?.trimEnd() ?? "something else"
   const text = yield* HeldDirectory.readText(repository, "packed-refs", packedRefsBytesMax)

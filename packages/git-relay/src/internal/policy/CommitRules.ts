@@ -29,14 +29,7 @@ export interface Change {
 }
 
 /** What a policy says of changes, ready to be asked often. */
-export interface Rules {
-  readonly ofChange: (change: Change) => ReadonlyArray<Found>
-  readonly ofCommit: (commit: GitObject.Commit) => ReadonlyArray<Found>
-  readonly ofLink: (path: string, target: string) => ReadonlyArray<Found>
-  /** Of a file's own content, except for what looks like a secret. */
-  readonly ofContent: (content: Uint8Array) => ReadonlyArray<Found>
-  readonly ofGitmodules: (content: Uint8Array) => ReadonlyArray<Found>
-}
+export type Rules = ReturnType<typeof make>
 
 /** No system takes longer ones (`PATH_MAX`), and no expression of a pattern has to be held against them. */
 export const pathBytesMax = 4096
@@ -47,7 +40,7 @@ export const pointerBytesMax = 1024
 /** Of a commit's header: signatures and the tags of merges are in it. */
 export const headerBytesMax = 64 * 1024
 
-export const make = (policy: Policy): Rules => {
+export const make = (policy: Policy) => {
   const isProtected = protectedBy(policy.protectedPaths)
   const ofPath = (path: string): ReadonlyArray<Found> => [
     ...when(
@@ -62,7 +55,7 @@ export const make = (policy: Policy): Rules => {
     )
   ]
   return {
-    ofChange: (change) => {
+    ofChange: (change: Change): ReadonlyArray<Found> => {
       const { after, path } = change
       return [
         ...when(after !== undefined && kindOf(after) === "odd", "mode", "git does not write this mode"),
@@ -73,20 +66,21 @@ export const make = (policy: Policy): Rules => {
         ...when(PathNames.isLfsConfig(path), "lfs-config", "it tells Git LFS where to send credentials")
       ]
     },
-    ofCommit: (commit) => [...ofMessage(policy, commit), ...ofAuthors(policy, commit)],
-    ofLink: (path, target) => {
+    ofCommit: (commit: GitObject.Commit) => [...ofMessage(policy, commit), ...ofAuthors(policy, commit)],
+    ofLink: (path: string, target: string): ReadonlyArray<Found> => {
       const fault = PathNames.linkFault(path, target)
       return fault === undefined || (policy.symlinks === "allow" && outwards.has(fault))
         ? []
         : [{ rule: "symlink", detail: linkDetails[fault] }]
     },
-    ofContent: (content) =>
+    /** Of a file's own content, except for what looks like a secret. */
+    ofContent: (content: Uint8Array) =>
       when(
         policy.lfsPointers === "refuse" && isPointer(content),
         "lfs-pointer",
         "it is a Git LFS pointer, and its object is not carried"
       ),
-    ofGitmodules: (content) =>
+    ofGitmodules: (content: Uint8Array) =>
       when(
         /[^\t\n\x20-\x7e\x80-\xff]/u.test(Buffer.from(content).toString("latin1")),
         "submodule",
@@ -132,11 +126,7 @@ const ofSubmodule = (policy: Policy, { after, before, path }: Change): ReadonlyA
 }
 
 const ofMessage = (policy: Policy, commit: GitObject.Commit): ReadonlyArray<Found> => {
-  const where = [
-    ...(isPlain(commit.message) ? [] : ["message"]),
-    ...(isPlain(commit.author) ? [] : ["author"]),
-    ...(isPlain(commit.committer) ? [] : ["committer"])
-  ]
+  const where = (["message", "author", "committer"] as const).filter((part) => !isPlain(commit[part]))
   const places = where.length === 0 && !isPlain(commit.header) ? ["header"] : where
   return [
     ...when(

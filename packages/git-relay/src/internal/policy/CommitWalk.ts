@@ -13,7 +13,7 @@ import * as SecretScan from "./SecretScan.ts"
 import * as CommitRules from "./CommitRules.ts"
 import * as GitObject from "../git/GitObject.ts"
 import * as NewFiles from "./NewFiles.ts"
-import type { ObjectReader } from "../git/ObjectReader.ts"
+import type { ListedCommit, ObjectReader } from "../git/ObjectReader.ts"
 import * as TreeDiff from "./TreeDiff.ts"
 import * as TreeReader from "./TreeReader.ts"
 import * as ViolationReport from "./ViolationReport.ts"
@@ -45,16 +45,8 @@ interface ReadCommit {
   readonly parents: ReadonlyArray<string>
 }
 
-interface Listed {
-  readonly id: CommitId
-  readonly parents: ReadonlyArray<CommitId>
-}
-
 /** What the steps of one walk share. */
-interface Walk<E> extends WalkOptions<E> {
-  readonly rules: CommitRules.Rules
-  readonly report: ViolationReport.ViolationReport
-  readonly known: (bytes: Uint8Array) => ReadonlyArray<string>
+interface Walk<E> extends WalkOptions<E>, Omit<NewFiles.CheckOptions<E>, "baseFiles"> {
   /** Trees of commits that were there before. */
   readonly oldTrees: Map<string, string | undefined>
 }
@@ -94,7 +86,7 @@ export const walk = Effect.fnUntraced(function* <E>(options: WalkOptions<E>) {
   return { commits: listed.length, paths, ...report.result(new Set(secretPaths)) } satisfies Walked
 })
 
-const readCommits = Effect.fnUntraced(function* <E>(self: Walk<E>, listed: ReadonlyArray<Listed>) {
+const readCommits = Effect.fnUntraced(function* <E>(self: Walk<E>, listed: ReadonlyArray<ListedCommit>) {
   const { reader, report } = self
   const commits: Array<ReadCommit> = []
   if (report.ended()) return commits

@@ -20,15 +20,7 @@ interface SpecialPlace extends Place {
 }
 
 /** What is new, as far as listings tell. */
-export interface NewFiles {
-  readonly note: (change: Change, commit: CommitId) => void
-  /** By id, with all that it is in the first place where it is seen. */
-  readonly blobs: ReadonlyMap<string, Place>
-  /** What a link or a .gitmodules means depends on where it is: every place of a file counts. */
-  readonly special: ReadonlyMap<string, ReadonlyArray<SpecialPlace>>
-  /** Paths that a parent did not have. */
-  readonly added: ReadonlyMap<string, CommitId>
-}
+export type NewFiles = ReturnType<typeof make>
 
 export interface CheckOptions<E> {
   readonly reader: ObjectReader<E>
@@ -40,15 +32,18 @@ export interface CheckOptions<E> {
   readonly baseFiles: Effect.Effect<ReadonlySet<string>, E>
 }
 
-export const make = (): NewFiles => {
+export const make = () => {
+  /** By id, with all that it is in the first place where it is seen. */
   const blobs = new Map<string, Place>()
+  /** What a link or a .gitmodules means depends on where it is: every place of a file counts. */
   const special = new Map<string, Array<SpecialPlace>>()
+  /** Paths that a parent did not have. */
   const added = new Map<string, CommitId>()
   return {
     blobs,
     special,
     added,
-    note: ({ after, before, path }, commit) => {
+    note: ({ after, before, path }: Change, commit: CommitId) => {
       if (after === undefined) return
       if (before === undefined && !added.has(path)) added.set(path, commit)
       const kind = GitObject.kindOf(after.mode)

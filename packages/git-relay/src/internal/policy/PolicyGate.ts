@@ -1,10 +1,8 @@
 /** The policy, as every relay asks it: whether a run may have a branch, and whether what it committed may leave. */
-import type { Canary } from "@cogni/sandbox-core/Canary"
 import { Effect } from "effect"
 import * as CommitPolicy from "../../CommitPolicy.ts"
 import type { Checked, Collected } from "../../GitRelay.ts"
 import { OriginUnavailable, PolicyRefused, RelayFailed } from "../../GitRelayError.ts"
-import type { ObjectReader } from "../git/ObjectReader.ts"
 import * as CommitWalk from "./CommitWalk.ts"
 
 /** Fails where a run that starts from `baseBranch` may not push to `branch`. */
@@ -15,27 +13,18 @@ export const mayPush = (
   const refused = CommitPolicy.branchAllowed(CommitPolicy.policyFor(policies, url), branch, baseBranch)
   return refused === undefined
     ? Effect.void
-    : Effect.fail(
-        new OriginUnavailable({
-          fault: "unsupported",
-          detail: `must not get the branch ${branch}: ${refused.detail}`,
-          remedy: refused.remedy
-        })
-      )
+    : new OriginUnavailable({
+        fault: "unsupported",
+        detail: `must not get the branch ${branch}: ${refused.detail}`,
+        remedy: refused.remedy
+      })
 }
 
 /** Holds every commit to the policy of its origin. */
 export const check = Effect.fnUntraced(function* <E>(
   { bundle, clone, tip }: Collected,
-  {
-    policies,
-    reader,
-    secrets
-  }: {
-    readonly policies: CommitPolicy.Policies | undefined
-    readonly reader: ObjectReader<E>
-    readonly secrets: ReadonlyArray<Canary>
-  }
+  policies: CommitPolicy.Policies | undefined,
+  judged: Pick<CommitWalk.WalkOptions<E>, "reader" | "secrets">
 ) {
   if (tip === undefined || bundle === undefined)
     return yield* new RelayFailed({
@@ -44,14 +33,8 @@ export const check = Effect.fnUntraced(function* <E>(
     })
   const policy = CommitPolicy.policyFor(policies, clone.request.url)
   const { baseCommit: base, objectFormat } = clone
-  const { commits, paths, violations, violationsTotal } = yield* CommitWalk.walk({
-    reader,
-    base,
-    tip,
-    policy,
-    objectFormat,
-    secrets
-  })
+  const walked = yield* CommitWalk.walk({ ...judged, base, tip, policy, objectFormat })
+  const { commits, paths, violations, violationsTotal } = walked
   if (violationsTotal > 0)
     return yield* new PolicyRefused({ violations, violationsTotal, keptAt: clone.directory })
   return {

@@ -2,7 +2,7 @@
  * What is different in two trees, by their raw listings and one level at a time: where the ids are the same nothing is
  * looked at.
  */
-import { Effect } from "effect"
+import { Effect, Result } from "effect"
 import { type Change, type Found, pathBytesMax } from "./CommitRules.ts"
 import * as GitObject from "../git/GitObject.ts"
 import type { TreeReader } from "./TreeReader.ts"
@@ -83,8 +83,8 @@ const compare = Effect.fnUntraced(function* <E>(diff: TreeDiff<E>, pair: Pair) {
 const entriesOf = Effect.fnUntraced(function* <E>(diff: TreeDiff<E>, { path }: Pair, id: string | undefined) {
   if (id === undefined) return []
   const read = yield* diff.trees.read(id)
-  if (read._tag === "Tree") return read.entries
-  diff.onFault(read.found, path)
+  if (Result.isSuccess(read)) return read.success
+  diff.onFault(read.failure, path)
   return undefined
 })
 

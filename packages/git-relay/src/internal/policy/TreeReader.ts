@@ -1,24 +1,12 @@
 /** Trees of a repository, each looked at only after its size is known, and no more of them than a budget allows. */
-import { Effect } from "effect"
+import { Effect, Result } from "effect"
 import type { Policy } from "../../CommitPolicy.ts"
 import type { ObjectFormat } from "../../Refs.ts"
 import type { Found } from "./CommitRules.ts"
 import * as GitObject from "../git/GitObject.ts"
 import type { ObjectReader } from "../git/ObjectReader.ts"
 
-/** A tree, or why there is none to be had. */
-export type TreeRead =
-  | { readonly _tag: "Tree"; readonly entries: ReadonlyArray<GitObject.TreeEntry> }
-  | { readonly _tag: "Fault"; readonly found: Found }
-
-export interface TreeReader<E> {
-  /** Counts against the budget, whether they were read before or not. `undefined`: there is room. */
-  readonly visit: (trees: number) => Found | undefined
-  /** Ask for the sizes of many at once, before any is read. */
-  readonly announce: (ids: ReadonlyArray<string>) => Effect.Effect<void, E>
-  /** One that was announced. */
-  readonly read: (id: string) => Effect.Effect<TreeRead, E>
-}
+export type TreeReader<E> = ReturnType<typeof make<E>>
 
 /** Listings that are kept, by their bytes: the same few are wanted again and again. */
 const keptBytesMax = 8 * 1024 * 1024
@@ -27,7 +15,7 @@ export const make = <E>(
   reader: ObjectReader<E>,
   format: ObjectFormat,
   { treeBytesMax, treesBytesMax, treesMax }: Policy
-): TreeReader<E> => {
+) => {
   /** Bytes of each; none is `undefined`. */
   const sizes = new Map<string, number | undefined>()
   const kept = new Map<string, ReadonlyArray<GitObject.TreeEntry>>()
@@ -44,9 +32,10 @@ export const make = <E>(
     }
   }
 
+  /** One that was announced, or why there is none to be had. */
   const read = Effect.fnUntraced(function* (id: string) {
     const known = kept.get(id)
-    if (known !== undefined) return tree(known)
+    if (known !== undefined) return Result.succeed(known)
     const bytes = sizes.get(id)
     if (bytes === undefined) return fault("object", `the directory ${id} is missing, or is none`)
     if (bytes > treeBytesMax)
@@ -58,17 +47,19 @@ export const make = <E>(
     const entries = content === undefined ? undefined : GitObject.parseTree(content, format)
     if (entries === undefined) return fault("object", `the directory ${id} is not one that git writes`)
     keep(id, entries, bytes)
-    return tree(entries)
+    return Result.succeed(entries)
   })
 
   return {
-    visit: (trees) => {
+    /** Counts against the budget, whether they were read before or not. `undefined`: there is room. */
+    visit: (trees: number): Found | undefined => {
       visited += trees
       return visited > treesMax
         ? { rule: "trees", detail: `more than ${treesMax} directories have to be compared` }
         : undefined
     },
-    announce: (ids) => {
+    /** Ask for the sizes of many at once, before any is read. */
+    announce: (ids: ReadonlyArray<string>): Effect.Effect<void, E> => {
       const unknown = [...new Set(ids)].filter((id) => !sizes.has(id))
       return unknown.length === 0
         ? Effect.void
@@ -93,8 +84,8 @@ export const blobsOf = Effect.fnUntraced(function* <E>(trees: TreeReader<E>, roo
     const next: Array<string> = []
     for (const id of level) {
       const read = yield* trees.read(id)
-      if (read._tag === "Fault") continue
-      for (const entry of read.entries) {
+      if (Result.isFailure(read)) continue
+      for (const entry of read.success) {
         const kind = GitObject.kindOf(entry.mode)
         if (kind === "file" || kind === "symlink") blobs.add(entry.id)
         if (kind !== "tree" || seen.has(entry.id)) continue
@@ -107,6 +98,4 @@ export const blobsOf = Effect.fnUntraced(function* <E>(trees: TreeReader<E>, roo
   return blobs
 })
 
-const tree = (entries: ReadonlyArray<GitObject.TreeEntry>): TreeRead => ({ _tag: "Tree", entries })
-
-const fault = (rule: Found["rule"], detail: string): TreeRead => ({ _tag: "Fault", found: { rule, detail } })
+const fault = (rule: Found["rule"], detail: string) => Result.fail<Found>({ rule, detail })

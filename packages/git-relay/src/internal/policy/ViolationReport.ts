@@ -25,23 +25,10 @@ interface Entry extends Where {
   readonly rank: number
 }
 
-export interface ViolationReport {
-  /** The same rule is told once for a commit and a path. */
-  readonly add: (found: Found, where: Where) => void
-  /** This is reason enough: nothing more is to be looked at. */
-  readonly end: (found: Found, where: Where) => void
-  readonly ended: () => boolean
-  /** Of what is told. */
-  readonly paths: () => ReadonlyArray<string>
-  /** Paths with a secret in them are not shown. */
-  readonly result: (secretPaths: ReadonlySet<string>) => {
-    readonly violations: ReadonlyArray<Violation>
-    readonly violationsTotal: number
-  }
-}
+export type ViolationReport = ReturnType<typeof make>
 
 /** Commits from the oldest. */
-export const make = (order: ReadonlyMap<string, number>): ViolationReport => {
+export const make = (order: ReadonlyMap<string, number>) => {
   const entries = new Map<string, Entry>()
   let over = false
 
@@ -59,15 +46,19 @@ export const make = (order: ReadonlyMap<string, number>): ViolationReport => {
   const told = () => [...entries.values()].toSorted(compare).slice(0, violationsMax)
 
   return {
-    add: (found, where) => put(found, where, found.rule === "known-secret" ? 1 : 2),
-    end: (found, where) => {
+    /** The same rule is told once for a commit and a path. */
+    add: (found: Found, where: Where) => put(found, where, found.rule === "known-secret" ? 1 : 2),
+    /** This is reason enough: nothing more is to be looked at. */
+    end: (found: Found, where: Where) => {
       put(found, where, 0)
       over = true
     },
     ended: () => over,
+    /** Of what is told. */
     paths: () => told().flatMap(({ path }) => (path === undefined ? [] : [path])),
-    result: (secretPaths) => ({
-      violations: told().map(({ commit, found: { detail, rule }, path }) => ({
+    /** Paths with a secret in them are not shown. */
+    result: (secretPaths: ReadonlySet<string>) => ({
+      violations: told().map(({ commit, found: { detail, rule }, path }): Violation => ({
         rule,
         ...(commit === undefined ? {} : { commit }),
         ...(path === undefined ? {} : { path: secretPaths.has(path) ? hiddenPath : showPath(path) }),

@@ -8,7 +8,7 @@ import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect, Result } from "effect"
-import { mkdir, realpath, rm } from "node:fs/promises"
+import { realpath } from "node:fs/promises"
 import { join } from "node:path"
 import type { Clone, Collected } from "../../GitRelay.ts"
 import { BundleRefused, PatchRefused, type RelayFailed } from "../../GitRelayError.ts"
@@ -16,7 +16,7 @@ import type { CommitId } from "../../Refs.ts"
 import * as ContainerGit from "../git/ContainerGit.ts"
 import * as HostGit from "../git/HostGit.ts"
 import * as HostRepository from "../git/HostRepository.ts"
-import { attempt } from "../git/RelayFiles.ts"
+import { attempt, makeOpen } from "../git/RelayFiles.ts"
 import * as BundleImport from "./BundleImport.ts"
 import { RelayContext } from "./RelayContext.ts"
 import * as WorkspaceContainer from "./WorkspaceContainer.ts"
@@ -63,9 +63,8 @@ export const apply = Effect.fnUntraced(function* (clone: Clone, patches: Readonl
   const { limits } = yield* RelayContext
   const path = join(clone.directory, "patches")
   const names = patches.map((_, index) => `${String(index + 1).padStart(4, "0")}.patch`)
+  yield* makeOpen(path)
   yield* attempt(path, async () => {
-    await rm(path, { recursive: true, force: true })
-    await mkdir(path, { mode: 0o755 })
     for (const [index, patch] of patches.entries())
       await OwnFiles.create(join(path, names[index]!), patch, 0o644)
   })
@@ -74,12 +73,10 @@ export const apply = Effect.fnUntraced(function* (clone: Clone, patches: Readonl
     Effect.timeoutOrElse({
       duration: `${limits.collectSecondsMax} seconds`,
       orElse: () =>
-        Effect.fail(
-          new PatchRefused({
-            detail: `it took more than ${limits.collectSecondsMax} s`,
-            remedy: "Split them"
-          })
-        )
+        new PatchRefused({
+          detail: `it took more than ${limits.collectSecondsMax} s`,
+          remedy: "Split them"
+        })
     })
   )
   if (exitCode === 0) return

@@ -111,13 +111,11 @@ const emptyBundle = /Refusing to create empty bundle/u
 const requireExported = ({ exitCode, stderr }: ContainerGit.Ended) => {
   const { absent, unfit: refused } = ContainerGit.exitCodes
   if (exitCode === 0) return Effect.void
-  if (exitCode === refused || exitCode === absent) return Effect.fail(unfit(stderr))
-  return Effect.fail(
-    new UnfitBundle({
-      kind: emptyBundle.test(stderr) ? "nothing" : "export",
-      detail: `git in its repository ended with ${exitCode}: ${stderr}`
-    })
-  )
+  if (exitCode === refused || exitCode === absent) return unfit(stderr)
+  return new UnfitBundle({
+    kind: emptyBundle.test(stderr) ? "nothing" : "export",
+    detail: `git in its repository ended with ${exitCode}: ${stderr}`
+  })
 }
 
 /** What an agent's container wrote, taken whole and kept as it came at `path`. */

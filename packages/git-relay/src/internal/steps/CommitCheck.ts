@@ -12,20 +12,17 @@ export const check = Effect.fnUntraced(function* (collected: Collected) {
   const { limits, policies, runs, secrets = [] } = yield* RelayContext
   const { directory, request } = collected.clone
   const state = yield* runs.read(request.runId)
-  const checked = yield* PolicyGate.check(collected, {
-    policies,
+  const checked = yield* PolicyGate.check(collected, policies, {
     reader: yield* GitObjects.make(relayPaths(directory).repository),
     secrets: [...secrets.map(CredentialUse.soughtAfter), ...state.canaries]
   }).pipe(
     Effect.timeoutOrElse({
       duration: `${limits.checkSecondsMax} seconds`,
       orElse: () =>
-        Effect.fail(
-          new RelayFailed({
-            detail: `looking at the commits took more than ${limits.checkSecondsMax} s`,
-            remedy: "Have the agent change less in one run, or allow more time (limits.checkSecondsMax)"
-          })
-        )
+        new RelayFailed({
+          detail: `looking at the commits took more than ${limits.checkSecondsMax} s`,
+          remedy: "Have the agent change less in one run, or allow more time (limits.checkSecondsMax)"
+        })
     })
   )
   yield* runs.save({ ...state, stage: "checked" })

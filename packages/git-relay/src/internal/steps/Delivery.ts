@@ -1,16 +1,8 @@
 /** What the policy has let through, on its way to where it is wanted: a branch, a pull request, a patch. */
-import type { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
 import { relayPaths } from "@cogni/sandbox-host-files/StateDirectory"
 import { Effect } from "effect"
-import type { GitCredentials } from "../../GitCredentials.ts"
 import type { Checked, Pushed, PullRequestText as Text } from "../../GitRelay.ts"
-import {
-  type CredentialsUnavailable,
-  type OriginUnavailable,
-  PullRequestFailed,
-  PushRefused,
-  type RelayFailed
-} from "../../GitRelayError.ts"
+import { PullRequestFailed, PushRefused } from "../../GitRelayError.ts"
 import * as PullRequestText from "../forge/PullRequestText.ts"
 import { PullRequests } from "../../forge/PullRequests.ts"
 import { openOrFind } from "../forge/OpenOrFind.ts"
@@ -19,7 +11,6 @@ import * as GitObject from "../git/GitObject.ts"
 import * as GitObjects from "../git/GitObjects.ts"
 import * as HostGit from "../git/HostGit.ts"
 import * as PathDelivery from "../origin/PathDelivery.ts"
-import type { Delivered, PushRefusal } from "../origin/PushRefusal.ts"
 import * as RemoteDelivery from "../origin/RemoteDelivery.ts"
 import { RelayContext } from "./RelayContext.ts"
 
@@ -46,23 +37,17 @@ export const patch = ({ clone, tip }: Checked) =>
     })
   )
 
-const deliver = (
-  what: PathDelivery.PathDelivery
-): Effect.Effect<
-  Delivered,
-  PushRefusal | OriginUnavailable | RelayFailed | CredentialsUnavailable,
-  ContainerRuntime | GitCredentials | RelayContext
-> => (isLocal(what.clone.request.url) ? PathDelivery.deliver(what) : RemoteDelivery.deliver(what))
-
 export const push = Effect.fnUntraced(function* (checked: Checked) {
   const { runs } = yield* RelayContext
   const { clone, tip } = checked
   const { branch, directory: keptAt, request } = clone
   const state = yield* runs.read(request.runId)
-  const { at, unchanged } = yield* deliver({ clone, tip, pushedTip: state.pushedTip }).pipe(
-    Effect.catchTag("PushRefusal", ({ detail, fault, isRetryable, remedy }) =>
-      Effect.fail(new PushRefused({ fault, detail, remedy, isRetryable, branch, keptAt }))
-    )
+  const what = { clone, tip, pushedTip: state.pushedTip }
+  const { at, unchanged } = yield* Effect.catchTag(
+    isLocal(request.url) ? PathDelivery.deliver(what) : RemoteDelivery.deliver(what),
+    "PushRefusal",
+    ({ detail, fault, isRetryable, remedy }) =>
+      new PushRefused({ fault, detail, remedy, isRetryable, branch, keptAt })
   )
   yield* runs.save({ ...state, stage: state.createPr ? "pushed" : "settled", pushedTip: at })
   return { checked, branch, tip: at, unchanged } satisfies Pushed

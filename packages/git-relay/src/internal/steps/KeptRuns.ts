@@ -215,5 +215,5 @@ export const make = (options: { readonly directory: string; readonly owners: Own
     return found.toSorted((a, b) => a.since.getTime() - b.since.getTime())
   })
 
-  return { own, directoryOf, save, read, claim, take, occupy, settle, discard, list }
+  return { directoryOf, save, read, claim, take, occupy, settle, discard, list }
 }

@@ -20,19 +20,13 @@ export interface WorkspaceRequest extends ContainerGit.ContainerRequest {
 export const patchesTarget = "/patches"
 
 const quiet = [
-  "-c",
   "core.fsmonitor=false",
-  "-c",
   "core.hooksPath=/dev/null",
-  "-c",
   "core.commitGraph=false",
-  "-c",
   "core.pager=cat",
-  "-c",
   "pack.threads=1",
-  "-c",
   "core.bigFileThreshold=256k"
-]
+].flatMap((value) => ["-c", value])
 
 /** A container that writes the bundle of one reference to stdout. */
 export const bundleSpec = (
@@ -55,7 +49,6 @@ export const bundleSpec = (
 /** A container that commits what the agent did not get to. It may write to the workspace, as the agent did. */
 export const leftoversSpec = (request: WorkspaceRequest, message: string): ContainerSpec => ({
   ...ContainerGit.common(request),
-  env: ContainerGit.environment,
   mounts: [{ type: "directory", source: request.workspacePath, target: Workspace.target, readOnly: false }],
   argv: [
     ContainerGit.program,
@@ -74,7 +67,6 @@ export const applySpec = (
   patches: { readonly path: string; readonly names: ReadonlyArray<string> }
 ): ContainerSpec => ({
   ...ContainerGit.common(request),
-  env: ContainerGit.environment,
   mounts: [
     { type: "directory", source: request.workspacePath, target: Workspace.target, readOnly: false },
     { type: "directory", source: patches.path, target: patchesTarget, readOnly: true }
