@@ -36,9 +36,6 @@ export interface HostGitRelayOptions extends RelaySettings {
   readonly limits?: Partial<RelayLimits> | undefined
 }
 
-/** What a cache may hold, unless it says otherwise. */
-const cacheBytesMax = 4096 * 1024 * 1024
-
 /** The oldest git of the host that has all that a relay asks of it (`http.curloptResolve`). */
 export const gitVersionMin = "2.37"
 
@@ -53,14 +50,7 @@ export const gitVersion: Effect.Effect<string | undefined> = HostGit.run({
 
 export const make = Effect.fnUntraced(function* (options: HostGitRelayOptions) {
   const runs = KeptRuns.make(options)
-  const cache =
-    options.cache === undefined
-      ? undefined
-      : yield* MirrorCache.make({
-          directory: options.cache.directory,
-          bytesMax: options.cache.bytesMax ?? cacheBytesMax,
-          owners: options.owners
-        })
+  const cache = options.cache && (yield* MirrorCache.make({ ...options.cache, owners: options.owners }))
   const services = Context.make(ContainerRuntime, yield* ContainerRuntime).pipe(
     Context.add(GitCredentials, yield* GitCredentials),
     Context.add(PullRequests, yield* PullRequests),

@@ -33,6 +33,14 @@ export const at = (directory: FileHandle, name: string): string => `${self(direc
 export const isErrno = (thrown: unknown, ...codes: ReadonlyArray<string>): boolean =>
   codes.includes(String((thrown as NodeJS.ErrnoException | undefined)?.code))
 
+/** For `Promise.catch`: a value in place of an error with one of these codes. Any other is thrown again. */
+export const recover =
+  <A>(codes: ReadonlyArray<string>, value: A) =>
+  (thrown: unknown): A => {
+    if (isErrno(thrown, ...codes)) return value
+    throw thrown
+  }
+
 /** Holds what a path names, without following a link at its end and without opening it. */
 export const peek = async (path: string | Buffer, flags = 0): Promise<Entry> => {
   const handle = await open(path, O_PATH | constants.O_NOFOLLOW | flags)

@@ -7,7 +7,7 @@
  */
 import { Effect, type Scope } from "effect"
 import { constants } from "node:fs"
-import { type FileHandle, lstat, open as openFile } from "node:fs/promises"
+import { lstat, open as openFile } from "node:fs/promises"
 import * as Descriptor from "./Descriptor.ts"
 import { attempt, fromErrno, type HostPathRefused, refused } from "./HostPathError.ts"
 import * as HostPath from "./HostPath.ts"
@@ -68,13 +68,9 @@ export const kindOf = (
   name: string
 ): Effect.Effect<"directory" | "link" | "other" | undefined, HostPathRefused> =>
   attempt(pathOf(directory, name), async () => {
-    try {
-      const stats = await lstat(at(directory, name))
-      return stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "link" : "other"
-    } catch (thrown) {
-      if (Descriptor.isErrno(thrown, "ENOENT")) return undefined
-      throw thrown
-    }
+    const stats = await lstat(at(directory, name)).catch(Descriptor.recover(["ENOENT"], undefined))
+    if (stats === undefined) return undefined
+    return stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "link" : "other"
   })
 
 /** The text of a regular file in it, so large at most; `undefined` where there is none, or something else. */
@@ -85,13 +81,10 @@ export const readText = (
 ): Effect.Effect<string | undefined, HostPathRefused> =>
   attempt(pathOf(directory, name), async () => {
     const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants
-    let file: FileHandle
-    try {
-      file = await openFile(at(directory, name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
-    } catch (thrown) {
-      if (Descriptor.isErrno(thrown, "ENOENT", "ELOOP", "ENXIO", "ENOTDIR")) return undefined
-      throw thrown
-    }
+    const file = await openFile(at(directory, name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK).catch(
+      Descriptor.recover(["ENOENT", "ELOOP", "ENXIO", "ENOTDIR"], undefined)
+    )
+    if (file === undefined) return undefined
     try {
       const stats = await file.stat()
       if (!stats.isFile() || stats.size > bytesMax) return undefined

@@ -217,19 +217,14 @@ const insideWorkspace = (path: string) =>
 
 const requireRegular = (path: string, { stats }: HostPath.Place, remedy: string) => {
   if (stats.isFile()) return
-  const kind = stats.isSymbolicLink()
-    ? "a symbolic link"
-    : stats.isDirectory()
-      ? "a directory"
-      : stats.isFIFO()
-        ? "a FIFO"
-        : stats.isSocket()
-          ? "a socket"
-          : "a device"
-  throw refused(
-    path,
-    stats.isSymbolicLink() ? "link_refused" : "not_a_file",
-    `is ${kind}`,
-    stats.isSymbolicLink() ? "Name the file itself" : remedy
-  )
+  if (stats.isSymbolicLink())
+    throw refused(path, "link_refused", "is a symbolic link", "Name the file itself")
+  const kind = stats.isDirectory()
+    ? "a directory"
+    : stats.isFIFO()
+      ? "a FIFO"
+      : stats.isSocket()
+        ? "a socket"
+        : "a device"
+  throw refused(path, "not_a_file", `is ${kind}`, remedy)
 }

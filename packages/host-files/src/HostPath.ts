@@ -11,7 +11,7 @@
  */
 import type { BigIntStats } from "node:fs"
 import { access, constants, lstat, readlink } from "node:fs/promises"
-import { isErrno, isSupported, peek, self } from "./Descriptor.ts"
+import { isErrno, isSupported, peek, recover, self } from "./Descriptor.ts"
 import { fromErrno, refused } from "./HostPathError.ts"
 
 /** What tells one file or directory of the host from every other. */
@@ -236,13 +236,7 @@ class Walk {
   async #isAgents(place: Place): Promise<boolean> {
     const identity = identityOf(place.stats)
     if (this.#options.agents?.some((agent) => isSame(agent, identity)) === true) return true
-    return lstat(`${place.access}/${agentMark}`).then(
-      () => true,
-      (thrown: unknown) => {
-        if (isErrno(thrown, "ENOENT", "ENOTDIR")) return false
-        throw thrown
-      }
-    )
+    return lstat(`${place.access}/${agentMark}`).then(() => true, recover(["ENOENT", "ENOTDIR"], false))
   }
 
   #linked({ path }: Place, why: string) {

@@ -49,65 +49,50 @@ export const refused = (
 ) =>
   new HostPathRefused({ path, problem, detail, remedy, ...(component === undefined ? {} : { component }) })
 
-interface Words {
-  readonly problem: HostPathProblem
-  readonly detail: string
-  readonly remedy: string
-}
+type Words = readonly [problem: HostPathProblem, detail: string, remedy: string]
 
-const noSpace: Words = {
-  problem: "no_space",
-  detail: "cannot be written: no space is left on its file system, or a quota or size limit is reached",
-  remedy: "Make room there, or name another directory"
-}
+const noSpace: Words = [
+  "no_space",
+  "cannot be written: no space is left on its file system, or a quota or size limit is reached",
+  "Make room there, or name another directory"
+]
 
-const denied: Words = {
-  problem: "permission_denied",
-  detail: "is closed to this user",
-  remedy: "Check its permissions and those of the directories above it"
-}
+const checkPermissions = "Check its permissions and those of the directories above it"
+
+const denied: Words = ["permission_denied", "is closed to this user", checkPermissions]
 
 const words: Readonly<Record<string, Words>> = {
-  ENOENT: { problem: "not_found", detail: "does not exist", remedy: "Check its spelling" },
-  ENOTDIR: {
-    problem: "not_a_directory",
-    detail: "is, or lies below, something that is not a directory",
-    remedy: "Check its spelling"
-  },
-  EISDIR: { problem: "not_a_file", detail: "is a directory", remedy: "Name a file" },
-  EEXIST: { problem: "already_there", detail: "exists already", remedy: "Remove it, or name another" },
-  ELOOP: {
-    problem: "link_refused",
-    detail: "became a symbolic link while it was opened",
-    remedy: "Name a path that nothing else changes"
-  },
-  ENAMETOOLONG: { problem: "invalid_path", detail: "is too long", remedy: "Name a shorter path" },
-  ENXIO: { problem: "not_a_file", detail: "is a socket or a FIFO", remedy: "Name a regular file" },
-  EROFS: { ...denied, detail: "lies on a file system that is read-only" },
+  ENOENT: ["not_found", "does not exist", "Check its spelling"],
+  ENOTDIR: ["not_a_directory", "is, or lies below, something that is not a directory", "Check its spelling"],
+  EISDIR: ["not_a_file", "is a directory", "Name a file"],
+  EEXIST: ["already_there", "exists already", "Remove it, or name another"],
+  ELOOP: [
+    "link_refused",
+    "became a symbolic link while it was opened",
+    "Name a path that nothing else changes"
+  ],
+  ENAMETOOLONG: ["invalid_path", "is too long", "Name a shorter path"],
+  ENXIO: ["not_a_file", "is a socket or a FIFO", "Name a regular file"],
+  EROFS: ["permission_denied", "lies on a file system that is read-only", checkPermissions],
   EACCES: denied,
   EPERM: denied,
   ENOSPC: noSpace,
   EDQUOT: noSpace,
   EFBIG: noSpace,
-  ESTALE: {
-    problem: "unreadable",
-    detail: "was lost by its network file system (ESTALE)",
-    remedy: "Try again once the server answers, or name a path on a local disk"
-  }
+  ESTALE: [
+    "unreadable",
+    "was lost by its network file system (ESTALE)",
+    "Try again once the server answers, or name a path on a local disk"
+  ]
 }
 
 /** The refusal for an error that the kernel gave. */
 export const fromErrno = (path: string, thrown: unknown): HostPathRefused => {
   if (thrown instanceof HostPathRefused) return thrown
   const code = (thrown as NodeJS.ErrnoException | undefined)?.code ?? ""
-  return new HostPathRefused({
-    path,
-    ...(words[code] ?? {
-      problem: "unreadable",
-      detail: `cannot be used (${(code === "" ? String(thrown) : code).slice(0, 200)})`,
-      remedy: "Look at it and at its file system"
-    })
-  })
+  const said = (code === "" ? String(thrown) : code).slice(0, 200)
+  const unknown: Words = ["unreadable", `cannot be used (${said})`, "Look at it and at its file system"]
+  return refused(path, ...(words[code] ?? unknown))
 }
 
 /** Work on a path, whose errors are refusals. */

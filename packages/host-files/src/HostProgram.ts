@@ -58,12 +58,9 @@ const stdoutBytesMaxDefault = 16 * 1024 * 1024
 
 /** Starts it now, and kills it with the scope if it still lives. */
 export const start = (program: HostProgram): Effect.Effect<RunningProgram, never, Scope.Scope> =>
-  Effect.map(
-    Effect.acquireRelease(
-      Effect.sync(() => launch(program)),
-      ({ child }) => Effect.sync(() => killGroup(child))
-    ),
-    ({ running }) => running
+  Effect.acquireRelease(
+    Effect.sync(() => launch(program)),
+    ({ child }) => Effect.sync(() => killGroup(child))
   )
 
 /** Runs it to its end, with nothing on stdin unless `input` is given. */
@@ -96,8 +93,7 @@ const launch = (program: HostProgram) => {
   // A reader that is gone is told by the exit.
   for (const stream of child.stdio) stream?.on("error", () => undefined)
   if (descriptor3 !== undefined) (child.stdio[3] as Writable).end(descriptor3)
-  const running: RunningProgram = { stdin: child.stdin!, answer: listen(child, program) }
-  return { child, running }
+  return { child, stdin: child.stdin!, answer: listen(child, program) }
 }
 
 const listen = (child: ChildProcess, program: HostProgram): RunningProgram["answer"] => {

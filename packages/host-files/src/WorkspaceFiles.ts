@@ -156,10 +156,7 @@ const entriesOf = async (handle: FileHandle, path: string): Promise<ReadonlyArra
 /** `undefined`: it has gone meanwhile. */
 const entryOf = async (directory: FileHandle, name: Buffer): Promise<FileEntry | undefined> => {
   const path = Buffer.concat([Buffer.from(Descriptor.at(directory, "")), name])
-  const stats = await lstat(path).catch((thrown: unknown) => {
-    if (Descriptor.isErrno(thrown, "ENOENT")) return undefined
-    throw thrown
-  })
+  const stats = await lstat(path).catch(Descriptor.recover(["ENOENT"], undefined))
   if (stats === undefined) return undefined
   const type = stats.isFile()
     ? "file"

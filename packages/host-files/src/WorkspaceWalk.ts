@@ -8,7 +8,7 @@
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { constants } from "node:fs"
 import { type FileHandle, mkdir, readlink } from "node:fs/promises"
-import { at, type Entry, isErrno, peek } from "./Descriptor.ts"
+import { at, type Entry, peek, recover } from "./Descriptor.ts"
 
 /** Where the files are. */
 export interface Root {
@@ -119,15 +119,10 @@ class Walk {
 
   async #look(here: Entry, name: string): Promise<Entry | undefined> {
     const path = at(here.handle, name)
-    const absent = (thrown: unknown) => {
-      if (isErrno(thrown, "ENOENT")) return undefined
-      throw thrown
-    }
+    const absent = recover(["ENOENT"], undefined)
     const entry = await peek(path).catch(absent)
     if (entry !== undefined || !this.#makes || this.#pending.length === 0) return entry
-    await mkdir(path).catch((thrown: unknown) => {
-      if (!isErrno(thrown, "EEXIST")) throw thrown
-    })
+    await mkdir(path).catch(recover(["EEXIST"], undefined))
     return peek(path).catch(absent)
   }
 

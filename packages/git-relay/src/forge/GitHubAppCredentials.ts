@@ -86,11 +86,10 @@ const signedBy = Effect.fnUntraced(function* ({ appId, privateKey }: GitHubAppOp
     // What OpenSSL says of a key is left out.
     catch: () => ForgeApi.refused("its private key cannot sign", "Check that the private key is PEM")
   })
-  const signed: GitCredential = {
+  return {
     username: "app",
     password: Redacted.make(`${text}.${signature.toString("base64url")}`)
-  }
-  return signed
+  } satisfies GitCredential
 })
 
 const rights = "Check that the App is installed on the repository, with the rights it needs"

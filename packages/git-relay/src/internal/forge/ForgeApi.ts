@@ -97,6 +97,9 @@ export const inTime = <A>(
 /** A refusal that asking again does not change. */
 export const refused = (detail: string, remedy: string): Refusal => ({ detail, remedy, isRetryable: false })
 
+/** Fails with one. */
+export const refuse = (detail: string, remedy: string) => Effect.fail(refused(detail, remedy))
+
 /** 1 s, 4 s, or what the forge has asked for where that is longer. */
 const backoff = Schedule.exponential("1 second", 4).pipe(
   Schedule.setInputType<Refusal>(),
@@ -117,11 +120,9 @@ const send = (request: HttpClientRequest.HttpClientRequest): Effect.Effect<strin
   Effect.gen(function* () {
     const { headers, status, stream } = yield* Effect.mapError((yield* client).execute(request), unreachable)
     if (status >= 300 && status < 400) {
-      return yield* Effect.fail(
-        refused(
-          `it redirects to ${headers["location"] ?? "no address"}, which is not followed`,
-          "Use the repository's present address, or the address of its API"
-        )
+      return yield* refuse(
+        `it redirects to ${headers["location"] ?? "no address"}, which is not followed`,
+        "Use the repository's present address, or the address of its API"
       )
     }
     const text = yield* stream.pipe(

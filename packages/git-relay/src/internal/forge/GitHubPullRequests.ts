@@ -22,11 +22,9 @@ export const apiUrlOf = (url: string, apiUrl?: string): string => {
 export const repository = (url: string) => {
   const [owner = "", repo = "", ...rest] = repositoryOf(url).split("/")
   return repo === "" || rest.length > 0
-    ? Effect.fail(
-        ForgeApi.refused(
-          "the origin's path is not OWNER/NAME, as GitHub has it",
-          "Check the URL, or name the kind of server (forges)"
-        )
+    ? ForgeApi.refuse(
+        "the origin's path is not OWNER/NAME, as GitHub has it",
+        "Check the URL, or name the kind of server (forges)"
       )
     : Effect.succeed({ owner, repo })
 }

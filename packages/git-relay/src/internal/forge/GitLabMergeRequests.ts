@@ -25,11 +25,9 @@ export const make = Effect.fnUntraced(function* (
   credential: GitCredential | undefined
 ): Effect.fn.Return<ForgeApi.ForgeClient, ForgeApi.Refusal> {
   if (credential === undefined) {
-    return yield* Effect.fail(
-      ForgeApi.refused(
-        "GitLab opens no merge request without a token",
-        "Set GITLAB_TOKEN, and GITLAB_HOST where it is not gitlab.com"
-      )
+    return yield* ForgeApi.refuse(
+      "GitLab opens no merge request without a token",
+      "Set GITLAB_TOKEN, and GITLAB_HOST where it is not gitlab.com"
     )
   }
   const project = encodeURIComponent(repositoryOf(url))

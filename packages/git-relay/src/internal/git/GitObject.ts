@@ -30,7 +30,6 @@ export type EntryKind = "tree" | "file" | "symlink" | "submodule" | "odd"
 const idBytes: Readonly<Record<ObjectFormat, number>> = { sha1: 20, sha256: 32 }
 
 const space = 0x20
-const slash = 0x2f
 
 /** The longest mode that git has is six digits; an old one may have a zero before it. */
 const modeDigitsMax = 7
@@ -81,7 +80,7 @@ export const compareEntries = (a: TreeEntry, b: TreeEntry): number => {
 }
 
 const sortKey = ({ mode, name }: TreeEntry) =>
-  kindOf(mode) === "tree" ? name + String.fromCharCode(slash) : name
+  kindOf(mode) === "tree" ? `${name}/` : name
 
 export const kindOf = (mode: string): EntryKind => kinds.get(Number.parseInt(mode, 8)) ?? "odd"
 

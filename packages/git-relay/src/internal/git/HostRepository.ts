@@ -4,7 +4,7 @@
  * Objects go from one to the next as whole packs. Between repositories of the host they are linked; into a workspace
  * they are copied, because whoever owns a linked file owns the other name of it too.
  */
-import { isErrno } from "@cogni/sandbox-host-files/Descriptor"
+import { isErrno, recover } from "@cogni/sandbox-host-files/Descriptor"
 import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Effect } from "effect"
 import { mkdir, readdir, stat } from "node:fs/promises"
@@ -32,7 +32,7 @@ export const transplant = (from: string, to: string, how: "link" | "copy") =>
     const names = (await readdir(source)).filter((name) => /^pack-[0-9a-f]+\.(?:pack|idx|rev)$/u.test(name))
     for (const name of names.toSorted((a, b) => Number(a.endsWith(".idx")) - Number(b.endsWith(".idx"))))
       await (how === "link" ? linkOrCopy : OwnFiles.copy)(join(source, name), join(target, name))
-    await OwnFiles.copy(join(from, "shallow"), join(to, "shallow")).catch(unlessMissing)
+    await OwnFiles.copy(join(from, "shallow"), join(to, "shallow")).catch(recover(["ENOENT"], undefined))
   })
 
 /** Names of the packs of a repository, those that are being written too. */
@@ -172,7 +172,3 @@ const linkOrCopy = (from: string, to: string) =>
     if (isErrno(thrown, "EXDEV", "EPERM", "EMLINK")) return OwnFiles.copy(from, to)
     if (!isErrno(thrown, "EEXIST")) throw thrown
   })
-
-const unlessMissing = (thrown: unknown) => {
-  if (!isErrno(thrown, "ENOENT")) throw thrown
-}

@@ -20,11 +20,14 @@ import * as HostRepository from "../git/HostRepository.ts"
 
 export interface MirrorCacheOptions {
   readonly directory: string
-  readonly bytesMax: number
+  /** What it may hold (4 GiB). */
+  readonly bytesMax?: number | undefined
   readonly owners: Owners
 }
 
 export type MirrorCache = Effect.Success<ReturnType<typeof make>>
+
+const bytesMaxDefault = 4096 * 1024 * 1024
 
 /** More packs than this, and it is cheaper to fetch anew than to copy them all into every workspace. */
 const packsMax = 12
@@ -39,7 +42,7 @@ const lockUnsignedMillisMax = 5000
 const lockSecondsMax = 60
 
 export const make = Effect.fnUntraced(function* (options: MirrorCacheOptions) {
-  const { bytesMax, directory: root } = options
+  const { bytesMax = bytesMaxDefault, directory: root } = options
   const here = yield* Semaphore.make(1)
 
   /** It, fetched, in a repository that stays as it is until the scope closes; `undefined` where it cannot be had. */

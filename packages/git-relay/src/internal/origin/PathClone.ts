@@ -18,14 +18,11 @@ import * as OriginContainer from "./OriginContainer.ts"
 import * as OriginPreface from "./OriginPreface.ts"
 import * as PathOrigin from "./PathOrigin.ts"
 
-export interface CloneTarget {
+export interface CloneTarget extends OriginContainer.ReadRequest {
   readonly runId: RunId
   readonly url: string
   /** A bare repository of the relay's own, once it has begun. */
   readonly gitDirectory: string
-  readonly baseBranch?: string | undefined
-  readonly baseCommit?: CommitId | undefined
-  readonly depth: number
 }
 
 /** Where a run starts. */

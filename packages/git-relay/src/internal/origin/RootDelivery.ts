@@ -8,7 +8,7 @@
  * as git locks it, and changed only if it stands where it is expected.
  */
 import { attempt } from "@cogni/sandbox-host-files/Attempt"
-import * as Descriptor from "@cogni/sandbox-host-files/Descriptor"
+import { recover } from "@cogni/sandbox-host-files/Descriptor"
 import * as HeldDirectory from "@cogni/sandbox-host-files/HeldDirectory"
 import type { HostPathRefused } from "@cogni/sandbox-host-files/HostPathError"
 import { Effect, Exit, type Scope } from "effect"
@@ -70,7 +70,7 @@ const below = Effect.fnUntraced(function* (
   for (const name of names) {
     const path = HeldDirectory.at(directory, name)
     const isNew = yield* written(() =>
-      mkdir(path, { mode: modes.directory }).then(() => true, unlessThere(false))
+      mkdir(path, { mode: modes.directory }).then(() => true, recover(["EEXIST"], false))
     )
     const made = yield* HeldDirectory.child(directory, name)
     yield* requireRoots(made, repository)
@@ -106,7 +106,9 @@ const addPack = (
       try {
         await copyFile(join(source, `${name}.${ending}`), temporary, constants.COPYFILE_EXCL)
         await forced(temporary)
-        await link(temporary, HeldDirectory.at(directory, `${name}.${ending}`)).catch(unlessThere(undefined))
+        await link(temporary, HeldDirectory.at(directory, `${name}.${ending}`)).catch(
+          recover(["EEXIST"], undefined)
+        )
       } finally {
         await rm(temporary, { force: true })
       }
@@ -134,7 +136,7 @@ interface Ref extends Pick<RootDelivery, "tip" | "expected"> {
 const setRef = Effect.fnUntraced(function* (to: Ref) {
   const { directory, expected, name, ref, tip } = to
   const lock = HeldDirectory.at(directory, `${name}.lock`)
-  const locked = yield* written(() => open(lock, "wx", modes.ref).catch(unlessThere(undefined)))
+  const locked = yield* written(() => open(lock, "wx", modes.ref).catch(recover(["EEXIST"], undefined)))
   if (locked === undefined)
     return yield* raced(
       `${ref}.lock is there`,
@@ -175,13 +177,6 @@ const standing = Effect.fnUntraced(function* ({ directory, name, ref, repository
 
 const raced = (detail: string, remedy: string) =>
   new PushRefusal({ fault: "raced", detail, remedy, isRetryable: true })
-
-const unlessThere =
-  <A>(otherwise: A) =>
-  (thrown: unknown): A => {
-    if (Descriptor.isErrno(thrown, "EEXIST")) return otherwise
-    throw thrown
-  }
 
 const notOpened = (refused: HostPathRefused): OriginUnavailable | RelayFailed =>
   refused.problem === "not_a_directory"

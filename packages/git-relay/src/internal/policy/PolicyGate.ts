@@ -34,15 +34,8 @@ export const check = Effect.fnUntraced(function* <E>(
   const policy = CommitPolicy.policyFor(policies, clone.request.url)
   const { baseCommit: base, objectFormat } = clone
   const walked = yield* CommitWalk.walk({ ...judged, base, tip, policy, objectFormat })
-  const { commits, paths, violations, violationsTotal } = walked
+  const { violations, violationsTotal, ...counted } = walked
   if (violationsTotal > 0)
     return yield* new PolicyRefused({ violations, violationsTotal, keptAt: clone.directory })
-  return {
-    clone,
-    tip,
-    bundle,
-    commits,
-    paths,
-    policyDigest: CommitPolicy.digest(policy)
-  } satisfies Checked
+  return { clone, tip, bundle, ...counted, policyDigest: CommitPolicy.digest(policy) } satisfies Checked
 })
