@@ -23,12 +23,7 @@ export const layer = (address: DatabaseAddress): Layer.Layer<SqlClient.SqlClient
       ? SqliteDatabase.layer(address)
       : Layer.provideMerge(
           answering(nameOf(address)),
-          Layer.unwrap(
-            Effect.map(
-              Effect.promise(() => import("./PostgresDatabase.ts")),
-              (PostgresDatabase) => PostgresDatabase.layer({ url: address.url })
-            )
-          )
+          Layer.unwrap(Effect.promise(async () => (await import("./PostgresDatabase.ts")).layer(address)))
         )
   return client.pipe(
     Layer.catch((error) =>
