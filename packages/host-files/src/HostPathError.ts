@@ -46,8 +46,7 @@ export const refused = (
   detail: string,
   remedy: string,
   component?: string
-) =>
-  new HostPathRefused({ path, problem, detail, remedy, ...(component === undefined ? {} : { component }) })
+) => new HostPathRefused({ path, problem, detail, remedy, ...(component === undefined ? {} : { component }) })
 
 type Words = readonly [problem: HostPathProblem, detail: string, remedy: string]
 

@@ -10,10 +10,7 @@ import type { CommitId } from "../../Refs.ts"
 import type { RelayLimits } from "../steps/RelayContext.ts"
 import * as HostGit from "./HostGit.ts"
 
-export type CheckoutLimits = Pick<
-  RelayLimits,
-  "checkoutPathsMax" | "checkoutBytesMax" | "checkSecondsMax"
->
+export type CheckoutLimits = Pick<RelayLimits, "checkoutPathsMax" | "checkoutBytesMax" | "checkSecondsMax">
 
 /** What Linux takes as one path. */
 const pathBytesMax = 4096

@@ -100,10 +100,10 @@ export const start = Effect.fnUntraced(function* (spec: ContainerSpec) {
       Stream.map(({ bytes }) => bytes)
     ),
     /** Settles after `stdout` has ended. */
-    ended: Effect.map(
-      Effect.mapError(container.exit, broken),
-      ({ exitCode }): Ended => ({ exitCode, stderr: oneLine(said) })
-    )
+    ended: Effect.map(Effect.mapError(container.exit, broken), ({ exitCode }): Ended => ({
+      exitCode,
+      stderr: oneLine(said)
+    }))
   }
 })
 

@@ -79,8 +79,7 @@ export const compareEntries = (a: TreeEntry, b: TreeEntry): number => {
   return left < right ? -1 : left > right ? 1 : 0
 }
 
-const sortKey = ({ mode, name }: TreeEntry) =>
-  kindOf(mode) === "tree" ? `${name}/` : name
+const sortKey = ({ mode, name }: TreeEntry) => (kindOf(mode) === "tree" ? `${name}/` : name)
 
 export const kindOf = (mode: string): EntryKind => kinds.get(Number.parseInt(mode, 8)) ?? "odd"
 

@@ -37,17 +37,19 @@ export const patch = ({ clone, tip }: Checked) =>
     })
   )
 
+const deliver = Effect.fnUntraced(function* (what: PathDelivery.PathDelivery) {
+  return yield* isLocal(what.clone.request.url) ? PathDelivery.deliver(what) : RemoteDelivery.deliver(what)
+})
+
 export const push = Effect.fnUntraced(function* (checked: Checked) {
   const { runs } = yield* RelayContext
   const { clone, tip } = checked
   const { branch, directory: keptAt, request } = clone
   const state = yield* runs.read(request.runId)
-  const what = { clone, tip, pushedTip: state.pushedTip }
-  const { at, unchanged } = yield* Effect.catchTag(
-    isLocal(request.url) ? PathDelivery.deliver(what) : RemoteDelivery.deliver(what),
-    "PushRefusal",
-    ({ detail, fault, isRetryable, remedy }) =>
-      new PushRefused({ fault, detail, remedy, isRetryable, branch, keptAt })
+  const { at, unchanged } = yield* deliver({ clone, tip, pushedTip: state.pushedTip }).pipe(
+    Effect.catchTag("PushRefusal", ({ detail, fault, isRetryable, remedy }) =>
+      Effect.fail(new PushRefused({ fault, detail, remedy, isRetryable, branch, keptAt }))
+    )
   )
   yield* runs.save({ ...state, stage: state.createPr ? "pushed" : "settled", pushedTip: at })
   return { checked, branch, tip: at, unchanged } satisfies Pushed
