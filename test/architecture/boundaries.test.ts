@@ -113,10 +113,10 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
   proxy: {
     libraries: ["effect"],
     world: {
-      "GatewayLlmProxy.ts": ["node:fs/promises", "node:os"],
+      "GatewayLlmProxy.ts": ["node:os"],
+      "internal/HostDisk.ts": ["node:fs/promises"],
       "internal/audit/AuditFile.ts": ["node:fs/promises"],
       "internal/audit/AuditRecovery.ts": ["node:fs"],
-      "internal/carrier/ContainerCarrier.ts": ["node:fs/promises"],
       "internal/carrier/HostDirectoryCarrier.ts": ["node:fs/promises"],
       "internal/carrier/SocketTunnel.ts": ["node:http2", "node:net"],
       "internal/gateway/GatewayServer.ts": ["node:http"],
@@ -126,7 +126,6 @@ const boundaries: Record<SourceTree.Package, Boundary> = {
       "internal/gateway/UpstreamClient.ts": ["node:http", "node:https", "node:tls"],
       "internal/nginx/AuditDirectory.ts": ["node:fs", "node:fs/promises"],
       "internal/nginx/HostRelay.ts": ["node:fs/promises", "node:net", "node:tls"],
-      "internal/shards/DescriptorLimit.ts": ["node:fs"],
       "internal/shards/ShardPool.ts": ["node:module", "node:worker_threads"],
       "internal/shards/ShardWorker.ts": ["node:module", "node:worker_threads"],
       "ScriptedModelApi.ts": ["node:http"]

@@ -9,10 +9,7 @@
  * it. How the socket gets into the sandbox is a carrier's: a directory of the host where the engine can mount one, a
  * container of sockets where it cannot. The code that decides is the same.
  */
-import { attempt } from "@cogni/sandbox-host-files/Attempt"
-import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
-import { Deferred, Effect, Layer, Result, type Scope } from "effect"
-import * as fs from "node:fs/promises"
+import { Deferred, Effect, Layer, Record, Result, type Scope } from "effect"
 import * as os from "node:os"
 import * as path from "node:path"
 import { ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -26,13 +23,14 @@ import * as AuditChain from "./internal/audit/AuditChain.ts"
 import * as ContainerCarrier from "./internal/carrier/ContainerCarrier.ts"
 import * as DescriptorLimit from "./internal/shards/DescriptorLimit.ts"
 import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.ts"
+import { defaults } from "./internal/shards/GatewayLimits.ts"
+import * as HostDisk from "./internal/HostDisk.ts"
 import * as ServedRun from "./internal/shards/ServedRun.ts"
 import type { RunTraffic, ShardConfig } from "./internal/shards/ShardMessage.ts"
 import * as ShardPool from "./internal/shards/ShardPool.ts"
 import { type SocketCarrier, socketName } from "./internal/carrier/SocketCarrier.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import type { Prices } from "./Prices.ts"
-import * as RoutePolicy from "./internal/policy/RoutePolicy.ts"
 import * as Upstream from "./Upstream.ts"
 
 export interface GatewayLlmProxyOptions {
@@ -85,54 +83,32 @@ export interface GatewayLlmProxyOptions {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
 }
 
-const MiB = 1024 * 1024
-
-/** What holds where nothing else is said. */
-export const defaults = {
-  requestBytesMax: RoutePolicy.requestBytesMax,
-  concurrentCallsMax: 64,
-  requestsPerSecondMax: 200,
-  connectionsMax: 512,
-  heldBytesMax: 512 * MiB,
-  processorShareMax: 0.25,
-  bodyProgressSecondsMax: 5,
-  bodyBytesPerSecondMin: 4096,
-  shardsMax: 16,
-  shardHeapBytesMax: 256 * MiB,
-  shardSilentSecondsMax: 10,
-  auditBytesMax: 1024 * MiB,
-  connectSecondsMax: 10,
-  headerSecondsMax: 15,
-  requestSecondsMax: 120
-} as const
+export { defaults }
 
 export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions) {
-  const address = yield* Effect.result(
-    Effect.fromResult(Upstream.address({ type: "host", url: options.url }))
-  )
-  const carrier = yield* carrierOf(options)
   const tools = options.tools ?? []
-  const pool = yield* ShardPool.make({
-    config: Result.isFailure(address) ? undefined : configOf(options, address.success),
-    shardsMax: options.shardsMax ?? shardsDefault(),
-    silentSecondsMax: options.shardSilentSecondsMax ?? defaults.shardSilentSecondsMax,
-    heapBytesMax: options.shardHeapBytesMax ?? defaults.shardHeapBytesMax
-  })
+  const capabilities = {
+    name: "gateway",
+    inspectsBodies: true,
+    servesHost: true,
+    tools: tools.map(({ name }) => name)
+  }
+  const parsed = Upstream.address({ type: "host", url: options.url })
+  if (Result.isFailure(parsed))
+    return LlmProxy.of({ capabilities, acquire: () => Effect.fail(refused(parsed.failure)) })
+  const address = parsed.success
+  const carrier = yield* carrierOf(options)
+  const pool = yield* ShardPool.make(configOf(options, address))
 
   const acquire = Effect.fn("LlmProxy.acquire")(function* (
     request: LlmRequest
   ): Effect.fn.Return<LlmEndpoint, LlmProxyError, Scope.Scope> {
     const { runId } = request
     yield* Effect.annotateCurrentSpan(Telemetry.attribute.runId, runId)
-    if (Result.isFailure(address)) return yield* refused(address.failure)
     yield* usable(options, request)
     // A loop on this host needs no way into the sandbox.
     const carries = request.llm.caller === "host" ? HostDirectoryCarrier.make : yield* carrier
-    const carried = yield* carries.acquire({
-      runId,
-      directory: request.directory,
-      runtimeSecondsMax: request.runtimeSecondsMax
-    })
+    const carried = yield* carries.acquire(request.directory)
     const run = yield* ServedRun.make({
       pool,
       request,
@@ -141,13 +117,15 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
         runId,
         llm: request.llm,
         socketPath: path.join(carried.directory, socketName),
-        auditParent: request.directory ?? (yield* temporaryDirectory),
-        opened: opened(request, address.success, carries.name),
+        auditParent:
+          request.directory ??
+          (yield* HostDisk.temporaryDirectory("the run's audit cannot be made", "cogni-sandbox-audit-")),
+        opened: opened(request, address, carries.name),
         canaries: request.canaries
       }
     })
     const proxy = `gateway (${carries.name})`
-    const trafficOf = Effect.map((traffic: RunTraffic) => toTraffic(request, address.success, traffic, proxy))
+    const trafficOf = Effect.map((traffic: RunTraffic) => toTraffic(request, address, traffic, proxy))
     const finish = yield* Effect.cached(trafficOf(run.finish))
     const ready = yield* Deferred.make<void, LlmProxyError>()
     yield* Effect.forkScoped(Deferred.into(Effect.andThen(run.listening, carried.open), ready))
@@ -162,15 +140,7 @@ export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions
     }
   })
 
-  return LlmProxy.of({
-    capabilities: {
-      name: "gateway",
-      inspectsBodies: true,
-      servesHost: true,
-      tools: tools.map(({ name }) => name)
-    },
-    acquire
-  })
+  return LlmProxy.of({ capabilities, acquire })
 })
 
 export const layer = (options: GatewayLlmProxyOptions): Layer.Layer<LlmProxy, never, ContainerRuntime> =>
@@ -196,10 +166,10 @@ const carrierOf = Effect.fnUntraced(function* (
 })
 
 const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): ShardConfig => {
-  const connectionsMax = options.connectionsMax ?? defaults.connectionsMax
-  const requestBytesMax = options.requestBytesMax ?? defaults.requestBytesMax
-  const requestsPerSecondMax = options.requestsPerSecondMax ?? defaults.requestsPerSecondMax
+  const limits = Record.map(defaults, (value: number, name) => options[name] ?? value)
   return {
+    ...limits,
+    shardsMax: options.shardsMax ?? shardsDefault(),
     address,
     key: KeyInjection.handedOver(options.key),
     keyHeader: options.keyHeader ?? "authorization",
@@ -207,23 +177,8 @@ const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): S
     prices: options.prices,
     auditBodies: options.auditBodies ?? "digest",
     outputTokensPerCallMax: options.outputTokensPerCallMax,
-    requestBytesMax,
-    concurrentCallsMax: options.concurrentCallsMax ?? defaults.concurrentCallsMax,
-    requestsPerSecondMax,
-    connectionsPerSecondMax: options.connectionsPerSecondMax ?? requestsPerSecondMax,
-    processorShareMax: options.processorShareMax ?? defaults.processorShareMax,
-    auditBytesMax: options.auditBytesMax ?? defaults.auditBytesMax,
-    connectSecondsMax: options.connectSecondsMax ?? defaults.connectSecondsMax,
-    headerSecondsMax: options.headerSecondsMax ?? defaults.headerSecondsMax,
-    requestSecondsMax: options.requestSecondsMax ?? defaults.requestSecondsMax,
-    bodyProgressSecondsMax: options.bodyProgressSecondsMax ?? defaults.bodyProgressSecondsMax,
-    bodyBytesPerSecondMin: options.bodyBytesPerSecondMin ?? defaults.bodyBytesPerSecondMin,
-    connections: {
-      totalMax: options.connectionsTotalMax ?? DescriptorLimit.connectionsMax(),
-      wholeMax: connectionsMax,
-      runMax: connectionsMax
-    },
-    heldBytes: { totalMax: options.heldBytesMax ?? defaults.heldBytesMax, wholeMax: requestBytesMax }
+    connectionsPerSecondMax: options.connectionsPerSecondMax ?? limits.requestsPerSecondMax,
+    connectionsTotalMax: options.connectionsTotalMax ?? DescriptorLimit.connectionsMax()
   }
 }
 
@@ -237,23 +192,13 @@ const usable = (options: GatewayLlmProxyOptions, { llm, runId }: LlmRequest) =>
       client: [],
       keyHeader: options.keyHeader
     })
-  ).pipe(Effect.mapError(({ message, remedy }) => new ProxyFailed({ detail: message, remedy })))
+  ).pipe(Effect.mapError(refused))
 
-const refused = ({ message, remedy }: Upstream.UpstreamRefused) =>
-  Effect.fail(new ProxyFailed({ detail: message, remedy }))
-
-/** For the audit of a run that keeps nothing: it ends with the run. */
-const temporaryDirectory = Effect.acquireRelease(
-  attempt(
-    () => OwnFiles.temporaryDirectory("cogni-sandbox-audit-"),
-    (message) =>
-      new ProxyFailed({
-        detail: `the run's audit cannot be made: ${message}`,
-        remedy: "Make the directory for temporary files writable, and see that its disk has space"
-      })
-  ),
-  (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
-)
+const refused = ({
+  message,
+  remedy
+}: Upstream.UpstreamRefused | KeyInjection.UnusableHeader): ProxyFailed =>
+  new ProxyFailed({ detail: message, remedy })
 
 const opened = (
   { canaries, llm, runId, tools }: LlmRequest,

@@ -242,15 +242,7 @@ const relayOf = (
         connectionsPerSecondMax:
           5 * (options.requestsPerSecondMax ?? NginxConfig.defaults.requestsPerSecondMax),
         certificateAuthorities: options.certificateAuthorities
-      }).pipe(
-        Effect.mapError(
-          ({ message }) =>
-            new ProxyFailed({
-              detail: `the relay to the upstream cannot be made: ${message}`,
-              remedy: "Make the run's directory writable, and see that its disk has space"
-            })
-        )
-      )
+      })
 
 const ownMounts = (volume: string, audit: string): ReadonlyArray<Mount> => [
   { type: "volume", source: volume, target: path.dirname(NginxConfig.paths.listen), readOnly: false },

@@ -10,8 +10,6 @@ import { TestClock } from "effect/testing"
 import * as http2 from "node:http2"
 import { duplexPair } from "node:stream"
 
-const request = { runId: "run-aaaaaaaaaaaa" as RunId, runtimeSecondsMax: 60 }
-
 /** What is in the container: it lets the host's words pass, and answers each on its control stream. */
 const inhabited = (
   container: Container,
@@ -93,7 +91,7 @@ describe("a container of sockets", () => {
     Effect.gen(function* () {
       const { carrier, containersTotal, held } = yield* world({ images: new Set(), containersMax: 1 })
       for (let run = 1; run <= 3; run++) {
-        const error = yield* Effect.flip(Effect.scoped(carrier.acquire(request)))
+        const error = yield* Effect.flip(Effect.scoped(carrier.acquire()))
         assert.strictEqual(error._tag, "ImageNotFound")
         assert.deepStrictEqual(yield* settled(held), [])
         assert.strictEqual(containersTotal(), run)
@@ -105,7 +103,7 @@ describe("a container of sockets", () => {
     Effect.gen(function* () {
       const { carrier, held } = yield* world({ program: () => Effect.succeed(3), containersMax: 1 })
       for (let run = 1; run <= 3; run++) {
-        const error = yield* Effect.flip(Effect.scoped(carrier.acquire(request)))
+        const error = yield* Effect.flip(Effect.scoped(carrier.acquire()))
         assert.strictEqual(error._tag, "ProxyFailed")
         assert.include(error.message, "did not begin")
         assert.deepStrictEqual(yield* settled(held), [])
@@ -118,7 +116,7 @@ describe("a container of sockets", () => {
       const dies = yield* Deferred.make<number>()
       const { carrier, held } = yield* world({ answers: true, program: () => Deferred.await(dies) })
       const run = yield* Scope.make()
-      const socket = yield* carrier.acquire(request).pipe(Scope.provide(run))
+      const socket = yield* carrier.acquire().pipe(Scope.provide(run))
       yield* socket.open
       yield* Deferred.succeed(dies, 3)
       assert.include((yield* Effect.flip(socket.failure)).message, "ended with exit code 3")
@@ -142,10 +140,10 @@ describe("a container of sockets", () => {
           return ending
         }
       })
-      yield* Effect.scoped(carrier.acquire(request))
+      yield* Effect.scoped(carrier.acquire())
       yield* Deferred.succeed(dies, 3)
       assert.deepStrictEqual(yield* settled(held), [])
-      yield* Effect.scoped(carrier.acquire(request))
+      yield* Effect.scoped(carrier.acquire())
       assert.strictEqual(containersTotal(), 2)
     }).pipe(Effect.scoped)
   )
@@ -159,7 +157,7 @@ describe("a container of sockets", () => {
         breaks: Deferred.await(breaks)
       })
       const run = yield* Scope.make()
-      const socket = yield* carrier.acquire(request).pipe(Scope.provide(run))
+      const socket = yield* carrier.acquire().pipe(Scope.provide(run))
       yield* socket.open
       yield* Deferred.succeed(breaks, undefined)
       yield* Effect.repeat(turn, { times: 50 })
@@ -167,7 +165,7 @@ describe("a container of sockets", () => {
       assert.include((yield* Effect.flip(socket.failure)).message, "cannot be reached any more")
       yield* Scope.close(run, Exit.void)
       assert.deepStrictEqual(yield* settled(held), [])
-      yield* Effect.scoped(carrier.acquire(request))
+      yield* Effect.scoped(carrier.acquire())
       assert.strictEqual(containersTotal(), 2)
     }).pipe(Effect.scoped)
   )
@@ -176,12 +174,12 @@ describe("a container of sockets", () => {
     Effect.gen(function* () {
       const gateway = yield* Scope.make()
       const { carrier, held } = yield* world({ answers: true }).pipe(Scope.provide(gateway))
-      yield* Effect.scoped(carrier.acquire(request))
+      yield* Effect.scoped(carrier.acquire())
       assert.lengthOf(yield* held, 3)
       yield* Scope.close(gateway, Exit.void)
       assert.deepStrictEqual(yield* held, [])
       // And none is made for a run that comes later, which does not wait for one either.
-      assert.isTrue(Exit.hasInterrupts(yield* Effect.exit(Effect.scoped(carrier.acquire(request)))))
+      assert.isTrue(Exit.hasInterrupts(yield* Effect.exit(Effect.scoped(carrier.acquire()))))
     })
   )
 
@@ -189,7 +187,7 @@ describe("a container of sockets", () => {
     Effect.gen(function* () {
       const { carrier, containersTotal } = yield* world({})
       const runs = yield* Effect.forEach([1, 2], () =>
-        Effect.forkChild(Effect.scoped(carrier.acquire(request)))
+        Effect.forkChild(Effect.scoped(carrier.acquire()))
       )
       yield* Await.until(
         "a container was made",
@@ -204,7 +202,7 @@ describe("a container of sockets", () => {
     Effect.gen(function* () {
       const { carrier, containersTotal, held } = yield* world({})
       const runs = yield* Effect.forEach(Array.from({ length: 8 }), () =>
-        Effect.forkChild(Effect.flip(Effect.scoped(carrier.acquire(request))))
+        Effect.forkChild(Effect.flip(Effect.scoped(carrier.acquire())))
       )
       yield* Effect.repeat(
         Effect.andThen(Effect.repeat(turn, { times: 50 }), TestClock.adjust("60 seconds")),
@@ -223,15 +221,15 @@ describe("a container of sockets", () => {
       const { carrier, containersTotal } = yield* world({ answers: true, containersMax: 2 })
       const runs = yield* Scope.make()
       const sockets = yield* Effect.all(
-        Array.from({ length: 4 }, () => carrier.acquire(request)),
+        Array.from({ length: 4 }, () => carrier.acquire()),
         { concurrency: "unbounded" }
       ).pipe(Scope.provide(runs))
       assert.strictEqual(new Set(sockets.map(({ mounts }) => mounts[0]!.source)).size, 4)
       assert.strictEqual(containersTotal(), 2)
-      const error = yield* Effect.flip(Effect.scoped(carrier.acquire(request)))
+      const error = yield* Effect.flip(Effect.scoped(carrier.acquire()))
       assert.include(error.message, "all 2 containers of sockets are in use")
       yield* Scope.close(runs, Exit.void)
-      yield* Effect.scoped(carrier.acquire(request))
+      yield* Effect.scoped(carrier.acquire())
       assert.strictEqual(containersTotal(), 2)
     }).pipe(Effect.scoped)
   )

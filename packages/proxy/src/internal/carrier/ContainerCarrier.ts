@@ -5,9 +5,7 @@
  * each, and carries what comes to them over its standard streams (`SocketTunnel`). A volume is leased to one run at a
  * time. The container has no network, no key and nothing to decide: the gateway stays in this process.
  */
-import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Cause, Deferred, Duration, Effect, Exit, Fiber, Latch, type Scope, Stream } from "effect"
-import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import { Duplex } from "node:stream"
 import type { Container, ContainerRuntime } from "@cogni/sandbox-core/ContainerRuntime"
@@ -15,7 +13,8 @@ import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as CallbackFibers from "../CallbackFibers.ts"
-import type { CarriedSocket, CarryRequest, SocketCarrier } from "./SocketCarrier.ts"
+import * as HostDisk from "../HostDisk.ts"
+import type { CarriedSocket, SocketCarrier } from "./SocketCarrier.ts"
 import * as SocketTunnel from "./SocketTunnel.ts"
 
 export interface ContainerCarrierOptions {
@@ -143,8 +142,11 @@ export const make = Effect.fnUntraced(function* (
 
   return {
     name: "container",
-    acquire: Effect.fnUntraced(function* (_request: CarryRequest) {
-      const directory = yield* privateDirectory
+    acquire: Effect.fnUntraced(function* () {
+      const directory = yield* HostDisk.temporaryDirectory(
+        "the socket cannot be made",
+        "cogni-sandbox-socket-"
+      )
       const { carrier, slot } = yield* lease
       const opened = Effect.tryPromise({
         try: () => carrier.tunnel.open(slot, path.join(directory, path.basename(socketPath))),
@@ -176,14 +178,6 @@ const failed = (detail: string) =>
     detail: `the container of the sockets ${detail}`,
     remedy: "Look at the engine, and at the gateway image (./dev images, cogni-sandbox doctor)"
   })
-
-const privateDirectory = Effect.acquireRelease(
-  Effect.tryPromise({
-    try: () => OwnFiles.temporaryDirectory("cogni-sandbox-socket-"),
-    catch: (cause) => failed(`needs a temporary directory: ${String(cause)}`)
-  }),
-  (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
-)
 
 /** A container and its volumes, until the scope is closed. */
 const start = Effect.fnUntraced(function* ({

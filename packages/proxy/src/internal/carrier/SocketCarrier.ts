@@ -3,16 +3,8 @@ import type { Effect, Scope } from "effect"
 import { basename } from "node:path"
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
-import type { RunId } from "@cogni/sandbox-core/RunId"
 
 export const socketName = basename(socketPath)
-
-export interface CarryRequest {
-  readonly runId: RunId
-  /** The run's own directory on the host, where it has one. */
-  readonly directory?: string | undefined
-  readonly runtimeSecondsMax: number
-}
 
 /** A socket on its way into one sandbox. */
 export interface CarriedSocket {
@@ -31,5 +23,6 @@ export interface CarriedSocket {
 export interface SocketCarrier {
   /** For people and the audit. */
   readonly name: "host directory" | "container"
-  readonly acquire: (request: CarryRequest) => Effect.Effect<CarriedSocket, LlmProxyError, Scope.Scope>
+  /** `runDirectory` is the run's own on the host, where it has one. */
+  readonly acquire: (runDirectory?: string) => Effect.Effect<CarriedSocket, LlmProxyError, Scope.Scope>
 }

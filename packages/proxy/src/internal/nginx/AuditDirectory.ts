@@ -5,14 +5,13 @@
  * in pieces, and never waited upon to have an end.
  */
 import { runEntries } from "@cogni/sandbox-host-files/StateDirectory"
-import * as Attempt from "@cogni/sandbox-host-files/Attempt"
-import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
 import { Duration, Effect, type Scope, Semaphore } from "effect"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import * as path from "node:path"
 import type { User } from "@cogni/sandbox-core/Posture"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
+import * as HostDisk from "../HostDisk.ts"
 import * as AccessLog from "./AccessLog.ts"
 import * as NginxConfig from "./NginxConfig.ts"
 
@@ -20,25 +19,21 @@ export const logPath = (directory: string): string =>
   path.join(directory, path.basename(NginxConfig.paths.accessLog))
 
 /** Only the proxy's user can enter it. It outlives the run where the run has a directory of its own. */
-export const acquire = (
+export const acquire = Effect.fnUntraced(function* (
   parent: string | undefined,
   owner: User
-): Effect.Effect<string, ProxyFailed, Scope.Scope> =>
-  Effect.acquireRelease(
-    attempt("made", async () => {
-      const made =
-        parent === undefined
-          ? await OwnFiles.temporaryDirectory("cogni-sandbox-audit-")
-          : path.join(parent, runEntries.audit)
-      if (parent !== undefined) await fs.mkdir(made, { mode: 0o700 })
-      if (process.getuid?.() === 0) await fs.chown(made, owner.userId, owner.groupId)
-      return made
-    }),
-    (made) =>
-      parent === undefined
-        ? Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
-        : Effect.void
-  )
+): Effect.fn.Return<string, ProxyFailed, Scope.Scope> {
+  const failure = "the proxy's audit cannot be made"
+  const directory =
+    parent === undefined
+      ? yield* HostDisk.temporaryDirectory(failure, "cogni-sandbox-audit-")
+      : path.join(parent, runEntries.audit)
+  yield* HostDisk.use(failure, async () => {
+    if (parent !== undefined) await fs.mkdir(directory, { mode: 0o700 })
+    if (process.getuid?.() === 0) await fs.chown(directory, owner.userId, owner.groupId)
+  })
+  return directory
+})
 
 /** A run's own two logs, as they grow. */
 export interface Audit {
@@ -64,7 +59,7 @@ export const follow = Effect.fnUntraced(function* (
   // Piece by piece, each wholly or not at all: whoever asks again goes on where this one was interrupted.
   const advance = (file: string, add: (bytes: Uint8Array) => void) => {
     let offset = 0
-    const piece = attempt("read", () => readPiece(file, offset)).pipe(
+    const piece = HostDisk.use("the proxy's audit cannot be read", () => readPiece(file, offset)).pipe(
       Effect.map((bytes) => {
         offset += bytes.length
         add(bytes)
@@ -80,7 +75,7 @@ export const follow = Effect.fnUntraced(function* (
   const sizes = new Map<string, number>()
   const look = Effect.forEach([access, errors], (file) =>
     Effect.gen(function* () {
-      const bytes = yield* attempt("looked at", () => sizeOf(file))
+      const bytes = yield* HostDisk.use("the proxy's audit cannot be looked at", () => sizeOf(file))
       if (bytes < (sizes.get(file) ?? 0))
         return yield* new ProxyFailed({
           detail: `the proxy's ${path.basename(file)} was cut or removed under way`,
@@ -135,16 +130,3 @@ const readPiece = async (file: string, offset: number): Promise<Uint8Array> => {
     await handle?.close()
   }
 }
-
-const attempt = <A>(
-  what: "made" | "read" | "looked at",
-  run: () => Promise<A>
-): Effect.Effect<A, ProxyFailed> =>
-  Attempt.attempt(
-    run,
-    (message) =>
-      new ProxyFailed({
-        detail: `the proxy's audit cannot be ${what}: ${message}`,
-        remedy: "Make the run's directory writable, and see that its disk has space"
-      })
-  )

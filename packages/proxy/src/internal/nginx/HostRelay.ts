@@ -5,15 +5,16 @@
  * TLS, byte for byte. It reads nothing and adds nothing: the key is in what passes, and is not kept. An upstream that
  * cannot be reached shows as a closed connection, which nginx turns into a 502 with words in it.
  */
-import * as Attempt from "@cogni/sandbox-host-files/Attempt"
-import * as OwnFiles from "@cogni/sandbox-host-files/OwnFiles"
-import { Data, Effect, type Scope } from "effect"
+import { messageOf } from "@cogni/sandbox-host-files/Attempt"
+import { Effect, type Scope } from "effect"
 import * as fs from "node:fs/promises"
 import * as net from "node:net"
 import * as path from "node:path"
 import * as tls from "node:tls"
 import type { User } from "@cogni/sandbox-core/Posture"
+import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as BytePacer from "../carrier/BytePacer.ts"
+import * as HostDisk from "../HostDisk.ts"
 import { systemAuthorities } from "../gateway/UpstreamClient.ts"
 import type { Address } from "../../Upstream.ts"
 
@@ -44,14 +45,9 @@ export interface HostRelay {
   readonly lastFailure: () => string | undefined
 }
 
-/** The socket cannot be made. */
-export class RelayFailed extends Data.TaggedError("RelayFailed")<{ readonly detail: string }> {
-  override get message(): string {
-    return this.detail
-  }
-}
+const failure = "the relay to the upstream cannot be made"
 
-export const socketName = "upstream.sock"
+const socketName = "upstream.sock"
 
 /** `sun_path` is 108 bytes, its end included. */
 const socketPathBytesMax = 107
@@ -63,19 +59,19 @@ const lingerSecondsMax = 10
 
 export const acquire = Effect.fn("HostRelay.acquire")(function* (
   options: HostRelayOptions
-): Effect.fn.Return<HostRelay, RelayFailed, Scope.Scope> {
+): Effect.fn.Return<HostRelay, ProxyFailed, Scope.Scope> {
   const { address, owner } = options
-  const directory = yield* Effect.acquireRelease(
-    attempt(() => makeDirectory(options.parent)),
-    (made) => Effect.promise(() => fs.rm(made, { recursive: true, force: true }).catch(() => undefined))
-  )
+  const directory = yield* temporaryDirectory(options.parent)
   const socketPath = path.join(directory, socketName)
   const secureContext = address.secure
     ? yield* Effect.try({
         try: () =>
           tls.createSecureContext({ ca: [...(options.certificateAuthorities ?? systemAuthorities())] }),
         catch: (cause) =>
-          new RelayFailed({ detail: `its certificate authorities cannot be read: ${String(cause)}` })
+          new ProxyFailed({
+            detail: `${failure}: its certificate authorities cannot be read: ${messageOf(cause)}`,
+            remedy: "Give certificate authorities as PEM"
+          })
       })
     : undefined
 
@@ -145,7 +141,8 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
   }
 
   yield* Effect.acquireRelease(
-    attempt(
+    HostDisk.use(
+      failure,
       () =>
         new Promise<net.Server>((resolve, reject) => {
           const server = net.createServer({ allowHalfOpen: true }, relay)
@@ -162,7 +159,7 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
           })
       )
   )
-  yield* attempt(async () => {
+  yield* HostDisk.use(failure, async () => {
     await fs.chmod(socketPath, 0o600)
     if (process.getuid?.() !== 0) return
     await fs.chown(socketPath, owner.userId, owner.groupId)
@@ -178,15 +175,11 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
   }
 })
 
-const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, RelayFailed> =>
-  Attempt.attempt(run, (detail) => new RelayFailed({ detail }))
-
-/** `mkdtemp` makes it 0700. */
-const makeDirectory = (parent: string | undefined): Promise<string> => {
+const temporaryDirectory = (parent: string | undefined) => {
   const fits =
     parent !== undefined &&
     Buffer.byteLength(path.join(parent, "upstream-XXXXXX", socketName)) <= socketPathBytesMax
   return fits
-    ? OwnFiles.temporaryDirectory("upstream-", parent)
-    : OwnFiles.temporaryDirectory("cogni-sandbox-upstream-")
+    ? HostDisk.temporaryDirectory(failure, "upstream-", parent)
+    : HostDisk.temporaryDirectory(failure, "cogni-sandbox-upstream-")
 }

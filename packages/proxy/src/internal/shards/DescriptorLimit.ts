@@ -2,7 +2,7 @@
  * How many connections all runs of this process may have open, so that the process itself never runs out of file
  * descriptors.
  */
-import * as fs from "node:fs"
+import * as KernelFile from "@cogni/sandbox-host-files/KernelFile"
 
 /** Assumed where the system does not say: the smallest usual limit. */
 const descriptorsDefault = 1024
@@ -31,10 +31,4 @@ export const parse = (limits: string): number => {
 }
 
 /** Of this process. */
-export const connectionsMax = (): number => {
-  try {
-    return connectionsOf(parse(fs.readFileSync("/proc/self/limits", "utf8")))
-  } catch {
-    return connectionsOf(descriptorsDefault)
-  }
-}
+export const connectionsMax = (): number => connectionsOf(parse(KernelFile.read("/proc/self/limits") ?? ""))

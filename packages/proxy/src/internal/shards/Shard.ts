@@ -80,13 +80,9 @@ export const program = (parent: MessagePort, counters: ShardCounters, slot: numb
     return yield* Effect.never
   }).pipe(Effect.scoped)
 
-const sharedOf = (config: ShardConfig, isAlone: () => boolean): Shared => ({
-  address: config.address,
+const sharedOf = ({ key, ...config }: ShardConfig, isAlone: () => boolean): Shared => ({
+  ...config,
   client: UpstreamClient.make(config),
   inspector: Inspector.make({ isAlone }),
-  upstreamKey: KeyInjection.received(config.key),
-  keyHeader: config.keyHeader,
-  requestBytesMax: config.requestBytesMax,
-  outputTokensPerCallMax: config.outputTokensPerCallMax,
-  auditBodies: config.auditBodies
+  upstreamKey: KeyInjection.received(key)
 })

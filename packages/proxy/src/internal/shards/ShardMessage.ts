@@ -10,9 +10,9 @@ import type { KeyHeader } from "../../KeyInjection.ts"
 import type { Prices } from "../../Prices.ts"
 import type { Address } from "../../Upstream.ts"
 import type { AuditProblem } from "../audit/AuditFile.ts"
-import type { Limits } from "../gateway/RunShare.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
 import type { Traffic } from "../gateway/TrafficCount.ts"
+import type { GatewayLimits } from "./GatewayLimits.ts"
 
 /** What a thread is started with. It holds no secret. */
 export interface ShardStart {
@@ -23,7 +23,7 @@ export interface ShardStart {
 }
 
 /** What is the same for all runs of a gateway. */
-export interface ShardConfig {
+export interface ShardConfig extends GatewayLimits {
   readonly address: Address
   /** The upstream key in plain text: it crosses to the shard in this message and nowhere else. */
   readonly key: string
@@ -32,20 +32,8 @@ export interface ShardConfig {
   readonly prices?: Prices | undefined
   readonly auditBodies: "digest" | "full"
   readonly outputTokensPerCallMax?: number | undefined
-  readonly requestBytesMax: number
-  readonly concurrentCallsMax: number
-  readonly requestsPerSecondMax: number
   readonly connectionsPerSecondMax: number
-  readonly processorShareMax: number
-  readonly auditBytesMax: number
-  readonly connectSecondsMax: number
-  readonly headerSecondsMax: number
-  readonly requestSecondsMax: number
-  readonly bodyProgressSecondsMax: number
-  readonly bodyBytesPerSecondMin: number
-  /** For all runs together. */
-  readonly connections: Limits
-  readonly heldBytes: Limits
+  readonly connectionsTotalMax: number
 }
 
 /** A run whose socket is to be served. */

@@ -10,16 +10,6 @@ import { MessageChannel, type MessagePort, Worker } from "node:worker_threads"
 import * as ShardCounters from "./ShardCounters.ts"
 import type { ShardConfig, ShardStart, ToShard } from "./ShardMessage.ts"
 
-export interface ShardPoolOptions {
-  /** Absent where no run can be served, so that no thread is started. */
-  readonly config: ShardConfig | undefined
-  readonly shardsMax: number
-  /** A thread that gives no sign of life for so long is ended. */
-  readonly silentSecondsMax: number
-  /** A thread that needs more memory than this for its objects is ended. */
-  readonly heapBytesMax: number
-}
-
 /** A shard that serves somebody, for as long as the scope lasts. */
 export interface Lease {
   /** Send what needs an answer; it comes over the port that is returned. */
@@ -63,11 +53,12 @@ const workerUrl = new URL(`./ShardWorker${import.meta.url.endsWith(".ts") ? ".ts
 
 /** No thread is started until the first run asks; all end with the scope. */
 export const make = Effect.fnUntraced(function* (
-  options: ShardPoolOptions
+  config: ShardConfig
 ): Effect.fn.Return<ShardPool, never, Scope.Scope> {
   // A thread that is being ended keeps its place until it is gone.
-  const counters = ShardCounters.make(2 * options.shardsMax)
-  const free = Array.from({ length: 2 * options.shardsMax }, (_, slot) => slot)
+  const slots = 2 * config.shardsMax
+  const counters = ShardCounters.make(slots)
+  const free = Array.from({ length: slots }, (_, slot) => slot)
   const living = new Set<Shard>()
   const ending = new Set<Promise<unknown>>()
 
@@ -85,7 +76,7 @@ export const make = Effect.fnUntraced(function* (
 
   const start = (): Shard => {
     const slot = free[0]!
-    const worker = startWorker(options, {
+    const worker = startWorker(config, {
       counters: counters.buffer,
       slot,
       compileCache: getCompileCacheDir()
@@ -101,7 +92,7 @@ export const make = Effect.fnUntraced(function* (
       silentTimes: -startSecondsMax / lookSeconds
     }
     living.add(shard)
-    worker.on("error", (error) => end(shard, reasonOf(error, options)))
+    worker.on("error", (error) => end(shard, reasonOf(error, config)))
     worker.on("exit", (code) => end(shard, `it ended with code ${code}`))
     return shard
   }
@@ -109,7 +100,7 @@ export const make = Effect.fnUntraced(function* (
   const place = (): Shard => {
     const byLoad = [...living].toSorted((one, other) => one.runs - other.runs)
     const least = byLoad[0]
-    return least !== undefined && (least.runs === 0 || living.size >= options.shardsMax || free.length === 0)
+    return least !== undefined && (least.runs === 0 || living.size >= config.shardsMax || free.length === 0)
       ? least
       : start()
   }
@@ -126,8 +117,8 @@ export const make = Effect.fnUntraced(function* (
       const beats = counters.read(shard.slot, "beats")
       shard.silentTimes = beats === shard.beats ? shard.silentTimes + 1 : 0
       shard.beats = beats
-      if (shard.silentTimes * lookSeconds > options.silentSecondsMax)
-        end(shard, `it gave no sign of life for ${options.silentSecondsMax} s`)
+      if (shard.silentTimes * lookSeconds > config.shardSilentSecondsMax)
+        end(shard, `it gave no sign of life for ${config.shardSilentSecondsMax} s`)
     }
   }
 
@@ -181,7 +172,7 @@ const notStarted = (thrown: unknown): ProxyFailed =>
     remedy: "See that this process may start more threads (ulimit -u, pids.max) and has memory, and run again"
   })
 
-const startWorker = ({ config, heapBytesMax }: ShardPoolOptions, data: ShardStart): Worker => {
+const startWorker = (config: ShardConfig, data: ShardStart): Worker => {
   const worker = new Worker(workerUrl, {
     name: "cogni-gateway-shard",
     workerData: data,
@@ -192,22 +183,22 @@ const startWorker = ({ config, heapBytesMax }: ShardPoolOptions, data: ShardStar
     stdout: true,
     stderr: true,
     resourceLimits: {
-      maxOldGenerationSizeMb: Math.ceil(heapBytesMax / MiB),
+      maxOldGenerationSizeMb: Math.ceil(config.shardHeapBytesMax / MiB),
       maxYoungGenerationSizeMb: youngHeapMiB,
       stackSizeMb: 4
     }
   })
   worker.stdout.resume()
   worker.stderr.resume()
-  if (config !== undefined) worker.postMessage({ type: "configure", config } satisfies ToShard, [])
+  worker.postMessage({ type: "configure", config } satisfies ToShard, [])
   worker.unref()
   return worker
 }
 
 /** Without the error's text, which may hold what an agent has sent. */
-const reasonOf = (error: unknown, { heapBytesMax }: ShardPoolOptions): string => {
+const reasonOf = (error: unknown, { shardHeapBytesMax }: ShardConfig): string => {
   const { code, name } = error as NodeJS.ErrnoException
   return code === "ERR_WORKER_OUT_OF_MEMORY"
-    ? `it needed more than ${Math.ceil(heapBytesMax / MiB)} MiB of memory`
+    ? `it needed more than ${Math.ceil(shardHeapBytesMax / MiB)} MiB of memory`
     : `it failed with ${code ?? name ?? "an error"}`
 }

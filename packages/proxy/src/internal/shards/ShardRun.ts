@@ -114,8 +114,11 @@ const open = Effect.fnUntraced(function* (
   const { config, meter } = shard
   const gate = gateOf(shard, start)
   // What was held goes back in whole when the run ends, however its requests do.
-  const connectionShare = yield* shareOf(shard, config.connections, "connections", 1)
-  const bytesShare = yield* shareOf(shard, config.heldBytes, "heldKiB", 1024)
+  const { connectionsMax, connectionsTotalMax, heldBytesMax, requestBytesMax } = config
+  const connectionLimits = { totalMax: connectionsTotalMax, wholeMax: connectionsMax, runMax: connectionsMax }
+  const connectionShare = yield* shareOf(shard, connectionLimits, "connections", 1)
+  const bytesLimits = { totalMax: heldBytesMax, wholeMax: requestBytesMax }
+  const bytesShare = yield* shareOf(shard, bytesLimits, "heldKiB", 1024)
   const audit = yield* AuditFile.open({
     parent: start.auditParent,
     runId: start.runId,
@@ -195,7 +198,7 @@ const gateOf = ({ config }: Shard, { llm }: RunStart): RunGate.RunGate => {
   return RunGate.make({
     requestsPerSecondMax,
     connectionsPerSecondMax: Math.max(config.connectionsPerSecondMax, requestsPerSecondMax),
-    connectionsMax: config.connections.wholeMax,
+    connectionsMax: config.connectionsMax,
     processorShareMax: config.processorShareMax
   })
 }

@@ -1,0 +1,25 @@
+/** What bounds a gateway and each of its runs, as numbers. */
+import { requestBytesMax } from "../policy/RoutePolicy.ts"
+
+const MiB = 1024 * 1024
+
+/** Applied where the options of a gateway say nothing. */
+export const defaults = {
+  requestBytesMax,
+  concurrentCallsMax: 64,
+  requestsPerSecondMax: 200,
+  connectionsMax: 512,
+  heldBytesMax: 512 * MiB,
+  processorShareMax: 0.25,
+  bodyProgressSecondsMax: 5,
+  bodyBytesPerSecondMin: 4096,
+  shardsMax: 16,
+  shardHeapBytesMax: 256 * MiB,
+  shardSilentSecondsMax: 10,
+  auditBytesMax: 1024 * MiB,
+  connectSecondsMax: 10,
+  headerSecondsMax: 15,
+  requestSecondsMax: 120
+} as const
+
+export type GatewayLimits = { readonly [Name in keyof typeof defaults]: number }
