@@ -19,6 +19,7 @@ import {
   pieces,
   type Said,
   type Script,
+  send,
   sendJson,
   type Step
 } from "./internal/scripted/Script.ts"
@@ -171,7 +172,7 @@ const answerTo = (
     if ("refuse" in answer) return refusal(400, answer.refuse)
     const usage = answer.usage ?? wordsOf(said.text, answer)
     const model = options.model ?? String(body["model"])
-    return { usage, write: (response) => dialect.speak(response, { answer, usage, number, model, body }) }
+    return { usage, write: (response) => send(response, dialect, { answer, usage, number, model, body }) }
   }
   try {
     return { ...react(), tools: said.tools }

@@ -19,7 +19,7 @@ export const make: SocketCarrier = {
   acquire: Effect.fnUntraced(function* (runDirectory?: string) {
     // `mkdtemp` makes it 0700; a run's own directory is.
     const closed = runDirectory ?? (yield* HostDisk.temporaryDirectory(failure, "cogni-sandbox-socket-"))
-    const directory = yield* Effect.acquireRelease(makeDirectory(path.join(closed, "llm-sock")), HostDisk.remove)
+    const directory = yield* acquireDirectory(path.join(closed, "llm-sock"))
     const held = yield* HostDisk.use(failure, () => MountIdentity.ofPrivate(directory))
     return {
       mounts: [
@@ -34,12 +34,14 @@ export const make: SocketCarrier = {
   })
 }
 
-const makeDirectory = (directory: string) =>
-  HostDisk.use(failure, async () => {
+const acquireDirectory = (directory: string) => {
+  const made = HostDisk.use(failure, async () => {
     await fs.mkdir(directory, { mode: 0o755 })
     await fs.chmod(directory, 0o755)
     return directory
   })
+  return Effect.acquireRelease(made, HostDisk.remove)
+}
 
 const answers = (file: string) =>
   HostDisk.use(failure, async () => {

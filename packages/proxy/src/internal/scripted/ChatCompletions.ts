@@ -1,15 +1,5 @@
 /** `POST /v1/chat/completions`, as a script speaks it. */
-import {
-  type Answer,
-  type Body,
-  type Dialect,
-  type Figures,
-  objectsIn,
-  pieces,
-  sendEvents,
-  sendJson,
-  textOf
-} from "./Script.ts"
+import { type Answer, type Body, type Dialect, type Figures, objectsIn, pieces, textOf } from "./Script.ts"
 
 const nameOf = (tool: Body): string =>
   String((tool["function"] as Body | undefined)?.["name"] ?? tool["name"])
@@ -52,23 +42,15 @@ const usageOf = (figures: Figures) => ({
 export const dialect: Dialect = {
   path: "/v1/chat/completions",
   said,
-  speak: (response, { answer, body, model, number, usage: figures }) => {
+  speak: ({ answer, body, model, number, usage: figures }) => {
     const base = { id: `chatcmpl-${number}`, created: 1, model }
     const calls = callsOf(answer, number)
     const finish = "say" in answer ? "stop" : "tool_calls"
     const usage = usageOf(figures)
-    if (body["stream"] !== true) {
-      const message =
-        "say" in answer
-          ? { role: "assistant", content: answer.say }
-          : { role: "assistant", content: null, tool_calls: calls }
-      return sendJson(response, {
-        ...base,
-        object: "chat.completion",
-        choices: [{ index: 0, finish_reason: finish, message }],
-        usage
-      })
-    }
+    const message =
+      "say" in answer
+        ? { role: "assistant", content: answer.say }
+        : { role: "assistant", content: null, tool_calls: calls }
     const chunk = (delta: unknown, finish_reason: string | null = null) => ({
       ...base,
       object: "chat.completion.chunk",
@@ -77,15 +59,20 @@ export const dialect: Dialect = {
     const deltas =
       "say" in answer ? pieces(answer.say).map((content) => ({ content })) : calls.flatMap(streamed)
     const wantsUsage = (body["stream_options"] as Body | undefined)?.["include_usage"] === true
-    return sendEvents(
-      response,
-      [
+    return {
+      whole: {
+        ...base,
+        object: "chat.completion",
+        choices: [{ index: 0, finish_reason: finish, message }],
+        usage
+      },
+      events: [
         chunk({ role: "assistant", content: "" }),
         ...deltas.map((delta) => chunk(delta)),
         chunk({}, finish),
         ...(wantsUsage ? [{ ...base, object: "chat.completion.chunk", choices: [], usage }] : []),
         "[DONE]"
-      ].map((event) => [undefined, event] as const)
-    )
+      ]
+    }
   }
 }

@@ -1,15 +1,5 @@
 /** `POST /v1/messages`, as a script speaks it. */
-import {
-  type Answer,
-  type Body,
-  type Dialect,
-  type Figures,
-  objectsIn,
-  pieces,
-  sendEvents,
-  sendJson,
-  textOf
-} from "./Script.ts"
+import { type Answer, type Body, type Dialect, type Figures, objectsIn, pieces, textOf } from "./Script.ts"
 
 const blocksOf = (content: unknown): ReadonlyArray<Body> =>
   typeof content === "string" ? [{ type: "text", text: content }] : objectsIn(content)
@@ -64,21 +54,14 @@ const usageOf = (figures: Figures) => ({
 export const dialect: Dialect = {
   path: "/v1/messages",
   said,
-  speak: (response, { answer, body, model, number, usage: figures }) => {
+  speak: ({ answer, model, number, usage: figures }) => {
     const content = blocks(answer, number)
-    const base = {
-      id: `msg_${number}`,
-      type: "message",
-      role: "assistant",
-      model,
-      stop_sequence: null
-    }
+    const base = { id: `msg_${number}`, type: "message", role: "assistant", model, stop_sequence: null }
     const stop = "say" in answer ? "end_turn" : "tool_use"
     const usage = usageOf(figures)
-    if (body["stream"] !== true) return sendJson(response, { ...base, content, stop_reason: stop, usage })
-    return sendEvents(
-      response,
-      [
+    return {
+      whole: { ...base, content, stop_reason: stop, usage },
+      events: [
         {
           type: "message_start",
           message: { ...base, content: [], stop_reason: null, usage: { ...usage, output_tokens: 1 } }
@@ -90,7 +73,7 @@ export const dialect: Dialect = {
           usage: { output_tokens: figures.outputTokens }
         },
         { type: "message_stop" }
-      ].map((event) => [event.type, event] as const)
-    )
+      ]
+    }
   }
 }

@@ -1,16 +1,5 @@
 /** `POST /v1/responses`, as a script speaks it. A tool that takes free text gets its argument `input`. */
-import {
-  type Answer,
-  type Body,
-  type Call,
-  type Dialect,
-  type Figures,
-  objectsIn,
-  pieces,
-  sendEvents,
-  sendJson,
-  textOf
-} from "./Script.ts"
+import { type Body, type Call, type Dialect, objectsIn, pieces, type Spoken, textOf } from "./Script.ts"
 
 const listOf = (value: unknown): ReadonlyArray<Body> =>
   typeof value === "string" ? [{ type: "message", role: "user", content: value }] : objectsIn(value)
@@ -54,7 +43,7 @@ const callItem = (body: Body, { args, name }: Call, id: string): Body => {
     : { type: "function_call", id: `fc_${id}`, ...own, arguments: JSON.stringify(args) }
 }
 
-const outputOf = (body: Body, answer: Answer, number: number): ReadonlyArray<Body> =>
+const outputOf = ({ answer, body, number }: Spoken): ReadonlyArray<Body> =>
   "say" in answer
     ? [
         {
@@ -67,7 +56,7 @@ const outputOf = (body: Body, answer: Answer, number: number): ReadonlyArray<Bod
       ]
     : answer.call.map((call, index) => callItem(body, call, `${number}_${index}`))
 
-const usageOf = ({ cachedTokens = 0, inputTokens, outputTokens }: Figures) => ({
+const usageOf = ({ cachedTokens = 0, inputTokens, outputTokens }: Spoken["usage"]) => ({
   input_tokens: inputTokens,
   output_tokens: outputTokens,
   total_tokens: inputTokens + outputTokens,
@@ -119,8 +108,9 @@ const streamed = (item: Body, index: number): ReadonlyArray<Body> => {
 export const dialect: Dialect = {
   path: "/v1/responses",
   said,
-  speak: (response, { answer, body, model, number, usage }) => {
-    const output = outputOf(body, answer, number)
+  speak: (spoken) => {
+    const { model, number, usage } = spoken
+    const output = outputOf(spoken)
     const whole = {
       id: `resp_${number}`,
       object: "response",
@@ -132,17 +122,12 @@ export const dialect: Dialect = {
       tools: [],
       usage: usageOf(usage)
     }
-    if (body["stream"] !== true) return sendJson(response, whole)
-    return sendEvents(
-      response,
-      [
-        {
-          type: "response.created",
-          response: { ...whole, status: "in_progress", output: [], usage: null }
-        },
-        ...output.flatMap(streamed),
-        { type: "response.completed", response: whole }
-      ].map((event: Body, index) => [String(event["type"]), { ...event, sequence_number: index }] as const)
-    )
+    const begun = { ...whole, status: "in_progress", output: [], usage: null }
+    const events: ReadonlyArray<Body> = [
+      { type: "response.created", response: begun },
+      ...output.flatMap(streamed),
+      { type: "response.completed", response: whole }
+    ]
+    return { whole, events: events.map((event, index) => ({ ...event, sequence_number: index })) }
   }
 }

@@ -83,8 +83,8 @@ export interface Dialect {
   /** Without the query. */
   readonly path: string
   readonly said: (body: Body) => Said
-  /** Writes the whole answer and ends it; streamed where the body says `stream: true`. */
-  readonly speak: (response: ServerResponse, spoken: Spoken) => void
+  /** The answer in one piece, and in the events of a stream: a string is sent as it is. */
+  readonly speak: (spoken: Spoken) => { readonly whole: Body; readonly events: ReadonlyArray<Body | string> }
 }
 
 /** In several pieces, as a model streams. */
@@ -95,15 +95,15 @@ export const sendJson = (response: ServerResponse, value: unknown, status = 200)
   response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(value))
 }
 
-/** Events with a name or without; a string is sent as it is. */
-export const sendEvents = (
-  response: ServerResponse,
-  all: ReadonlyArray<readonly [name: string | undefined, data: unknown]>
-): void => {
+/** Writes the whole answer and ends it; streamed where the body says `stream: true`. An event is named by its type. */
+export const send = (response: ServerResponse, dialect: Dialect, spoken: Spoken): void => {
+  const { events, whole } = dialect.speak(spoken)
+  if (spoken.body["stream"] !== true) return sendJson(response, whole)
   response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" })
-  for (const [name, data] of all) {
-    const line = typeof data === "string" ? data : JSON.stringify(data)
-    response.write(`${name === undefined ? "" : `event: ${name}\n`}data: ${line}\n\n`)
+  for (const event of events) {
+    const name = typeof event === "string" ? undefined : event["type"]
+    const data = typeof event === "string" ? event : JSON.stringify(event)
+    response.write(`${name === undefined ? "" : `event: ${String(name)}\n`}data: ${data}\n\n`)
   }
   response.end()
 }

@@ -4,16 +4,20 @@ import type { Step } from "./Script.ts"
 
 const event = (index: number) => `data: {"choices":[{"index":0,"delta":{"content":"${index} "}}]}\n\n`
 
+const send = (
+  response: ServerResponse,
+  status: number,
+  type: string,
+  content: string,
+  { body = content, headers }: Pick<Extract<Step, { _tag: "Answer" }>, "body" | "headers"> = {}
+): void => void response.writeHead(status, { "content-type": type, ...headers }).end(body)
+
 export const play = (step: Step, response: ServerResponse): void => {
   switch (step._tag) {
     case "Answer":
-      response
-        .writeHead(200, { "content-type": "application/json", ...step.headers })
-        .end(step.body ?? '{"ok":true}')
-      return
+      return send(response, 200, "application/json", '{"ok":true}', step)
     case "Refuse":
-      response.destroy()
-      return
+      return void response.destroy()
     case "Hang":
       return
     case "ResetMidStream":
@@ -22,15 +26,11 @@ export const play = (step: Step, response: ServerResponse): void => {
       setTimeout(() => response.socket?.resetAndDestroy(), 20)
       return
     case "Html":
-      response
-        .writeHead(step.status, { "content-type": "text/html" })
-        .end("<html><body><h1>Bad gateway</h1></body></html>")
-      return
-    case "Error":
-      response
-        .writeHead(step.status, { "content-type": "application/json", ...step.headers })
-        .end(step.body ?? '{"error":{"message":"scripted","type":"server_error","code":null}}')
-      return
+      return send(response, step.status, "text/html", "<html><body><h1>Bad gateway</h1></body></html>")
+    case "Error": {
+      const error = { message: "scripted", type: "server_error", code: null }
+      return send(response, step.status, "application/json", JSON.stringify({ error }), step)
+    }
     case "SlowStream": {
       response.writeHead(200, { "content-type": "text/event-stream" })
       let index = 0
