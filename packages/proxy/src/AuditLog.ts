@@ -129,12 +129,10 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
   /** Something else than the next line. */
   const refuse = (row: Row, look: Exclude<Look, { readonly _tag: "Next" }>) => {
     const seq = head.entries + 1
-    switch (look._tag) {
-      case "Unreadable":
-        return fail("unreadable", row, `entry ${seq} cannot be read: this is no line of an audit`, open)
-      case "Changed":
-        return fail("changed", row, `entry ${seq} is not what was written: it does not have its hash`, open)
-    }
+    if (look._tag === "Unreadable")
+      return fail("unreadable", row, `entry ${seq} cannot be read: this is no line of an audit`, open)
+    if (look._tag === "Changed")
+      return fail("changed", row, `entry ${seq} is not what was written: it does not have its hash`, open)
     const prev = { ...open, prev: look.prev }
     if (look.seq > seq) {
       const missing =
@@ -162,18 +160,11 @@ export const makeVerifier = (expected: Expected, onLine?: (seen: Seen) => void):
     found.settled = true
     if (!found.resumed) return
     const { line } = found.problem
-    found.problem =
+    const [kind, detail] =
       found.prev === head.hash
-        ? {
-            ...found.problem,
-            kind: "reordered",
-            detail: `line ${line} stands before entries that it follows`
-          }
-        : {
-            ...found.problem,
-            kind: "inserted",
-            detail: `line ${line} was put in: the entries around it follow each other`
-          }
+        ? (["reordered", `line ${line} stands before entries that it follows`] as const)
+        : (["inserted", `line ${line} was put in: the entries around it follow each other`] as const)
+    found.problem = { ...found.problem, kind, detail }
   }
 
   const follow = (row: Row): AuditLine | undefined => {

@@ -9,7 +9,7 @@ import * as Tools from "@cogni/sandbox-loop/Tool"
 import * as Canary from "@cogni/sandbox-core/Canary"
 import type { LlmRequest } from "@cogni/sandbox-core/LlmProxy"
 import type { Evidence } from "@cogni/sandbox-core/RunResult"
-import type { Answer } from "./gateway/GatewayAnswers.ts"
+import { type Answer, json } from "./gateway/GatewayAnswers.ts"
 import * as GatewayAnswers from "./gateway/GatewayAnswers.ts"
 import * as ToolGateway from "../ToolGateway.ts"
 import type { ToolCalled } from "../AuditEntry.ts"
@@ -22,6 +22,8 @@ const Exec = Schema.Struct({
   args: Schema.optionalKey(Schema.Unknown),
   runId: Schema.optionalKey(Schema.String)
 })
+
+const parseJson = Schema.decodeUnknownOption(Schema.UnknownFromJsonString)
 
 const decodeExec = Schema.decodeUnknownOption(Exec, { onExcessProperty: "error" })
 
@@ -74,9 +76,9 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 
   const exec = (requestId: string, body: Uint8Array): Effect.Effect<Answer> => {
-    const parsed = parse(body)
-    if (parsed === undefined) return Effect.succeed(failed("invalid_json", "the request is not JSON"))
-    const call = Option.getOrUndefined(decodeExec(parsed))
+    const parsed = parseJson(Buffer.from(body).toString("utf8"))
+    if (Option.isNone(parsed)) return Effect.succeed(failed("invalid_json", "the request is not JSON"))
+    const call = Option.getOrUndefined(decodeExec(parsed.value))
     if (call === undefined)
       return Effect.succeed(failed("validation", 'send {"tool": "<name>", "args": {…}} and nothing else'))
     return gateway
@@ -117,22 +119,8 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 })
 
-const parse = (body: Uint8Array): unknown => {
-  try {
-    return JSON.parse(Buffer.from(body).toString("utf8"))
-  } catch {
-    return undefined
-  }
-}
-
-const json = (status: number, value: unknown): Answer => ({
-  status,
-  headers: { "content-type": "application/json" },
-  body: JSON.stringify(value)
-})
-
 const failed = (code: Tools.ToolErrorCode, message: string): Answer =>
-  json(statuses[code], { ok: false, error: { code, message } })
+  GatewayAnswers.toolError(statuses[code], code, message)
 
 const overMcp = Effect.fnUntraced(function* (
   mcp: McpServer.McpOptions,

@@ -8,7 +8,6 @@ export interface MetricsQueryOptions {
   readonly url?: string | undefined
   readonly bearerToken?: Redacted.Redacted<string> | undefined
   readonly runtimeSecondsMax?: number | undefined
-  readonly pointsMax?: number | undefined
 }
 
 const Time = Schema.Union([Schema.String.check(Schema.isMaxLength(64)), Schema.Finite])
@@ -36,6 +35,9 @@ const Answer = Schema.Union([
 
 const decodeAnswer = Schema.decodeUnknownOption(Schema.fromJsonString(Answer))
 
+/** More points of a series are refused by Prometheus itself. */
+const pointsMax = 11_000
+
 const answerBytesMax = 4 * 1024 * 1024
 
 export const make = (options: MetricsQueryOptions = {}): Tool.Tool =>
@@ -62,7 +64,6 @@ const ask = Effect.fnUntraced(function* (options: MetricsQueryOptions, input: ty
   const isRange = start !== undefined || end !== undefined || stepSeconds !== undefined
   if (isRange && (start === undefined || end === undefined || stepSeconds === undefined))
     return yield* failed("validation", "a range query needs start, end and stepSeconds, all three")
-  const pointsMax = options.pointsMax ?? 11_000
   const points = isRange ? (secondsOf(end!) - secondsOf(start!)) / stepSeconds! : 1
   if (!(points >= 0 && points <= pointsMax))
     return yield* failed(

@@ -21,22 +21,16 @@ import * as AuditFile from "./AuditFile.ts"
 
 type Line<Type extends AuditLine["type"]> = Extract<AuditLine, { readonly type: Type }>
 
-export const recover = (
-  config: ShardConfig,
-  lost: RunLost,
-  { exempt }: Pick<ProcessorMeter, "exempt">
-): Effect.Effect<RunTraffic, AuditFile.AuditFailed> => Effect.scoped(complete(config, lost, exempt))
-
 const notCompleted = (cause: string) =>
   new AuditFile.AuditFailed({
     detail: `the run's audit could not be completed: ${cause}`,
     remedy: "Keep the run's directory: its audit holds every call up to where the thread was lost"
   })
 
-const complete = Effect.fnUntraced(function* (
+export const recover = Effect.fnUntraced(function* (
   config: ShardConfig,
   lost: RunLost,
-  exempt: ProcessorMeter["exempt"]
+  { exempt }: Pick<ProcessorMeter, "exempt">
 ): Effect.fn.Return<RunTraffic, AuditFile.AuditFailed, Scope.Scope> {
   const read = yield* attempt(() => replay(config, lost, exempt), notCompleted)
   let problem: string | undefined
@@ -68,7 +62,7 @@ const complete = Effect.fnUntraced(function* (
     exhausted: read.exhausted(),
     auditHead: audit.head()
   }
-})
+}, Effect.scoped)
 
 interface Open {
   readonly line: Line<"call.started">
@@ -82,7 +76,7 @@ const replay = async (
   exempt: ProcessorMeter["exempt"]
 ) => {
   const ledger = Budget.make(undefined, {
-    ...(config.prices === undefined ? {} : { prices: config.prices }),
+    prices: config.prices,
     defaults: { concurrentCallsMax: Number.POSITIVE_INFINITY, requestsPerSecondMax: 1 }
   })
   const open = new Map<string, Open>()
@@ -102,9 +96,9 @@ const replay = async (
           model: line.model,
           requestBytes: line.sentBytes,
           inputTokensMax: line.inputTokensMax ?? line.sentBytes,
-          ...(line.cachesForHour === undefined ? {} : { cachesForHour: true }),
-          ...(line.outputTokensMax === undefined ? {} : { outputTokensMax: line.outputTokensMax }),
-          ...(line.api === "count_tokens" ? { free: true } : {})
+          cachesForHour: line.cachesForHour,
+          outputTokensMax: line.outputTokensMax,
+          free: line.api === "count_tokens"
         })
         if (!("exhaustion" in ticket)) open.set(line.callId, { line, ticket })
         return
@@ -115,9 +109,7 @@ const replay = async (
         open.delete(line.callId)
         ledger.end(began.ticket, {
           // What was estimated then is estimated again; what was told stays.
-          ...(line.usage === undefined
-            ? {}
-            : { usage: Budget.toldOf(began.ticket, line.usage, config.prices) }),
+          usage: line.usage && Budget.toldOf(began.ticket, line.usage, config.prices),
           responseBytes: line.responseBytes,
           // A call that was charged for its model has both figures; a cost alone is what a refusal came to.
           mayHaveRun: line.usage?.outputTokens !== undefined
@@ -138,12 +130,8 @@ const replay = async (
         closed = line
     }
   }
-  const { bytes, head } = await readLines(
-    path.join(auditParent, AuditChain.relativePath),
-    runId,
-    take,
-    exempt
-  )
+  const file = path.join(auditParent, AuditChain.relativePath)
+  const { bytes, head } = await readLines(file, runId, take, exempt)
   const lineOf = (of: Budget.Ticket) => [...open.values()].find(({ ticket }) => ticket === of)?.line
   return { ledger, lineOf, traffic, exhausted: () => exhausted, closed, head, bytes }
 }

@@ -121,10 +121,8 @@ export const render = (error: GatewayError, dialect: Dialect): Answer => {
 }
 
 /** The models a run may name, as `GET /v1/models` lists them in both APIs. */
-export const models = (names: ReadonlyArray<string>): Answer => ({
-  status: 200,
-  headers: { "content-type": "application/json" },
-  body: JSON.stringify({
+export const models = (names: ReadonlyArray<string>): Answer =>
+  json(200, {
     object: "list",
     data: names.map((id) => ({
       id,
@@ -139,13 +137,18 @@ export const models = (names: ReadonlyArray<string>): Answer => ({
     first_id: names[0] ?? null,
     last_id: names.at(-1) ?? null
   })
+
+/** A tool call that gave no result. */
+export const toolError = (status: number, code: string, message: string): Answer =>
+  json(status, { ok: false, error: { code, message } })
+
+export const json = (status: number, value: unknown): Answer => ({
+  status,
+  headers: { "content-type": "application/json" },
+  body: JSON.stringify(value)
 })
 
-export const health: Answer = {
-  status: 200,
-  headers: { "content-type": "application/json" },
-  body: '{"ok":true}'
-}
+export const health: Answer = json(200, { ok: true })
 
 const hiddenNames = new Set(ProxyAnswers.hiddenHeaders)
 

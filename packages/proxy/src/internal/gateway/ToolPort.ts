@@ -8,7 +8,7 @@ import * as Option from "effect/Option"
 import * as Semaphore from "effect/Semaphore"
 import * as Allowance from "../policy/Allowance.ts"
 import * as JsonText from "../policy/JsonText.ts"
-import type * as GatewayAnswers from "./GatewayAnswers.ts"
+import * as GatewayAnswers from "./GatewayAnswers.ts"
 
 /** A request for the host's tools, as it is sent to the main thread. */
 export interface ToolRequest {
@@ -89,13 +89,9 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
   return {
     handle: ({ body, headers, ...rest }) => {
       if (body.byteLength > bytesMax)
-        return Effect.succeed(
-          refused(413, "validation", `the request is over ${bytesMax} bytes. Ask for less`)
-        )
+        return refused(413, `the request is over ${bytesMax} bytes. Ask for less`)
       if (JsonText.survey(body).depth > depthMax)
-        return Effect.succeed(
-          refused(400, "validation", `the request is nested more than ${depthMax} levels deep`)
-        )
+        return refused(400, `the request is nested more than ${depthMax} levels deep`)
       return turns.takeScoped(1).pipe(
         Effect.andThen(paced(body.byteLength)),
         places.withPermitsIfAvailable(1),
@@ -114,13 +110,10 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
   }
 }
 
-const refused = (status: number, code: string, message: string): GatewayAnswers.Answer => ({
-  status,
-  headers: { "content-type": "application/json" },
-  body: JSON.stringify({ ok: false, error: { code, message } })
-})
+const refused = (status: number, message: string) =>
+  Effect.succeed(GatewayAnswers.toolError(status, "validation", message))
 
-const tooManyWaiting = refused(
+const tooManyWaiting = GatewayAnswers.toolError(
   503,
   "unavailable",
   "too many tool calls of this sandbox are waiting. Try again in a moment"

@@ -18,7 +18,9 @@ import * as RunGate from "../gateway/RunGate.ts"
 import * as RunShare from "../gateway/RunShare.ts"
 import * as SocketListener from "../gateway/SocketListener.ts"
 import * as ToolPort from "../gateway/ToolPort.ts"
+import * as TrafficCount from "../gateway/TrafficCount.ts"
 import * as Budget from "../policy/Budget.ts"
+import { defaults } from "./GatewayLimits.ts"
 import type { ShardCounters } from "./ShardCounters.ts"
 import type { FromRun, RunStart, RunTraffic, ShardConfig, ToRun } from "./ShardMessage.ts"
 
@@ -176,22 +178,11 @@ const open = Effect.fnUntraced(function* (
   return { audit, listener, requests, run, server }
 })
 
-const notListening = (audit: AuditFile.AuditFile, detail: string) =>
-  audit.close({ ...noTotals, failure: detail }).pipe(
-    Effect.andThen(
-      Effect.suspend(() =>
-        Effect.fail(
-          new NotOpened({
-            problem: {
-              detail,
-              remedy: "Make the run's directory writable, and see that its disk has space"
-            },
-            auditHead: audit.head()
-          })
-        )
-      )
-    )
-  )
+const notListening = Effect.fnUntraced(function* (audit: AuditFile.AuditFile, detail: string) {
+  yield* audit.close({ ...noTotals, failure: detail })
+  const remedy = "Make the run's directory writable, and see that its disk has space"
+  return yield* new NotOpened({ problem: { detail, remedy }, auditHead: audit.head() })
+})
 
 const gateOf = ({ config }: Shard, { llm }: RunStart): RunGate.RunGate => {
   const requestsPerSecondMax = Math.max(config.requestsPerSecondMax, llm.budget?.requestsPerSecondMax ?? 0)
@@ -231,20 +222,7 @@ const trafficOf = ({ audit, run }: OpenRun): RunTraffic => ({
   auditHead: audit.head()
 })
 
-const noTotals = {
-  callsTotal: 0,
-  refusedTotal: 0,
-  toolCallsTotal: 0,
-  usage: {
-    calls: 0,
-    inputTokens: 0,
-    outputTokens: 0,
-    cacheReadTokens: 0,
-    cacheWriteTokens: 0,
-    callsWithoutUsage: 0,
-    callsWithoutCost: 0
-  }
-} as const
-
-/** The traffic of a run that was never served. */
+/** Of a run that was never served. */
+const { calls: _, ...noTraffic } = TrafficCount.make().read()
+const noTotals = { ...noTraffic, usage: Budget.make(undefined, { defaults }).total() }
 const nothing = (auditHead: AuditHead): RunTraffic => ({ ...noTotals, calls: [], auditHead })
