@@ -8,6 +8,7 @@ import { Effect, type Scope } from "effect"
 import { createHash } from "node:crypto"
 import * as http from "node:http"
 import type { AddressInfo } from "node:net"
+import * as SocketListener from "./internal/gateway/SocketListener.ts"
 import * as ChatCompletions from "./internal/scripted/ChatCompletions.ts"
 import * as Messages from "./internal/scripted/Messages.ts"
 import * as Responses from "./internal/scripted/Responses.ts"
@@ -100,13 +101,7 @@ export const acquire = Effect.fnUntraced(function* (
     write(response)
   }
 
-  const server = yield* Effect.acquireRelease(listen(onRequest), (made) =>
-    Effect.promise(async () => {
-      const closed = new Promise<void>((resolve) => made.close(() => resolve()))
-      made.closeAllConnections()
-      await closed
-    })
-  )
+  const server = yield* Effect.acquireRelease(listen(onRequest), SocketListener.close)
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     received: Effect.sync(() =>
@@ -240,14 +235,9 @@ const headersOf = (request: http.IncomingMessage, raw: boolean): Received["heade
   })
 
 const listen = (onRequest: http.RequestListener) =>
-  Effect.promise(
-    () =>
-      new Promise<http.Server>((resolve, reject) => {
-        const made = http.createServer(
-          { requestTimeout: 0, keepAliveTimeout: 5000, maxHeaderSize: 64 * 1024 },
-          onRequest
-        )
-        made.once("error", reject)
-        made.listen(0, "127.0.0.1", () => resolve(made))
-      })
-  )
+  Effect.callback<http.Server>((resume) => {
+    const limits = { requestTimeout: 0, keepAliveTimeout: 5000, maxHeaderSize: 64 * 1024 }
+    const made = http.createServer(limits, onRequest)
+    made.once("error", (error) => resume(Effect.die(error)))
+    made.listen(0, "127.0.0.1", () => resume(Effect.succeed(made)))
+  })

@@ -39,7 +39,7 @@ export const listen = Effect.fnUntraced(function* (
 ): Effect.fn.Return<SocketListener, ListenFailed, Scope.Scope> {
   yield* attempt(() => fs.rm(socketPath, { force: true }), notListening)
   const where = yield* address(socketPath)
-  yield* Effect.addFinalizer(() => closed(server))
+  yield* Effect.addFinalizer(() => close(server))
   const bind = Effect.callback<void, ListenFailed>((resume) => {
     const onError = (error: Error) => resume(Effect.fail(notListening(error.message)))
     server.once("error", onError)
@@ -66,7 +66,8 @@ export const listen = Effect.fnUntraced(function* (
   }
 })
 
-const closed = (server: http.Server) =>
+/** Closes a server and every connection to it. */
+export const close = (server: http.Server): Effect.Effect<void> =>
   Effect.callback<void>((resume) => {
     if (server.listening) server.close(() => resume(Effect.void))
     else resume(Effect.void)

@@ -74,12 +74,8 @@ export const make = Effect.fnUntraced(function* (
         return void Deferred.doneUnsafe(listening, Effect.void)
       case "failed":
         return fail(message.problem)
-      case "suspected":
-        return observations.fork(
-          request.observe({ _tag: "ExfiltrationSuspected", evidence: message.evidence })
-        )
-      case "exhausted":
-        return observations.fork(request.observe({ _tag: "BudgetExhausted", exhaustion: message.exhaustion }))
+      case "observed":
+        return observations.fork(request.observe(message.observation))
       case "tool":
         return toolCalls.fork(
           Effect.map(answerOf(tools.handle, message.request), (answer) =>

@@ -1,5 +1,6 @@
 /** What the main thread and a shard say to each other. Plain data, copied on its way. */
 import type { Canary } from "@cogni/sandbox-core/Canary"
+import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
 import type { AuditHead, Evidence, Exhaustion, LlmUsageTotal } from "@cogni/sandbox-core/RunResult"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { CanaryPolicy, LlmAccess } from "@cogni/sandbox-core/SandboxSpec"
@@ -84,8 +85,7 @@ export type FromRun =
   | { readonly type: "opened" }
   /** The run cannot be served any more. */
   | { readonly type: "failed"; readonly problem: AuditProblem }
-  | { readonly type: "suspected"; readonly evidence: Evidence }
-  | { readonly type: "exhausted"; readonly exhaustion: Exhaustion }
+  | { readonly type: "observed"; readonly observation: LlmObservation }
   | { readonly type: "tool"; readonly serial: number; readonly request: ToolRequest }
   | { readonly type: "traffic"; readonly serial: number; readonly traffic: RunTraffic }
   | { readonly type: "finished"; readonly traffic: RunTraffic }

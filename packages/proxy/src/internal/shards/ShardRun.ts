@@ -4,6 +4,7 @@ import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
+import type { LlmObservation } from "@cogni/sandbox-core/LlmProxy"
 import type { AuditHead } from "@cogni/sandbox-core/RunResult"
 import type { MessagePort } from "node:worker_threads"
 import * as AuditChain from "../audit/AuditChain.ts"
@@ -136,6 +137,7 @@ const open = Effect.fnUntraced(function* (
   const connections = yield* Effect.acquireRelease(Effect.sync(RunConnections.make), ({ forgetPause }) =>
     Effect.sync(forgetPause)
   )
+  const observe = (observation: LlmObservation) => tell({ type: "observed", observation })
   const metered = GatewayServer.meteredBy(gate, connections)
   const run = GatewayRun.make({
     shared: shard.shared,
@@ -152,8 +154,8 @@ const open = Effect.fnUntraced(function* (
       isPaused: connections.isPaused,
       onPiece: () => meter.note(metered)
     },
-    suspected: (evidence) => tell({ type: "suspected", evidence }),
-    exhausted: (exhaustion) => tell({ type: "exhausted", exhaustion })
+    suspected: (evidence) => observe({ _tag: "ExfiltrationSuspected", evidence }),
+    exhausted: (exhaustion) => observe({ _tag: "BudgetExhausted", exhaustion })
   })
   const requests = yield* CallbackFibers.make
   const server = GatewayServer.make({
