@@ -51,15 +51,10 @@ interface Target {
 
 export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTunnel => {
   const targets = new Map<number, Target>()
-  const waiting = new Map<number, { readonly resolve: () => void; readonly reject: (error: Error) => void }>()
+  const waiting = new Map<number, PromiseWithResolvers<void>>()
   let control: http2.ServerHttp2Stream | undefined
   let serial = 0
-  let begin: () => void
-  let never: (error: Error) => void
-  const ready = new Promise<void>((resolve, reject) => {
-    begin = resolve
-    never = reject
-  })
+  const { promise: ready, resolve: begin, reject: never } = Promise.withResolvers<void>()
   // Whoever does not wait for it must not end the process by it.
   ready.catch(() => undefined)
   const { promise: ended, resolve: finish } = Promise.withResolvers<void>()
@@ -72,9 +67,8 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
   // Streams are held back one by one; all of them together must not be.
   session.setLocalWindowSize(2 ** 31 - 1)
   const end = () => {
-    const gone = new Error("the container of the sockets is gone")
-    never(gone)
-    for (const { reject } of waiting.values()) reject(gone)
+    never(gone())
+    for (const { reject } of waiting.values()) reject(gone())
     waiting.clear()
     finish()
   }
@@ -102,14 +96,14 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
     else join(stream, target)
   })
 
-  const ask = (what: "open" | "close", slot: number): Promise<void> =>
-    new Promise((resolve, reject) => {
-      if (control === undefined || session.destroyed)
-        return reject(new Error("the container of the sockets is gone"))
-      const id = serial++
-      waiting.set(id, { resolve, reject })
-      control.write(`${JSON.stringify({ id, what, slot })}\n`)
-    })
+  const ask = async (what: "open" | "close", slot: number): Promise<void> => {
+    if (control === undefined || session.destroyed) throw gone()
+    const id = serial++
+    const asked = Promise.withResolvers<void>()
+    waiting.set(id, asked)
+    control.write(`${JSON.stringify({ id, what, slot })}\n`)
+    return asked.promise
+  }
 
   return {
     ready,
@@ -128,6 +122,8 @@ export const make = (pipe: Duplex, options: SocketTunnelOptions = {}): SocketTun
     }
   }
 }
+
+const gone = () => new Error("the container of the sockets is gone")
 
 const listen = (stream: http2.ServerHttp2Stream, hear: (answer: Answer) => void): void => {
   let rest = ""

@@ -160,25 +160,26 @@ const answerOf = (tools: GatewayTools.GatewayTools["handle"], request: ToolReque
   )
 
 /** Another shard reads the audit of a run whose own is lost, and closes it. */
-const recover = ({ pool, start }: ServedRunOptions, reason: string): Effect.Effect<RunTraffic, ProxyFailed> =>
-  Effect.gen(function* () {
-    const { lost, send } = yield* pool.lease
-    const { auditParent, runId } = start
-    const told = Effect.callback<FromRecovery>((resume) => {
-      const port = send((other) => ({ type: "recover", run: { runId, auditParent, reason }, port: other }))
-      port.on("message", (message: FromRecovery) => resume(Effect.succeed(message)))
-      return Effect.sync(() => port.close())
-    })
-    const failed = (detail: string): FromRecovery => ({
-      type: "failed",
-      problem: { detail, remedy: "Keep the run's directory: its audit holds every call up to then" }
-    })
-    const outcome = yield* Effect.raceFirst(told, Effect.map(lost, failed)).pipe(
-      Effect.timeoutOrElse({
-        duration: Duration.seconds(recoverySecondsMax),
-        orElse: () =>
-          Effect.succeed(failed(`the run's audit was not read again within ${recoverySecondsMax} s`))
-      })
+const recover = Effect.fnUntraced(function* ({ pool, start }: ServedRunOptions, reason: string) {
+  const { lost, send } = yield* pool.lease
+  const { auditParent, runId } = start
+  const remedy = "Keep the run's directory: its audit holds every call up to then"
+  const failed = (detail: string) => Effect.fail(new ProxyFailed({ detail, remedy }))
+  const told = Effect.callback<RunTraffic, ProxyFailed>((resume) => {
+    const port = send((other) => ({ type: "recover", run: { runId, auditParent, reason }, port: other }))
+    port.on("message", (message: FromRecovery) =>
+      resume(
+        message.type === "recovered"
+          ? Effect.succeed(message.traffic)
+          : Effect.fail(new ProxyFailed(message.problem))
+      )
     )
-    return outcome.type === "recovered" ? outcome.traffic : yield* new ProxyFailed(outcome.problem)
-  }).pipe(Effect.scoped)
+    return Effect.sync(() => port.close())
+  })
+  return yield* Effect.raceFirst(told, Effect.flatMap(lost, failed)).pipe(
+    Effect.timeoutOrElse({
+      duration: Duration.seconds(recoverySecondsMax),
+      orElse: () => failed(`the run's audit was not read again within ${recoverySecondsMax} s`)
+    })
+  )
+}, Effect.scoped)
