@@ -8,7 +8,7 @@
  * in the run's own directory, so it is there however the run ends. nginx cannot look into bodies; whoever needs that
  * needs another proxy.
  */
-import { Deferred, Duration, Effect, Fiber, Layer, Result, type Scope, Stream } from "effect"
+import { Deferred, Duration, Effect, Fiber, Layer, Result, Schedule, type Scope, Stream } from "effect"
 import * as path from "node:path"
 import { type ContainerExit, ContainerRuntime, type Mount } from "@cogni/sandbox-core/ContainerRuntime"
 import { type LlmEndpoint, LlmProxy, type LlmProxyError, type LlmRequest } from "@cogni/sandbox-core/LlmProxy"
@@ -133,17 +133,13 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
 
     // nginx writes a call down a moment after its end. Each call that was passed on is one connection to the relay.
     const settledLog = Effect.gen(function* () {
-      if (relay === undefined) yield* Effect.sleep(Duration.millis(settleStepMillis))
-      let read = yield* log.read
-      for (
-        let waited = 0;
-        waited < settleMillisMax && read.passedOn < (relay?.accepted() ?? 0);
-        waited += settleStepMillis
-      ) {
-        yield* Effect.sleep(Duration.millis(settleStepMillis))
-        read = yield* log.read
-      }
-      return read
+      if (relay === undefined) yield* Effect.sleep(settleStep)
+      yield* Effect.repeat(log.read, {
+        until: ({ passedOn }) => passedOn >= (relay?.accepted() ?? 0),
+        schedule: Schedule.spaced(settleStep),
+        times: settleStepsMax
+      })
+      return yield* log.read
     })
 
     // Runs before the container is removed, when the sandbox and its connections are gone already.
@@ -199,9 +195,9 @@ export const layer = (options: NginxLlmProxyOptions): Layer.Layer<LlmProxy, neve
 
 const MiB = 1024 * 1024
 
-/** How long a log may take to show the last call. */
-const settleMillisMax = 2000
-const settleStepMillis = 20
+/** How long a log may take to show the last call: 2 seconds. */
+const settleStep = Duration.millis(20)
+const settleStepsMax = 100
 
 /**
  * nginx needs a few MiB; 32 MiB of body pass through it without staying. `workspaceBytesMax` is the kernel's cap on

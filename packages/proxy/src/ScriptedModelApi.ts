@@ -12,18 +12,8 @@ import * as SocketListener from "./internal/gateway/SocketListener.ts"
 import * as ChatCompletions from "./internal/scripted/ChatCompletions.ts"
 import * as Messages from "./internal/scripted/Messages.ts"
 import * as Responses from "./internal/scripted/Responses.ts"
-import {
-  type Answer,
-  type Asked,
-  type Body,
-  type Figures,
-  pieces,
-  type Said,
-  type Script,
-  send,
-  sendJson,
-  type Step
-} from "./internal/scripted/Script.ts"
+import type { Answer, Asked, Body, Figures, Said, Script, Step } from "./internal/scripted/Script.ts"
+import { pieces, send, sendJson } from "./internal/scripted/Script.ts"
 import * as ScriptedStep from "./internal/scripted/ScriptedStep.ts"
 
 export type { Asked, Body, Call, Figures, Script, Step } from "./internal/scripted/Script.ts"

@@ -25,15 +25,10 @@ export const temporaryDirectory = (
   failure: string,
   prefix: string,
   parent?: string
-): Effect.Effect<string, ProxyFailed, Scope.Scope> =>
-  Effect.acquireRelease(
-    use(
-      failure,
-      () => OwnFiles.temporaryDirectory(prefix, parent),
-      parent ?? "the directory for temporary files"
-    ),
-    remove
-  )
+): Effect.Effect<string, ProxyFailed, Scope.Scope> => {
+  const where = parent ?? "the directory for temporary files"
+  return Effect.acquireRelease(use(failure, () => OwnFiles.temporaryDirectory(prefix, parent), where), remove)
+}
 
 /** Removes a directory; nothing fails when it cannot be removed. */
 export const remove = (directory: string): Effect.Effect<void> =>

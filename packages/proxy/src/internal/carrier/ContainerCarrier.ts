@@ -13,8 +13,7 @@ import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import * as CallbackFibers from "../CallbackFibers.ts"
-import * as HostDisk from "../HostDisk.ts"
-import type { CarriedSocket, SocketCarrier } from "./SocketCarrier.ts"
+import { type CarriedSocket, type SocketCarrier, temporaryDirectory } from "./SocketCarrier.ts"
 import * as SocketTunnel from "./SocketTunnel.ts"
 
 export interface ContainerCarrierOptions {
@@ -143,10 +142,7 @@ export const make = Effect.fnUntraced(function* (
   return {
     name: "container",
     acquire: Effect.fnUntraced(function* () {
-      const directory = yield* HostDisk.temporaryDirectory(
-        "the socket cannot be made",
-        "cogni-sandbox-socket-"
-      )
+      const directory = yield* temporaryDirectory
       const { carrier, slot } = yield* lease
       const opened = Effect.tryPromise({
         try: () => carrier.tunnel.open(slot, path.join(directory, path.basename(socketPath))),

@@ -10,15 +10,14 @@ import * as path from "node:path"
 import { socketPath } from "@cogni/sandbox-core/LlmProxy"
 import * as MountIdentity from "@cogni/sandbox-host-files/MountIdentity"
 import * as HostDisk from "../HostDisk.ts"
-import { type CarriedSocket, type SocketCarrier, socketName } from "./SocketCarrier.ts"
-
-const failure = "the socket cannot be made"
+import type { CarriedSocket, SocketCarrier } from "./SocketCarrier.ts"
+import { failure, socketName, temporaryDirectory } from "./SocketCarrier.ts"
 
 export const make: SocketCarrier = {
   name: "host directory",
   acquire: Effect.fnUntraced(function* (runDirectory?: string) {
     // `mkdtemp` makes it 0700; a run's own directory is.
-    const closed = runDirectory ?? (yield* HostDisk.temporaryDirectory(failure, "cogni-sandbox-socket-"))
+    const closed = runDirectory ?? (yield* temporaryDirectory)
     const directory = yield* acquireDirectory(path.join(closed, "llm-sock"))
     const held = yield* HostDisk.use(failure, () => MountIdentity.ofPrivate(directory))
     return {

@@ -2,7 +2,13 @@
 import type { Effect, Scope } from "effect"
 import { basename } from "node:path"
 import type { Mount } from "@cogni/sandbox-core/ContainerRuntime"
+import * as HostDisk from "../HostDisk.ts"
 import { type LlmProxyError, socketPath } from "@cogni/sandbox-core/LlmProxy"
+
+export const failure = "the socket cannot be made"
+
+/** For the socket of a run that has no directory of its own. */
+export const temporaryDirectory = HostDisk.temporaryDirectory(failure, "cogni-sandbox-socket-")
 
 export const socketName = basename(socketPath)
 

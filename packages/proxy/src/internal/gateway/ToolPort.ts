@@ -8,6 +8,7 @@ import * as Option from "effect/Option"
 import * as Semaphore from "effect/Semaphore"
 import * as Allowance from "../policy/Allowance.ts"
 import * as JsonText from "../policy/JsonText.ts"
+import * as Questions from "../Questions.ts"
 import * as GatewayAnswers from "./GatewayAnswers.ts"
 
 /** A request for the host's tools, as it is sent to the main thread. */
@@ -57,8 +58,7 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
   const places = Semaphore.makeUnsafe(waitingMax)
   const turns = Semaphore.makeUnsafe(concurrentMax)
   const pace = Semaphore.makeUnsafe(1)
-  const open = new Map<number, (answer: GatewayAnswers.Answer) => void>()
-  let last = 0
+  const questions = Questions.make<GatewayAnswers.Answer>()
 
   /** One after the other, and none before there is an allowance for it. */
   const paced = (requestBytes: number) =>
@@ -77,15 +77,6 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
       pace.withPermit
     )
 
-  const ask = (request: ToolRequest) =>
-    Effect.callback<GatewayAnswers.Answer>((resume) => {
-      last += 1
-      const serial = last
-      open.set(serial, (answer) => resume(Effect.succeed(answer)))
-      send(serial, request)
-      return Effect.sync(() => open.delete(serial))
-    })
-
   return {
     handle: ({ body, headers, ...rest }) => {
       if (body.byteLength > bytesMax)
@@ -98,15 +89,12 @@ export const make = (send: (serial: number, request: ToolRequest) => void): Tool
         Effect.flatMap((placed) =>
           Option.isNone(placed)
             ? Effect.succeed(tooManyWaiting)
-            : ask({ ...rest, body, headers: headersOf(headers) })
+            : questions.ask((serial) => send(serial, { ...rest, body, headers: headersOf(headers) }))
         ),
         Effect.scoped
       )
     },
-    answered: (serial, answer) => {
-      open.get(serial)?.(answer)
-      open.delete(serial)
-    }
+    answered: questions.answered
   }
 }
 

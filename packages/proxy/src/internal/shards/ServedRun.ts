@@ -10,6 +10,7 @@ import { ProxyFailed } from "@cogni/sandbox-core/SandboxError"
 import type { Tool } from "@cogni/sandbox-loop/Tool"
 import type { AuditProblem } from "../audit/AuditFile.ts"
 import * as GatewayTools from "../GatewayTools.ts"
+import * as Questions from "../Questions.ts"
 import type { FromRecovery, FromRun, RunStart, RunTraffic, ToRun } from "./ShardMessage.ts"
 import type { ShardPool } from "./ShardPool.ts"
 import type { ToolRequest } from "../gateway/ToolPort.ts"
@@ -56,7 +57,7 @@ export const make = Effect.fnUntraced(function* (
   const observations = yield* CallbackFibers.make
   const toolCalls = yield* CallbackFibers.make
   const say = (message: ToRun) => port.postMessage(message)
-  const asked = makeAsked(say)
+  const questions = Questions.make<RunTraffic>()
   const tools = yield* GatewayTools.make({
     request,
     tools: options.tools,
@@ -83,7 +84,7 @@ export const make = Effect.fnUntraced(function* (
           )
         )
       case "traffic":
-        return asked.answered(message.serial, message.traffic)
+        return questions.answered(message.serial, message.traffic)
       case "finished":
         return void Deferred.doneUnsafe(finished, Effect.succeed(message.traffic))
     }
@@ -126,32 +127,18 @@ export const make = Effect.fnUntraced(function* (
     listening: Deferred.await(listening),
     failure: Deferred.await(failed),
     // The shard answers no question any more once it has said its last word.
-    traffic: orRecovered(Effect.raceFirst(Deferred.await(finished), asked.traffic)),
+    traffic: orRecovered(
+      Effect.raceFirst(
+        Deferred.await(finished),
+        questions.ask((serial) => say({ type: "traffic", serial }))
+      )
+    ),
     finish
   }
 })
 
 const lostRemedy =
   "Run again: other runs were not touched. If it happens again, see in the run's audit what the agent kept asking for"
-
-/** Questions about the traffic so far, and their answers. */
-const makeAsked = (say: (message: ToRun) => void) => {
-  const waiting = new Map<number, (traffic: RunTraffic) => void>()
-  let last = 0
-  return {
-    traffic: Effect.callback<RunTraffic>((resume) => {
-      last += 1
-      const serial = last
-      waiting.set(serial, (traffic) => resume(Effect.succeed(traffic)))
-      say({ type: "traffic", serial })
-      return Effect.sync(() => waiting.delete(serial))
-    }),
-    answered: (of: number, traffic: RunTraffic) => {
-      waiting.get(of)?.(traffic)
-      waiting.delete(of)
-    }
-  }
-}
 
 /** A tool's defect, or its own interruption, is one call's bad answer: no call is left without one. */
 const answerOf = (tools: GatewayTools.GatewayTools["handle"], request: ToolRequest) =>
