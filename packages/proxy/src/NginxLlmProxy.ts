@@ -134,12 +134,11 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
     // nginx writes a call down a moment after its end. Each call that was passed on is one connection to the relay.
     const settledLog = Effect.gen(function* () {
       if (relay === undefined) yield* Effect.sleep(settleStep)
-      yield* Effect.repeat(log.read, {
+      return yield* Effect.repeat(log.read, {
         until: ({ passedOn }) => passedOn >= (relay?.accepted() ?? 0),
         schedule: Schedule.spaced(settleStep),
         times: settleStepsMax
       })
-      return yield* log.read
     })
 
     // Runs before the container is removed, when the sandbox and its connections are gone already.
