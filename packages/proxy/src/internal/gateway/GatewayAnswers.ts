@@ -72,18 +72,12 @@ export const inspectionFailed: GatewayError = {
   final: true
 }
 
-const openAiTypes: Readonly<Record<number, string>> = { 429: "rate_limit_error", 402: "insufficient_quota" }
-
+/** Where Anthropic has another type than OpenAI. */
 const anthropicTypes: Readonly<Record<number, string>> = {
-  400: "invalid_request_error",
   402: "billing_error",
   403: "permission_error",
   404: "not_found_error",
-  405: "invalid_request_error",
-  408: "invalid_request_error",
-  413: "request_too_large",
-  415: "invalid_request_error",
-  429: "rate_limit_error"
+  413: "request_too_large"
 }
 
 /** Which API a path belongs to. */
@@ -96,13 +90,11 @@ export const render = (error: GatewayError, dialect: Dialect): Answer => {
   const { code, message, param } = error
   const body =
     dialect === "anthropic"
-      ? { type: "error", error: { type: anthropicTypes[status] ?? "api_error", message } }
+      ? { type: "error", error: { type: anthropicTypes[status] ?? ProxyAnswers.typeOf(status), message } }
       : {
           error: {
             message,
-            type: spent
-              ? "insufficient_quota"
-              : (openAiTypes[status] ?? (status < 500 ? "invalid_request_error" : "api_error")),
+            type: spent ? "insufficient_quota" : ProxyAnswers.typeOf(status),
             param: param ?? null,
             code
           }

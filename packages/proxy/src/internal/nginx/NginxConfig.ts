@@ -271,10 +271,11 @@ const logFormat = `{${Object.entries({
   .join(",")}}`
 
 const errorPage = (
-  { code, message, statuses, type }: ProxyAnswers.ProxyError,
+  { code, message, statuses }: ProxyAnswers.ProxyError,
   reference: (text: string) => string
 ): ReadonlyArray<Directive> => {
   const path = `/-/${code}`
+  const type = ProxyAnswers.typeOf(statuses[0])
   const body = JSON.stringify({ error: { message, type, param: null, code } })
   return [
     directive("error_page", ...statuses.map(String), path),

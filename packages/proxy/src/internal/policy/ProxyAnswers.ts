@@ -9,7 +9,6 @@ import * as RoutePolicy from "./RoutePolicy.ts"
 export interface ProxyError {
   /** What it is for; the first is the usual one. */
   readonly statuses: readonly [number, ...Array<number>]
-  readonly type: "invalid_request_error" | "rate_limit_error" | "api_error"
   readonly code: string
   readonly message: string
 }
@@ -19,54 +18,50 @@ const allowed = RoutePolicy.routes.map(({ method, path }) => `${method} ${path}`
 export const errors: ReadonlyArray<ProxyError> = [
   {
     statuses: [400, 414, 431, 494, 501, 505],
-    type: "invalid_request_error",
     code: "bad_request",
     message: "The sandbox's proxy could not read this request. Send plain HTTP/1.1 with a JSON body."
   },
   {
     statuses: [403, 404],
-    type: "invalid_request_error",
     code: "path_not_allowed",
     message: `The sandbox's proxy does not let this path pass. It allows ${allowed}.`
   },
   {
     statuses: [405],
-    type: "invalid_request_error",
     code: "method_not_allowed",
     message: `The sandbox's proxy does not let this method pass. It allows ${allowed}.`
   },
   {
     statuses: [413],
-    type: "invalid_request_error",
     code: "request_too_large",
     message: "The request is larger than the sandbox's proxy lets pass. Shorten the conversation."
   },
   {
     statuses: [408],
-    type: "invalid_request_error",
     code: "request_timeout",
     message: "The request took too long to arrive at the sandbox's proxy. Send it again."
   },
   {
     statuses: [429],
-    type: "rate_limit_error",
     code: "too_many_requests",
     message: "The sandbox has too many requests at once. Wait for some to end, then try again."
   },
   {
     statuses: [500, 502, 503],
-    type: "api_error",
     code: "upstream_unreachable",
     message:
       "The model's upstream cannot be reached from the host. Whoever runs this sandbox should check that it is up and that its URL is right."
   },
   {
     statuses: [504],
-    type: "api_error",
     code: "upstream_timeout",
     message: "The model's upstream did not answer in time. Try again, or ask for less."
   }
 ]
+
+/** The type of an error of OpenAI's that has this status. */
+export const typeOf = (status: number): "invalid_request_error" | "rate_limit_error" | "api_error" =>
+  status === 429 ? "rate_limit_error" : status < 500 ? "invalid_request_error" : "api_error"
 
 const withPrefix = (prefix: string, names: string): ReadonlyArray<string> =>
   names
