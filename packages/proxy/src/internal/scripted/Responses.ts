@@ -73,36 +73,22 @@ const streamed = (item: Body, index: number): ReadonlyArray<Body> => {
     output_index: index,
     item: { ...item, ...empty, status: "in_progress" }
   })
-  switch (item["type"]) {
-    case "function_call":
-      return [
-        begun({ arguments: "" }),
-        { type: "response.function_call_arguments.done", ...at, arguments: item["arguments"] },
-        done
-      ]
-    case "custom_tool_call":
-      return [
-        begun({ input: "" }),
-        { type: "response.custom_tool_call_input.done", ...at, input: item["input"] },
-        done
-      ]
-    default: {
-      const part = (item["content"] as ReadonlyArray<Body>)[0]!
-      const inside = { ...at, content_index: 0 }
-      return [
-        begun({ content: [] }),
-        { type: "response.content_part.added", ...inside, part: { ...part, text: "" } },
-        ...pieces(String(part["text"])).map((delta) => ({
-          type: "response.output_text.delta",
-          ...inside,
-          delta
-        })),
-        { type: "response.output_text.done", ...inside, text: part["text"] },
-        { type: "response.content_part.done", ...inside, part },
-        done
-      ]
-    }
+  if (item["type"] !== "message") {
+    const field = item["type"] === "function_call" ? "arguments" : "input"
+    const whole = { type: `response.${String(item["type"])}_${field}.done`, ...at, [field]: item[field] }
+    return [begun({ [field]: "" }), whole, done]
   }
+  const part = (item["content"] as ReadonlyArray<Body>)[0]!
+  const inside = { ...at, content_index: 0 }
+  const deltas = pieces(String(part["text"]))
+  return [
+    begun({ content: [] }),
+    { type: "response.content_part.added", ...inside, part: { ...part, text: "" } },
+    ...deltas.map((delta) => ({ type: "response.output_text.delta", ...inside, delta })),
+    { type: "response.output_text.done", ...inside, text: part["text"] },
+    { type: "response.content_part.done", ...inside, part },
+    done
+  ]
 }
 
 export const dialect: Dialect = {
