@@ -21,8 +21,8 @@ export const block = (
   directives: ReadonlyArray<Directive>
 ): Directive => ({ name, args, block: directives })
 
-/** nginx reads its configuration through a buffer of 4096 bytes, and no token may be larger. */
-const literalBytesMax = 1024
+/** nginx reads its configuration through a buffer of 4096 bytes, and no token may be larger: 256 characters are 1024 bytes at most. */
+const pieces = /.{1,256}/gsu
 
 /** Texts that a configuration holds as data. */
 export interface Literals {
@@ -33,19 +33,17 @@ export interface Literals {
 }
 
 export const makeLiterals = (): Literals => {
-  const pieces = new Map<string, string>()
+  const names = new Map<string, string>()
   const nameOf = (piece: string) => {
-    const name = pieces.get(piece) ?? `literal_${pieces.size + 1}`
-    pieces.set(piece, name)
+    const name = names.get(piece) ?? `literal_${names.size + 1}`
+    names.set(piece, name)
     return name
   }
   return {
     reference: (text) =>
-      split(text)
-        .map((piece) => `\${${nameOf(piece)}}`)
-        .join(""),
+      (text.match(pieces) ?? [""]).map((piece) => `\${${nameOf(piece)}}`).join(""),
     directives: () =>
-      [...pieces].map(([piece, name]) => block("geo", [`$${name}`], [directive("default", piece)]))
+      [...names].map(([piece, name]) => block("geo", [`$${name}`], [directive("default", piece)]))
   }
 }
 
@@ -60,20 +58,3 @@ export const print = (directives: ReadonlyArray<Directive>, indent = ""): string
 /** Bare where that cannot mean anything else. */
 const quote = (text: string): string =>
   /^[A-Za-z0-9_.:/$=()!-]+$/u.test(text) ? text : `"${text.replace(/[\\"]/gu, "\\$&")}"`
-
-const split = (text: string): ReadonlyArray<string> => {
-  const pieces: Array<string> = []
-  let piece = ""
-  let bytes = 0
-  for (const character of text) {
-    const size = new TextEncoder().encode(character).byteLength
-    if (bytes + size > literalBytesMax) {
-      pieces.push(piece)
-      piece = ""
-      bytes = 0
-    }
-    piece += character
-    bytes += size
-  }
-  return [...pieces, piece]
-}
