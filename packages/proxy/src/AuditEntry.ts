@@ -14,6 +14,7 @@ import {
 } from "@cogni/sandbox-core/RunResult"
 import { CanaryPolicy, LlmBudget, LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import { Schema } from "effect"
+import { typed } from "./internal/SchemaFields.ts"
 
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
@@ -29,8 +30,7 @@ const Status = Schema.Int.check(Schema.isBetween({ minimum: 100, maximum: 999 })
 const Listed = Schema.Struct({ requestBytes: Count, responseBytes: Count, durationMs: Millis })
 
 /** The first entry: whose socket it is, and what may go through it. */
-export const RunOpened = Schema.Struct({
-  type: Schema.Literal("run.opened"),
+export const RunOpened = typed("run.opened", {
   runId: Schema.String,
   proxy: Schema.String,
   /** As it may be shown: without a key. */
@@ -46,8 +46,7 @@ export const RunOpened = Schema.Struct({
 })
 
 /** A call that is about to go upstream. Written before its first byte does. */
-export const CallStarted = Schema.Struct({
-  type: Schema.Literal("call.started"),
+export const CallStarted = typed("call.started", {
   requestId: Schema.String,
   /** Ours; what the upstream keeps the call under. */
   callId: Schema.String,
@@ -79,8 +78,7 @@ export const CallStarted = Schema.Struct({
 })
 
 /** How that call ended. */
-export const CallEnded = Schema.Struct({
-  type: Schema.Literal("call.ended"),
+export const CallEnded = typed("call.ended", {
   requestId: Schema.String,
   callId: Schema.String,
   status: Status,
@@ -102,8 +100,7 @@ export const CallEnded = Schema.Struct({
 })
 
 /** Something that was not let through; also what was no HTTP. */
-export const RequestRefused = Schema.Struct({
-  type: Schema.Literal("request.refused"),
+export const RequestRefused = typed("request.refused", {
   requestId: Schema.optionalKey(Schema.String),
   method: Schema.optionalKey(Schema.String),
   path: Schema.optionalKey(Schema.String),
@@ -119,8 +116,7 @@ export const RequestRefused = Schema.Struct({
 })
 
 /** Something the gateway answered by itself, such as the list of models. */
-export const RequestAnswered = Schema.Struct({
-  type: Schema.Literal("request.answered"),
+export const RequestAnswered = typed("request.answered", {
   requestId: Schema.String,
   method: Schema.String,
   path: Schema.String,
@@ -129,8 +125,7 @@ export const RequestAnswered = Schema.Struct({
 })
 
 /** A tool of the host that the agent called, and what came of it. */
-export const ToolCalled = Schema.Struct({
-  type: Schema.Literal("tool.called"),
+export const ToolCalled = typed("tool.called", {
   requestId: Schema.String,
   tool: Schema.String,
   /** Absent where there is no such tool. */
@@ -146,20 +141,13 @@ export const ToolCalled = Schema.Struct({
 })
 
 /** A canary was seen on its way out. */
-export const ExfiltrationSuspected = Schema.Struct({
-  type: Schema.Literal("exfiltration.suspected"),
-  evidence: Evidence
-})
+export const ExfiltrationSuspected = typed("exfiltration.suspected", { evidence: Evidence })
 
 /** A budget that does not come back by waiting is spent. */
-export const BudgetExhausted = Schema.Struct({
-  type: Schema.Literal("budget.exhausted"),
-  exhaustion: Exhaustion
-})
+export const BudgetExhausted = typed("budget.exhausted", { exhaustion: Exhaustion })
 
 /** The last entry: nothing goes through any more. */
-export const RunClosed = Schema.Struct({
-  type: Schema.Literal("run.closed"),
+export const RunClosed = typed("run.closed", {
   usage: LlmUsageTotal,
   callsTotal: Count,
   toolCallsTotal: Count,

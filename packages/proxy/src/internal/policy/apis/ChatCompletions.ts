@@ -1,49 +1,41 @@
 /** `POST /v1/chat/completions`: what of a request may pass. */
 import * as Schema from "effect/Schema"
+import { maybe, textOr, typed } from "../../SchemaFields.ts"
 import {
   Amount,
+  answerSchema,
   Base64,
   cached,
+  callable,
   Count,
   DataUri,
   Effort,
   Flag,
   Free,
-  maybe,
   MediaType,
   Text,
   Thinking
 } from "./Shapes.ts"
 
-const TextPart = Schema.Struct({ type: Schema.Literal("text"), text: Text, ...cached })
+const TextPart = typed("text", { text: Text, ...cached })
 
-const ImagePart = Schema.Struct({
-  type: Schema.Literal("image_url"),
+const ImagePart = typed("image_url", {
   image_url: Schema.Struct({ url: DataUri, detail: maybe(Text) }),
   ...cached
 })
 
-const AudioPart = Schema.Struct({
-  type: Schema.Literal("input_audio"),
-  input_audio: Schema.Struct({ data: Base64, format: MediaType })
-})
+const AudioPart = typed("input_audio", { input_audio: Schema.Struct({ data: Base64, format: MediaType }) })
 
-const FilePart = Schema.Struct({
-  type: Schema.Literal("file"),
+const FilePart = typed("file", {
   file: Schema.Struct({ file_data: DataUri, filename: maybe(Text) }),
   ...cached
 })
 
-const RefusalPart = Schema.Struct({ type: Schema.Literal("refusal"), refusal: Text })
+const RefusalPart = typed("refusal", { refusal: Text })
 
-const ThinkingPart = Schema.Struct({
-  type: Schema.Literal("thinking"),
-  thinking: Text,
-  signature: maybe(Text),
-  ...cached
-})
+const ThinkingPart = typed("thinking", { thinking: Text, signature: maybe(Text), ...cached })
 
-const RedactedPart = Schema.Struct({ type: Schema.Literal("redacted_thinking"), data: Text })
+const RedactedPart = typed("redacted_thinking", { data: Text })
 
 const Parts = Schema.Union([
   TextPart,
@@ -55,7 +47,7 @@ const Parts = Schema.Union([
   RedactedPart
 ])
 
-const Content = Schema.Union([Text, Schema.Array(Parts)])
+const Content = textOr(Parts)
 
 const Signature = Schema.Struct({ thought_signature: maybe(Text) })
 
@@ -129,47 +121,24 @@ const Format = Schema.Struct({
 })
 
 const Tool = Schema.Union([
-  Schema.Struct({
-    type: Schema.Literal("function"),
-    function: Schema.Struct({
-      name: Text,
-      description: maybe(Text),
-      parameters: maybe(Free),
-      strict: maybe(Flag)
-    }),
-    ...cached
-  }),
-  Schema.Struct({
-    type: Schema.Literal("custom"),
-    custom: Schema.Struct({ name: Text, description: maybe(Text), format: maybe(Format) })
-  })
+  typed("function", { function: Schema.Struct(callable), ...cached }),
+  typed("custom", { custom: Schema.Struct({ name: Text, description: maybe(Text), format: maybe(Format) }) })
 ])
 
 const NamedTool = Schema.Union([
-  Schema.Struct({ type: Schema.Literal("function"), function: Schema.Struct({ name: Text }) }),
-  Schema.Struct({ type: Schema.Literal("custom"), custom: Schema.Struct({ name: Text }) })
+  typed("function", { function: Schema.Struct({ name: Text }) }),
+  typed("custom", { custom: Schema.Struct({ name: Text }) })
 ])
 
 const ToolChoice = Schema.Union([
   Schema.Literals(["none", "auto", "required"]),
   ...NamedTool.members,
-  Schema.Struct({
-    type: Schema.Literal("allowed_tools"),
-    allowed_tools: Schema.Struct({ mode: Text, tools: Schema.Array(NamedTool) })
-  })
+  typed("allowed_tools", { allowed_tools: Schema.Struct({ mode: Text, tools: Schema.Array(NamedTool) }) })
 ])
 
 const ResponseFormat = Schema.Union([
   Schema.Struct({ type: Schema.Literals(["text", "json_object"]) }),
-  Schema.Struct({
-    type: Schema.Literal("json_schema"),
-    json_schema: Schema.Struct({
-      name: Text,
-      description: maybe(Text),
-      schema: maybe(Free),
-      strict: maybe(Flag)
-    })
-  })
+  typed("json_schema", { json_schema: Schema.Struct(answerSchema) })
 ])
 
 export const Body = Schema.Struct({
@@ -191,7 +160,7 @@ export const Body = Schema.Struct({
   logprobs: maybe(Flag),
   top_logprobs: maybe(Count),
   seed: maybe(Schema.Int),
-  stop: maybe(Schema.Union([Text, Schema.Array(Text)])),
+  stop: maybe(textOr(Text)),
   response_format: maybe(ResponseFormat),
   tools: maybe(Schema.Array(Tool)),
   tool_choice: maybe(ToolChoice),
@@ -201,7 +170,7 @@ export const Body = Schema.Struct({
   ),
   function_call: maybe(Schema.Union([Schema.Literals(["none", "auto"]), Schema.Struct({ name: Text })])),
   modalities: maybe(Schema.Array(Schema.Literal("text"))),
-  prediction: maybe(Schema.Struct({ type: Schema.Literal("content"), content: Content })),
+  prediction: maybe(typed("content", { content: Content })),
   prompt_cache_key: maybe(Text),
   reasoning: maybe(Effort),
   reasoning_effort: maybe(Text),

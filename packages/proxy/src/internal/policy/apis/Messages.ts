@@ -1,6 +1,7 @@
 /** `POST /v1/messages` and its `count_tokens`: what of a request may pass. */
 import * as Schema from "effect/Schema"
-import { Amount, Base64, cached, Count, Flag, Free, maybe, MediaType, Text, Thinking } from "./Shapes.ts"
+import { maybe, textOr, typed } from "../../SchemaFields.ts"
+import { Amount, Base64, cached, Count, Flag, Free, MediaType, Text, Thinking } from "./Shapes.ts"
 
 /** Where in what was sent a text has its words from. */
 const Citation = Schema.Struct({
@@ -24,26 +25,17 @@ const Citation = Schema.Struct({
   title: maybe(Text)
 })
 
-const TextBlock = Schema.Struct({
-  type: Schema.Literal("text"),
-  text: Text,
-  citations: maybe(Schema.Array(Citation)),
-  ...cached
-})
+const TextBlock = typed("text", { text: Text, citations: maybe(Schema.Array(Citation)), ...cached })
 
-const Inline = Schema.Struct({ type: Schema.Literal("base64"), media_type: MediaType, data: Base64 })
+const Inline = typed("base64", { media_type: MediaType, data: Base64 })
 
-const ImageBlock = Schema.Struct({ type: Schema.Literal("image"), source: Inline, ...cached })
+const ImageBlock = typed("image", { source: Inline, ...cached })
 
-const DocumentBlock = Schema.Struct({
-  type: Schema.Literal("document"),
+const DocumentBlock = typed("document", {
   source: Schema.Union([
     Inline,
-    Schema.Struct({ type: Schema.Literal("text"), media_type: MediaType, data: Text }),
-    Schema.Struct({
-      type: Schema.Literal("content"),
-      content: Schema.Union([Text, Schema.Array(Schema.Union([TextBlock, ImageBlock]))])
-    })
+    typed("text", { media_type: MediaType, data: Text }),
+    typed("content", { content: textOr(Schema.Union([TextBlock, ImageBlock])) })
   ]),
   title: maybe(Text),
   context: maybe(Text),
@@ -51,8 +43,7 @@ const DocumentBlock = Schema.Struct({
   ...cached
 })
 
-const SearchResultBlock = Schema.Struct({
-  type: Schema.Literal("search_result"),
+const SearchResultBlock = typed("search_result", {
   source: Text,
   title: Text,
   content: Schema.Array(TextBlock),
@@ -60,22 +51,12 @@ const SearchResultBlock = Schema.Struct({
   ...cached
 })
 
-const ToolResultBlock = Schema.Struct({
-  type: Schema.Literal("tool_result"),
+const ToolReference = typed("tool_reference", { tool_name: Text })
+
+const ToolResultBlock = typed("tool_result", {
   tool_use_id: Text,
   content: maybe(
-    Schema.Union([
-      Text,
-      Schema.Array(
-        Schema.Union([
-          TextBlock,
-          ImageBlock,
-          DocumentBlock,
-          SearchResultBlock,
-          Schema.Struct({ type: Schema.Literal("tool_reference"), tool_name: Text })
-        ])
-      )
-    ])
+    textOr(Schema.Union([TextBlock, ImageBlock, DocumentBlock, SearchResultBlock, ToolReference]))
   ),
   is_error: maybe(Flag),
   ...cached
@@ -86,15 +67,15 @@ const Block = Schema.Union([
   ImageBlock,
   DocumentBlock,
   SearchResultBlock,
-  Schema.Struct({ type: Schema.Literal("tool_use"), id: Text, name: Text, input: Free, ...cached }),
+  typed("tool_use", { id: Text, name: Text, input: Free, ...cached }),
   ToolResultBlock,
-  Schema.Struct({ type: Schema.Literal("thinking"), thinking: Text, signature: Text }),
-  Schema.Struct({ type: Schema.Literal("redacted_thinking"), data: Text })
+  typed("thinking", { thinking: Text, signature: Text }),
+  typed("redacted_thinking", { data: Text })
 ])
 
 const Message = Schema.Struct({
   role: Schema.Literals(["user", "assistant", "system"]),
-  content: Schema.Union([Text, Schema.Array(Block)])
+  content: textOr(Block)
 })
 
 const Tool = Schema.Struct({
@@ -117,7 +98,7 @@ const ToolChoice = Schema.Struct({
 
 const Amounts = Schema.Struct({ type: Text, value: maybe(Count) })
 
-const JsonFormat = Schema.Struct({ type: Schema.Literal("json_schema"), schema: Free })
+const JsonFormat = typed("json_schema", { schema: Free })
 
 /** Which old turns the provider leaves out of what the model reads. */
 const Edit = Schema.Struct({
@@ -132,7 +113,7 @@ const Edit = Schema.Struct({
 const counted = {
   model: maybe(Text),
   messages: Schema.Array(Message),
-  system: maybe(Schema.Union([Text, Schema.Array(TextBlock)])),
+  system: maybe(textOr(TextBlock)),
   thinking: maybe(Thinking),
   tool_choice: maybe(ToolChoice),
   tools: maybe(Schema.Array(Tool)),

@@ -5,45 +5,33 @@
  * the account's, and so every run's. An agent that sends its whole conversation needs none of it.
  */
 import * as Schema from "effect/Schema"
-import { Amount, Count, DataUri, Effort, Flag, Free, Logprob, maybe, Text } from "./Shapes.ts"
+import { maybe, textOr, typed } from "../../SchemaFields.ts"
+import { Amount, answerSchema, callable, Count, DataUri, Effort, Flag, Logprob, Text } from "./Shapes.ts"
 
 /** What a text is said to rest on. That of a file would name what the provider keeps. */
-const Annotation = Schema.Struct({
-  type: Schema.Literal("url_citation"),
+const Annotation = typed("url_citation", {
   url: Text,
   title: maybe(Text),
   start_index: maybe(Count),
   end_index: maybe(Count)
 })
 
-const InputText = Schema.Struct({ type: Schema.Literal("input_text"), text: Text })
-const InputImage = Schema.Struct({
-  type: Schema.Literal("input_image"),
-  image_url: DataUri,
-  detail: maybe(Text)
-})
-const InputFile = Schema.Struct({
-  type: Schema.Literal("input_file"),
-  file_data: DataUri,
-  filename: maybe(Text)
-})
+const InputText = typed("input_text", { text: Text })
+const InputImage = typed("input_image", { image_url: DataUri, detail: maybe(Text) })
+const InputFile = typed("input_file", { file_data: DataUri, filename: maybe(Text) })
 
-const OutputText = Schema.Struct({
-  type: Schema.Literal("output_text"),
+const OutputText = typed("output_text", {
   text: Text,
   annotations: maybe(Schema.Array(Annotation)),
   logprobs: maybe(Schema.Array(Logprob))
 })
 
-const Refusal = Schema.Struct({ type: Schema.Literal("refusal"), refusal: Text })
+const Refusal = typed("refusal", { refusal: Text })
 
-const Content = Schema.Union([
-  Text,
-  Schema.Array(Schema.Union([InputText, InputImage, InputFile, OutputText, Refusal]))
-])
+const Content = textOr(Schema.Union([InputText, InputImage, InputFile, OutputText, Refusal]))
 
 /** What a tool found. */
-const Output = Schema.Union([Text, Schema.Array(Schema.Union([InputText, InputImage, InputFile]))])
+const Output = textOr(Schema.Union([InputText, InputImage, InputFile]))
 
 const Format = Schema.Struct({
   type: Schema.Literals(["text", "grammar"]),
@@ -52,33 +40,17 @@ const Format = Schema.Struct({
 })
 
 const Tool = Schema.Union([
-  Schema.Struct({
-    type: Schema.Literal("function"),
-    name: Text,
-    description: maybe(Text),
-    parameters: maybe(Free),
-    strict: maybe(Flag)
-  }),
-  Schema.Struct({
-    type: Schema.Literal("custom"),
-    name: Text,
-    description: maybe(Text),
-    format: maybe(Format)
-  })
+  typed("function", callable),
+  typed("custom", { name: Text, description: maybe(Text), format: maybe(Format) })
 ])
 
 /** What every request of Codex's newer models holds its tools in, and they are the agent's own all the same. */
-const Namespace = Schema.Struct({
-  type: Schema.Literal("namespace"),
-  name: Text,
-  description: maybe(Text),
-  tools: Schema.Array(Tool)
-})
+const Namespace = typed("namespace", { name: Text, description: maybe(Text), tools: Schema.Array(Tool) })
 
 const own = { id: maybe(Text), status: maybe(Text) }
 
 const thought = {
-  summary: Schema.Array(Schema.Struct({ type: Schema.Literal("summary_text"), text: Text })),
+  summary: Schema.Array(typed("summary_text", { text: Text })),
   content: maybe(
     Schema.Array(Schema.Struct({ type: Schema.Literals(["reasoning_text", "text"]), text: Text }))
   ),
@@ -86,45 +58,21 @@ const thought = {
 }
 
 const Item = Schema.Union([
-  Schema.Struct({
-    type: Schema.Literal("reasoning"),
-    id: maybe(Text),
-    ...thought,
-    encrypted_content: Text
-  }),
+  typed("reasoning", { id: maybe(Text), ...thought, encrypted_content: Text }),
   // Without its content, an id is a question for what the provider has kept.
-  Schema.Struct({
-    type: Schema.Literal("reasoning"),
-    ...thought,
-    encrypted_content: Schema.optionalKey(Schema.Null)
-  }),
-  Schema.Struct({
-    type: Schema.Literal("function_call"),
-    ...own,
-    call_id: Text,
-    name: Text,
-    namespace: maybe(Text),
-    arguments: Text
-  }),
-  Schema.Struct({ type: Schema.Literal("function_call_output"), ...own, call_id: Text, output: Output }),
-  Schema.Struct({
-    type: Schema.Literal("custom_tool_call"),
-    ...own,
-    call_id: Text,
-    name: Text,
-    namespace: maybe(Text),
-    input: Text
-  }),
-  Schema.Struct({ type: Schema.Literal("custom_tool_call_output"), ...own, call_id: Text, output: Output }),
+  typed("reasoning", { ...thought, encrypted_content: Schema.optionalKey(Schema.Null) }),
+  typed("function_call", { ...own, call_id: Text, name: Text, namespace: maybe(Text), arguments: Text }),
+  typed("function_call_output", { ...own, call_id: Text, output: Output }),
+  typed("custom_tool_call", { ...own, call_id: Text, name: Text, namespace: maybe(Text), input: Text }),
+  typed("custom_tool_call_output", { ...own, call_id: Text, output: Output }),
   // No tool that the provider runs: none is left out here, so one is refused.
-  Schema.Struct({
-    type: Schema.Literal("additional_tools"),
+  typed("additional_tools", {
     ...own,
     role: Schema.Literal("developer"),
     tools: Schema.Array(Schema.Union([...Tool.members, Namespace]))
   }),
-  Schema.Struct({ type: Schema.Literal("compaction"), ...own, encrypted_content: Text }),
-  Schema.Struct({ type: Schema.Literal("compaction_summary"), ...own, encrypted_content: Text }),
+  typed("compaction", { ...own, encrypted_content: Text }),
+  typed("compaction_summary", { ...own, encrypted_content: Text }),
   Schema.Struct({
     type: Schema.optionalKey(Schema.Literal("message")),
     ...own,
@@ -139,7 +87,7 @@ const NamedTool = Schema.Struct({ type: Schema.Literals(["function", "custom"]),
 const ToolChoice = Schema.Union([
   Schema.Literals(["none", "auto", "required"]),
   NamedTool,
-  Schema.Struct({ type: Schema.Literal("allowed_tools"), mode: Text, tools: Schema.Array(NamedTool) })
+  typed("allowed_tools", { mode: Text, tools: Schema.Array(NamedTool) })
 ])
 
 /** What an answer may hold besides; the rest is about tools that do not pass. */
@@ -147,18 +95,12 @@ export const includes = ["reasoning.encrypted_content", "message.output_text.log
 
 const TextFormat = Schema.Union([
   Schema.Struct({ type: Schema.Literals(["text", "json_object"]) }),
-  Schema.Struct({
-    type: Schema.Literal("json_schema"),
-    name: Text,
-    description: maybe(Text),
-    schema: maybe(Free),
-    strict: maybe(Flag)
-  })
+  typed("json_schema", answerSchema)
 ])
 
 export const Body = Schema.Struct({
   model: maybe(Text),
-  input: Schema.Union([Text, Schema.Array(Item)]),
+  input: textOr(Item),
   instructions: maybe(Text),
   include: maybe(Schema.Array(Schema.Literals(includes))),
   max_output_tokens: maybe(Count),

@@ -5,6 +5,7 @@
  * is: arguments, results and JSON Schemas, which are between the agent and its model.
  */
 import * as Schema from "effect/Schema"
+import { maybe } from "../../SchemaFields.ts"
 
 /** Any JSON, unharmed. */
 export const Free = Schema.Unknown
@@ -18,8 +19,9 @@ export const Amount = Schema.Finite
 
 export const Count = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1e9 }))
 
-/** May be left out, or said to be nothing. */
-export const maybe = <S extends Schema.Top>(schema: S) => Schema.optionalKey(Schema.NullOr(schema))
+/** How a function of the agent's own is described, and the JSON that it wants for an answer. */
+export const callable = { name: Text, description: maybe(Text), parameters: maybe(Free), strict: maybe(Flag) }
+export const answerSchema = { name: Text, description: maybe(Text), schema: maybe(Free), strict: maybe(Flag) }
 
 /**
  * What a provider need not fetch: all of it is here, and none of it can be read as an address. Who looks for `https://`
@@ -47,15 +49,10 @@ export const CacheControl = Schema.Struct({
 export const cached = { cache_control: maybe(CacheControl) }
 
 /** How likely a token was, and what else it could have been. */
+const likely = { token: maybe(Text), logprob: maybe(Amount), bytes: maybe(Schema.Array(Count)) }
 export const Logprob = Schema.Struct({
-  token: maybe(Text),
-  logprob: maybe(Amount),
-  bytes: maybe(Schema.Array(Count)),
-  top_logprobs: maybe(
-    Schema.Array(
-      Schema.Struct({ token: maybe(Text), logprob: maybe(Amount), bytes: maybe(Schema.Array(Count)) })
-    )
-  )
+  ...likely,
+  top_logprobs: maybe(Schema.Array(Schema.Struct(likely)))
 })
 
 /** What a model may be asked to answer in. */
