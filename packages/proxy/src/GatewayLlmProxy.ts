@@ -28,7 +28,7 @@ import * as HostDisk from "./internal/HostDisk.ts"
 import * as ServedRun from "./internal/shards/ServedRun.ts"
 import type { RunTraffic, ShardConfig } from "./internal/shards/ShardMessage.ts"
 import * as ShardPool from "./internal/shards/ShardPool.ts"
-import { type SocketCarrier, socketName } from "./internal/carrier/SocketCarrier.ts"
+import { socketName } from "./internal/carrier/SocketCarrier.ts"
 import * as KeyInjection from "./KeyInjection.ts"
 import type { Prices } from "./Prices.ts"
 import * as Upstream from "./Upstream.ts"
@@ -150,19 +150,11 @@ export const layer = (options: GatewayLlmProxyOptions): Layer.Layer<LlmProxy, ne
 const shardsDefault = () => Math.min(defaults.shardsMax, Math.max(2, os.availableParallelism()))
 
 /** Found out with the first run, and then the same for all. */
-const carrierOf = Effect.fnUntraced(function* (
-  options: GatewayLlmProxyOptions
-): Effect.fn.Return<Effect.Effect<SocketCarrier, LlmProxyError>, never, ContainerRuntime | Scope.Scope> {
+const carrierOf = Effect.fnUntraced(function* ({ carrier = "auto", image }: GatewayLlmProxyOptions) {
   const runtime = yield* ContainerRuntime
-  const inContainer = yield* ContainerCarrier.make({ image: options.image, runtime })
-  switch (options.carrier ?? "auto") {
-    case "directory":
-      return Effect.succeed(HostDirectoryCarrier.make)
-    case "container":
-      return Effect.succeed(inContainer)
-    default:
-      return Effect.map(runtime.sharesHost, (shared) => (shared ? HostDirectoryCarrier.make : inContainer))
-  }
+  const inContainer = yield* ContainerCarrier.make({ image, runtime })
+  const isShared = carrier === "auto" ? runtime.sharesHost : Effect.succeed(carrier === "directory")
+  return Effect.map(isShared, (shared) => (shared ? HostDirectoryCarrier.make : inContainer))
 })
 
 const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): ShardConfig => {
@@ -183,21 +175,12 @@ const configOf = (options: GatewayLlmProxyOptions, address: Upstream.Address): S
 }
 
 /** All that can be wrong with what was configured, before anything is started. */
-const usable = (options: GatewayLlmProxyOptions, { llm, runId }: LlmRequest) =>
+const usable = ({ key, keyHeader }: GatewayLlmProxyOptions, { llm, runId }: LlmRequest) =>
   Effect.fromResult(
-    KeyInjection.inject({
-      upstreamKey: options.key,
-      identity: llm.identity,
-      runId,
-      client: [],
-      keyHeader: options.keyHeader
-    })
+    KeyInjection.inject({ upstreamKey: key, identity: llm.identity, runId, client: [], keyHeader })
   ).pipe(Effect.mapError(refused))
 
-const refused = ({
-  message,
-  remedy
-}: Upstream.UpstreamRefused | KeyInjection.UnusableHeader): ProxyFailed =>
+const refused = ({ message, remedy }: Upstream.UpstreamRefused | KeyInjection.UnusableHeader) =>
   new ProxyFailed({ detail: message, remedy })
 
 const opened = (

@@ -47,17 +47,13 @@ export const make = Effect.fnUntraced(function* (options: NginxLlmProxyOptions) 
   const readySecondsMax = options.readySecondsMax ?? 60
 
   /** All that can be wrong with what was configured, before anything is started. */
-  const prepare = (request: LlmRequest) =>
+  const prepare = ({ llm, runId }: LlmRequest) =>
     Effect.fromResult(
       Result.gen(function* () {
         const address = yield* Upstream.address(options.upstream)
-        const headers = yield* KeyInjection.inject({
-          upstreamKey: options.key,
-          identity: request.llm.identity,
-          runId: request.runId,
-          client: [],
-          keyHeader: options.keyHeader
-        })
+        const { key: upstreamKey, keyHeader } = options
+        const { identity } = llm
+        const headers = yield* KeyInjection.inject({ upstreamKey, identity, runId, client: [], keyHeader })
         return { address, headers }
       })
     ).pipe(Effect.mapError(({ message, remedy }) => new ProxyFailed({ detail: message, remedy })))

@@ -7,6 +7,7 @@ import { createReadStream } from "node:fs"
 import * as path from "node:path"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
+import * as Struct from "effect/Struct"
 import type { AuditHead, Exhaustion, LlmCall, LlmOutcome } from "@cogni/sandbox-core/RunResult"
 import type { AuditLine } from "../../AuditEntry.ts"
 import { makeRows } from "../ByteRows.ts"
@@ -176,20 +177,10 @@ const endOf = ({ api, at, callId, requestId }: Line<"call.started">) =>
   }) as const
 
 const callOf = (
-  { at, callId, method, model, path: target, requestBytes, requestId }: Line<"call.started">,
+  line: Line<"call.started">,
   end: Pick<Line<"call.ended">, "status" | "outcome" | "responseBytes" | "durationMs" | "usage">
 ): LlmCall => ({
-  at,
-  requestId,
-  method,
-  path: target,
-  status: end.status,
-  callId,
-  requestBytes,
-  responseBytes: end.responseBytes,
-  durationMs: end.durationMs,
-  completed: end.outcome === "completed",
-  outcome: end.outcome,
-  model,
-  ...(end.usage === undefined ? {} : { usage: end.usage })
+  ...Struct.pick(line, ["at", "requestId", "callId", "method", "path", "model", "requestBytes"]),
+  ...Struct.pick(end, ["status", "outcome", "responseBytes", "durationMs", "usage"]),
+  completed: end.outcome === "completed"
 })

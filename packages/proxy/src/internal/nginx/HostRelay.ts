@@ -81,16 +81,12 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
   let accepted = 0
   let lastFailure: string | undefined
 
+  const { host, port } = address
+  const named = net.isIP(host) === 0 ? { servername: host } : {}
   const connect = (): net.Socket =>
     secureContext === undefined
-      ? net.connect({ host: address.host, port: address.port, allowHalfOpen: true })
-      : tls.connect({
-          host: address.host,
-          port: address.port,
-          secureContext,
-          ALPNProtocols: ["http/1.1"],
-          ...(net.isIP(address.host) === 0 ? { servername: address.host } : {})
-        })
+      ? net.connect({ host, port, allowHalfOpen: true })
+      : tls.connect({ host, port, secureContext, ALPNProtocols: ["http/1.1"], ...named })
 
   const relay = (inner: net.Socket) => {
     accepted += 1
