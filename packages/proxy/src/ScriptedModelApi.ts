@@ -4,7 +4,7 @@
  * For the demo, for tests and for benches. It listens on a loopback port for as long as a scope, and remembers what it
  * was sent, so that one can see what was put in on the way out. Every answer carries the header `x-scripted-model: 1`.
  */
-import { Effect, type Scope } from "effect"
+import { Effect, Option, Schema, type Scope } from "effect"
 import { createHash } from "node:crypto"
 import * as http from "node:http"
 import type { AddressInfo } from "node:net"
@@ -77,7 +77,7 @@ export const acquire = Effect.fnUntraced(function* (
       headers: headersOf(request, options.raw === true),
       bodyBytes: body.bytes,
       bodyDigest: body.digest,
-      body: (options.raw === true ? parse(body.text) : undefined) ?? {},
+      body: (options.raw === true ? parsed(body.text) : undefined) ?? {},
       tools,
       usage,
       cut: false
@@ -146,14 +146,14 @@ const answerTo = (
 ): Reaction & Pick<Said, "tools"> => {
   const path = (request.url ?? "").split("?")[0]!
   const dialect = request.method === "POST" ? dialects.find((one) => one.path === path) : undefined
-  const parsed = parse(text)
-  const body = parsed ?? {}
+  const given = parsed(text)
+  const body = given ?? {}
   const said = (dialect ?? Messages.dialect).said(body)
   const react = (): Reaction => {
     const answer = options.script({ ...said, number, body })
     if ("_tag" in answer) return { write: (response) => ScriptedStep.play(answer, response) }
     if (dialect === undefined) return { write: aside(options, request.method, path, said.text) }
-    if (parsed === undefined) return refusal(400, "the scripted model API could not read the body as JSON")
+    if (given === undefined) return refusal(400, "the scripted model API could not read the body as JSON")
     if ("refuse" in answer) return refusal(400, answer.refuse)
     const usage = answer.usage ?? wordsOf(said.text, answer)
     const model = options.model ?? String(body["model"])
@@ -197,14 +197,11 @@ const wordsOf = (text: string, answer: Answer): Figures => ({
   outputTokens: tokensOf("say" in answer ? answer.say : JSON.stringify(answer.call))
 })
 
-const parse = (text: string): Body | undefined => {
-  try {
-    const value: unknown = JSON.parse(text)
-    return typeof value === "object" && value !== null ? (value as Body) : undefined
-  } catch {
-    return undefined
-  }
-}
+const decodeBody = Schema.decodeUnknownOption(
+  Schema.fromJsonString(Schema.Record(Schema.String, Schema.Unknown))
+)
+
+const parsed = (text: string): Body | undefined => Option.getOrUndefined(decodeBody(text))
 
 const bodyOf = async (request: http.IncomingMessage) => {
   const digest = createHash("sha256")

@@ -5,11 +5,11 @@
  * MCP: both ask the same `call`, so both are held and written down alike.
  */
 import { Deferred, Duration, Effect, Semaphore } from "effect"
-import { createHash } from "node:crypto"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import type { ToolCalled } from "./AuditEntry.ts"
+import { sha256 } from "./internal/audit/AuditChain.ts"
 
 export interface ToolGatewayOptions {
   readonly runId: RunId
@@ -86,10 +86,10 @@ export const make = Effect.fnUntraced(function* (options: ToolGatewayOptions): E
             ...(effect === undefined ? {} : { effect }),
             via: call.via,
             argumentsBytes: Buffer.byteLength(text),
-            argumentsDigest: digest(text),
+            argumentsDigest: sha256(text),
             outcome,
             resultBytes: Buffer.byteLength(result),
-            resultDigest: digest(result),
+            resultDigest: sha256(result),
             durationMs: Math.round((performance.now() - startedMs) * 1000) / 1000
           })
           if (open.size === 0) onIdle?.()
@@ -122,5 +122,3 @@ const refused = (code: Tool.ToolErrorCode, detail: string) =>
   Effect.fail(new Tool.ToolFailed({ code, detail }))
 
 const textOf = (value: unknown): string => JSON.stringify(value) ?? "null"
-
-const digest = (text: string): string => createHash("sha256").update(text).digest("hex")

@@ -136,24 +136,17 @@ export const acquire = Effect.fn("HostRelay.acquire")(function* (
     outer.pipe(inner)
   }
 
-  yield* Effect.acquireRelease(
-    HostDisk.use(
-      failure,
-      () =>
-        new Promise<net.Server>((resolve, reject) => {
-          const server = net.createServer({ allowHalfOpen: true }, relay)
-          server.once("error", reject)
-          server.listen({ path: socketPath, backlog: 512 }, () => resolve(server))
-        })
-    ),
-    (server) =>
-      Effect.promise(
-        () =>
-          new Promise<void>((resolve) => {
-            server.close(() => resolve())
-            for (const stream of streams) stream.destroy()
-          })
-      )
+  const listen = () =>
+    new Promise<net.Server>((resolve, reject) => {
+      const server = net.createServer({ allowHalfOpen: true }, relay)
+      server.once("error", reject)
+      server.listen({ path: socketPath, backlog: 512 }, () => resolve(server))
+    })
+  yield* Effect.acquireRelease(HostDisk.use(failure, listen), (server) =>
+    Effect.callback<void>((resume) => {
+      server.close(() => resume(Effect.void))
+      for (const stream of streams) stream.destroy()
+    })
   )
   yield* HostDisk.use(failure, async () => {
     await fs.chmod(socketPath, 0o600)

@@ -105,13 +105,7 @@ export const make = Effect.fnUntraced(function* (
       Effect.flatMap(Option.match({ onNone: () => recovered, onSome: Effect.succeed })),
       Effect.timeoutOrElse({
         duration: Duration.seconds(answerSecondsMax),
-        orElse: () =>
-          Effect.fail(
-            new ProxyFailed({
-              detail: `the gateway's thread did not say what went through within ${answerSecondsMax} s`,
-              remedy: "See that the disk of the run's directory answers; its audit holds what was written"
-            })
-          )
+        orElse: () => Effect.fail(new ProxyFailed(silent))
       })
     )
   const finish = yield* Effect.cached(
@@ -136,6 +130,11 @@ export const make = Effect.fnUntraced(function* (
     finish
   }
 })
+
+const silent: AuditProblem = {
+  detail: `the gateway's thread did not say what went through within ${answerSecondsMax} s`,
+  remedy: "See that the disk of the run's directory answers; its audit holds what was written"
+}
 
 const lostRemedy =
   "Run again: other runs were not touched. If it happens again, see in the run's audit what the agent kept asking for"
