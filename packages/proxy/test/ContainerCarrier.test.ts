@@ -186,9 +186,7 @@ describe("a container of sockets", () => {
   it.effect("that does not begin keeps no interrupted run waiting", () =>
     Effect.gen(function* () {
       const { carrier, containersTotal } = yield* world({})
-      const runs = yield* Effect.forEach([1, 2], () =>
-        Effect.forkChild(Effect.scoped(carrier.acquire()))
-      )
+      const runs = yield* Effect.forEach([1, 2], () => Effect.forkChild(Effect.scoped(carrier.acquire())))
       yield* Await.until(
         "a container was made",
         Effect.sync(() => containersTotal() === 1)

@@ -23,7 +23,7 @@ const Exec = Schema.Struct({
   runId: Schema.optionalKey(Schema.String)
 })
 
-const parseJson = Schema.decodeUnknownOption(Schema.UnknownFromJsonString)
+const parseJson = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
 
 const decodeExec = Schema.decodeUnknownOption(Exec, { onExcessProperty: "error" })
 

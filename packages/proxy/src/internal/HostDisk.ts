@@ -27,7 +27,10 @@ export const temporaryDirectory = (
   parent?: string
 ): Effect.Effect<string, ProxyFailed, Scope.Scope> => {
   const where = parent ?? "the directory for temporary files"
-  return Effect.acquireRelease(use(failure, () => OwnFiles.temporaryDirectory(prefix, parent), where), remove)
+  return Effect.acquireRelease(
+    use(failure, () => OwnFiles.temporaryDirectory(prefix, parent), where),
+    remove
+  )
 }
 
 /** Removes a directory; nothing fails when it cannot be removed. */

@@ -40,8 +40,7 @@ export const makeLiterals = (): Literals => {
     return name
   }
   return {
-    reference: (text) =>
-      (text.match(pieces) ?? [""]).map((piece) => `\${${nameOf(piece)}}`).join(""),
+    reference: (text) => (text.match(pieces) ?? [""]).map((piece) => `\${${nameOf(piece)}}`).join(""),
     directives: () =>
       [...names].map(([piece, name]) => block("geo", [`$${name}`], [directive("default", piece)]))
   }

@@ -32,7 +32,7 @@ export interface ShardConfig extends GatewayLimits {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
   readonly prices?: Prices | undefined
   readonly auditBodies: "digest" | "full"
-  readonly outputTokensPerCallMax?: number | undefined
+  readonly outputTokensPerCallMax: number | undefined
   readonly connectionsPerSecondMax: number
   readonly connectionsTotalMax: number
 }

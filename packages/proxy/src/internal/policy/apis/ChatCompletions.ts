@@ -17,37 +17,21 @@ import {
   Thinking
 } from "./Shapes.ts"
 
-const TextPart = typed("text", { text: Text, ...cached })
-
-const ImagePart = typed("image_url", {
-  image_url: Schema.Struct({ url: DataUri, detail: maybe(Text) }),
-  ...cached
-})
-
-const AudioPart = typed("input_audio", { input_audio: Schema.Struct({ data: Base64, format: MediaType }) })
-
-const FilePart = typed("file", {
-  file: Schema.Struct({ file_data: DataUri, filename: maybe(Text) }),
-  ...cached
-})
-
-const RefusalPart = typed("refusal", { refusal: Text })
-
 const ThinkingPart = typed("thinking", { thinking: Text, signature: maybe(Text), ...cached })
 
 const RedactedPart = typed("redacted_thinking", { data: Text })
 
-const Parts = Schema.Union([
-  TextPart,
-  ImagePart,
-  AudioPart,
-  FilePart,
-  RefusalPart,
+const Part = Schema.Union([
+  typed("text", { text: Text, ...cached }),
+  typed("image_url", { image_url: Schema.Struct({ url: DataUri, detail: maybe(Text) }), ...cached }),
+  typed("input_audio", { input_audio: Schema.Struct({ data: Base64, format: MediaType }) }),
+  typed("file", { file: Schema.Struct({ file_data: DataUri, filename: maybe(Text) }), ...cached }),
+  typed("refusal", { refusal: Text }),
   ThinkingPart,
   RedactedPart
 ])
 
-const Content = textOr(Parts)
+const Content = textOr(Part)
 
 const Signature = Schema.Struct({ thought_signature: maybe(Text) })
 
@@ -77,11 +61,7 @@ const ToolCall = Schema.Union([
     index: maybe(Count),
     ...signed
   }),
-  Schema.Struct({
-    id: Text,
-    type: Schema.Literal("custom"),
-    custom: Schema.Struct({ name: Text, input: Text })
-  })
+  typed("custom", { id: Text, custom: Schema.Struct({ name: Text, input: Text }) })
 ])
 
 const Message = Schema.Union([
