@@ -23,7 +23,7 @@ import * as AuditChain from "./internal/audit/AuditChain.ts"
 import * as ContainerCarrier from "./internal/carrier/ContainerCarrier.ts"
 import * as DescriptorLimit from "./internal/shards/DescriptorLimit.ts"
 import * as HostDirectoryCarrier from "./internal/carrier/HostDirectoryCarrier.ts"
-import { defaults } from "./internal/shards/GatewayLimits.ts"
+import * as GatewayLimits from "./internal/shards/GatewayLimits.ts"
 import * as HostDisk from "./internal/HostDisk.ts"
 import * as ServedRun from "./internal/shards/ServedRun.ts"
 import type { RunTraffic, ShardConfig } from "./internal/shards/ShardMessage.ts"
@@ -83,7 +83,8 @@ export interface GatewayLlmProxyOptions {
   readonly certificateAuthorities?: ReadonlyArray<string> | undefined
 }
 
-export { defaults }
+/** Applied where the options say nothing. */
+export const defaults = GatewayLimits.defaults
 
 export const make = Effect.fnUntraced(function* (options: GatewayLlmProxyOptions) {
   const tools = options.tools ?? []
