@@ -176,31 +176,26 @@ export const commandOf = (
 ): Effect.Effect<Command, SandboxError.InvalidSpec> => {
   const { env = {}, stdin, workingDirectory } = options
   if (typeof line === "string" && exceeds(line, argumentBytesMax)) {
-    return Effect.fail(
-      new SandboxError.InvalidSpec({
-        problems: [
-          `command: Expected at most ${argumentBytesMax} bytes (the kernel's cap on one argument; write a script into the workspace, or send it on stdin)`
-        ]
-      })
+    return refused(
+      `command: Expected at most ${argumentBytesMax} bytes (the kernel's cap on one argument; write a script into the workspace, or send it on stdin)`
     )
   }
   const bytes = typeof stdin === "string" ? new TextEncoder().encode(stdin) : stdin
   if (bytes !== undefined && bytes.byteLength > stdinBytesMax) {
-    return Effect.fail(
-      new SandboxError.InvalidSpec({
-        problems: [`stdin: Expected at most ${stdinBytesMax} bytes (put more into a file of the workspace)`]
-      })
-    )
+    return refused(`stdin: Expected at most ${stdinBytesMax} bytes (put more into a file of the workspace)`)
   }
   return decodeCommand({
     argv: typeof line === "string" ? [shell, "-c", line] : line,
     env,
     ...(workingDirectory === undefined ? {} : { workingDirectory })
   }).pipe(
-    Effect.mapError((error) => new SandboxError.InvalidSpec({ problems: problemsOf(error) })),
+    Effect.catch((error) => refused(...problemsOf(error))),
     Effect.map((command) => ({ ...command, ...(bytes === undefined ? {} : { stdin: bytes }) }))
   )
 }
+
+const refused = (...problems: ReadonlyArray<string>) =>
+  Effect.fail(new SandboxError.InvalidSpec({ problems }))
 
 /** `exec`, of `spawn`: output collected and bounded, time bounded, and nothing left running where either ended it. */
 export const execOf =

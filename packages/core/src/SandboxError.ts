@@ -22,6 +22,9 @@ export const Partial = Schema.Struct({
 
 export type Partial = typeof Partial.Type
 
+/** What failed, and what to do. */
+const told = { detail: Schema.String, remedy: Schema.String }
+
 /** The agent ran longer than `runtimeSecondsMax`. */
 export class TimedOut extends Schema.TaggedError<TimedOut>()("TimedOut", {
   runtimeSecondsMax: Schema.Int,
@@ -147,12 +150,8 @@ export class RunIdInUse extends Schema.TaggedError<RunIdInUse>()("RunIdInUse", {
   }
 }
 
-/** Where runs are kept cannot be reached: nothing was begun. */
-export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("StoreUnavailable", {
-  /** Never holds a password. */
-  detail: Schema.String,
-  remedy: Schema.String
-}) {
+/** Where runs are kept cannot be reached: nothing was begun. Never holds a password. */
+export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("StoreUnavailable", told) {
   readonly code: ErrorCode = "internal"
   readonly isRetryable = true
   override get message(): string {
@@ -162,8 +161,7 @@ export class StoreUnavailable extends Schema.TaggedError<StoreUnavailable>()("St
 
 /** The engine cannot be reached, or went away during the run. */
 export class RuntimeUnavailable extends Schema.TaggedError<RuntimeUnavailable>()("RuntimeUnavailable", {
-  detail: Schema.String,
-  remedy: Schema.String,
+  ...told,
   /** Nobody answers at its address. Left out where it is there, or was: it was slow, broke off or said something odd. */
   isAbsent: Schema.optionalKey(Schema.Boolean)
 }) {
@@ -188,8 +186,7 @@ export class ImageNotFound extends Schema.TaggedError<ImageNotFound>()("ImageNot
 /** The engine refused the container or lost it. */
 export class ContainerFailed extends Schema.TaggedError<ContainerFailed>()("ContainerFailed", {
   operation: Schema.String,
-  detail: Schema.String,
-  remedy: Schema.String
+  ...told
 }) {
   readonly code: ErrorCode = "container_failed"
   readonly isRetryable = false
@@ -200,8 +197,7 @@ export class ContainerFailed extends Schema.TaggedError<ContainerFailed>()("Cont
 
 /** The way to the model could not be had, or broke during the run. */
 export class ProxyFailed extends Schema.TaggedError<ProxyFailed>()("ProxyFailed", {
-  detail: Schema.String,
-  remedy: Schema.String,
+  ...told,
   /** What the agent had said by then, where it had begun. */
   partial: Schema.optionalKey(Partial)
 }) {
@@ -226,8 +222,7 @@ export class PostureMismatch extends Schema.TaggedError<PostureMismatch>()("Post
 /** The files of the run could not be had. */
 export class WorkspaceFailed extends Schema.TaggedError<WorkspaceFailed>()("WorkspaceFailed", {
   path: Schema.String,
-  detail: Schema.String,
-  remedy: Schema.String
+  ...told
 }) {
   readonly code: ErrorCode = "invalid_request"
   readonly isRetryable = false
@@ -249,10 +244,7 @@ export class CommandTimedOut extends Schema.TaggedError<CommandTimedOut>()("Comm
 }
 
 /** The command could not be started as it was asked for. */
-export class CommandRefused extends Schema.TaggedError<CommandRefused>()("CommandRefused", {
-  detail: Schema.String,
-  remedy: Schema.String
-}) {
+export class CommandRefused extends Schema.TaggedError<CommandRefused>()("CommandRefused", told) {
   readonly code: ErrorCode = "invalid_request"
   readonly isRetryable = false
   override get message(): string {
@@ -279,8 +271,7 @@ export type FileProblem = typeof FileProblem.Type
 export class FileRefused extends Schema.TaggedError<FileRefused>()("FileRefused", {
   path: Schema.String,
   problem: FileProblem,
-  detail: Schema.String,
-  remedy: Schema.String
+  ...told
 }) {
   readonly code: ErrorCode = "invalid_request"
   readonly isRetryable = false

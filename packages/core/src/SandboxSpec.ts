@@ -12,16 +12,14 @@ import { RunId } from "./RunId.ts"
 const withDefault = <S extends Schema.Top>(schema: S, value: S["Encoded"]) =>
   schema.pipe(Schema.withDecodingDefaultKey(Effect.succeed(value)))
 
+const isWithin = (minimum: number, maximum: number, what: string) =>
+  Schema.isBetween({ minimum, maximum }, { expected: `a value from ${minimum} to ${maximum} (${what})` })
+
+const between = (minimum: number, maximum: number, description: string) =>
+  Schema.Int.check(isWithin(minimum, maximum, description)).annotate({ description })
+
 const bounded = (minimum: number, maximum: number, fallback: number, description: string) =>
-  withDefault(
-    Schema.Int.check(
-      Schema.isBetween(
-        { minimum, maximum },
-        { expected: `a value from ${minimum} to ${maximum} (${description})` }
-      )
-    ).annotate({ description }),
-    fallback
-  )
+  withDefault(between(minimum, maximum, description), fallback)
 
 const KiB = 1024
 const MiB = 1024 * KiB
@@ -56,15 +54,7 @@ export const Limits = Schema.Struct({
     "memory and tmpfs pages together; there is no swap. The engine's own minimum is 6 MiB"
   ),
   processesMax: bounded(4, 32_768, 256, "processes and threads at one time"),
-  cpusMax: withDefault(
-    Schema.Finite.check(
-      Schema.isBetween(
-        { minimum: 0.01, maximum: 1024 },
-        { expected: "a value from 0.01 to 1024 (processors)" }
-      )
-    ),
-    2
-  ),
+  cpusMax: withDefault(Schema.Finite.check(isWithin(0.01, 1024, "processors")), 2),
   outputBytesMax: bounded(1, 16 * GiB, 64 * MiB, "stdout and stderr together, before the run is ended"),
   outputRetainedBytesMax: bounded(0, 256 * MiB, 4 * MiB, "of each of stdout and stderr, kept in the result"),
   workspaceBytesMax: bounded(
@@ -178,14 +168,7 @@ export const LlmIdentity = Schema.Struct({
 export type LlmIdentity = typeof LlmIdentity.Type
 
 const optionalBounded = (minimum: number, maximum: number, description: string) =>
-  Schema.optionalKey(
-    Schema.Int.check(
-      Schema.isBetween(
-        { minimum, maximum },
-        { expected: `a value from ${minimum} to ${maximum} (${description})` }
-      )
-    ).annotate({ description })
-  )
+  Schema.optionalKey(between(minimum, maximum, description))
 
 /**
  * How much of a model a run may have. What is absent is not limited by the spec. Held by a proxy that reads bodies;
@@ -200,14 +183,7 @@ export const LlmBudget = Schema.Struct({
   callsMax: optionalBounded(1, 1_000_000, "requests that are passed on to the model"),
   inputTokensMax: optionalBounded(1, 1e12, "input tokens of all calls"),
   outputTokensMax: optionalBounded(1, 1e12, "output tokens of all calls"),
-  costUsdMax: Schema.optionalKey(
-    Schema.Finite.check(
-      Schema.isBetween(
-        { minimum: 1e-6, maximum: 1e6 },
-        { expected: "a value from 0.000001 to 1000000 (US dollars)" }
-      )
-    )
-  ),
+  costUsdMax: Schema.optionalKey(Schema.Finite.check(isWithin(1e-6, 1e6, "US dollars"))),
   bytesMax: optionalBounded(1, 1e13, "bodies of all requests and answers"),
   concurrentCallsMax: optionalBounded(1, 10_000, "calls under way at one time"),
   requestsPerSecondMax: optionalBounded(1, 10_000, "requests of any kind in a second"),

@@ -116,21 +116,18 @@ export const makeMemory = (options?: {
             remedy: "Make it, or name another"
           })
         }
+        const readable = (name: string, target: string): Mount => ({
+          type: "directory",
+          source: `/memory/${request.runId}/${name}`,
+          target,
+          readOnly: true
+        })
         return {
           mounts: [
             { type: "directory", source: path, target, readOnly: false },
-            ...[inputsTarget, ...(request.memory ? [] : [`${target}/.cogni`])].map((target) => ({
-              type: "directory" as const,
-              source: `/memory/${request.runId}/inputs`,
-              target,
-              readOnly: true
-            })),
-            ...request.planted.map(({ name, target }) => ({
-              type: "directory" as const,
-              source: `/memory/${request.runId}/${name}`,
-              target,
-              readOnly: true
-            }))
+            readable("inputs", inputsTarget),
+            ...(request.memory ? [] : [readable("inputs", `${target}/.cogni`)]),
+            ...request.planted.map(({ name, target }) => readable(name, target))
           ],
           user: { userId: 1000, groupId: 1000 },
           countedBytes: Effect.succeed({ bytes: 0, isCertain: true }),

@@ -2,7 +2,7 @@
 import { Deferred, Duration, Effect, Fiber, Option, Stream } from "effect"
 import type { Container, ContainerError, ContainerExit } from "../ContainerRuntime.ts"
 import type { LlmProxyError } from "../LlmProxy.ts"
-import type { Output, Peak, OutputChunk } from "../RunResult.ts"
+import type { OutputChunk } from "../RunResult.ts"
 import {
   DiskFull,
   type LimitReason,
@@ -38,13 +38,6 @@ export type HostLimit = (partial: Partial) => LimitReason
 /** What ended the watch: the agent itself, by its exit, or the first limit it broke that the kernel does not hold. */
 type Ending = ContainerExit | HostLimit
 
-/** @internal */
-export interface Watched {
-  readonly exitCode: number
-  readonly output: Output
-  readonly peak: Peak
-}
-
 /** Kernel facts outrank the host's clock and counters: what the kernel refused came first. */
 export const kernelLimit = (
   exit: ContainerExit | undefined,
@@ -57,20 +50,10 @@ export const kernelLimit = (
   return undefined
 }
 
-export const timedOut =
-  ({ runtimeSecondsMax }: Limits): HostLimit =>
-  (partial) =>
-    new TimedOut({ runtimeSecondsMax, partial })
-
-export const diskFull =
+const diskFull =
   ({ workspaceBytesMax }: Limits): HostLimit =>
   (partial) =>
     new DiskFull({ workspaceBytesMax, partial })
-
-const flooding =
-  ({ outputBytesMax }: Limits): HostLimit =>
-  (partial) =>
-    new OutputLimitExceeded({ outputBytesMax, partial })
 
 /** What counts of a workspace; where that is not certain, counted once more while nothing runs that could move it. */
 export const counted = (
@@ -82,7 +65,7 @@ export const counted = (
   )
 
 /** Settles when the workspace is over its limit. Measuring takes a small share of the time, however large it is. */
-export const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits): Effect.Effect<void, E> =>
+const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits): Effect.Effect<void, E> =>
   Effect.gen(function* () {
     for (;;) {
       const [took, bytes] = yield* Effect.timed(measured)
@@ -92,6 +75,23 @@ export const overfull = <E>(measured: Effect.Effect<number, E>, limits: Limits):
       )
     }
   })
+
+/** Settles with the first limit on time, workspace or egress that is broken. */
+export const firstBroken = <E>(
+  limits: Limits,
+  measured: Effect.Effect<number, E>,
+  violation: Effect.Effect<HostLimit>
+): Effect.Effect<HostLimit, E> => {
+  const { runtimeSecondsMax } = limits
+  return Effect.raceAllFirst([
+    Effect.as(
+      Effect.sleep(Duration.seconds(runtimeSecondsMax)),
+      (partial: Partial) => new TimedOut({ runtimeSecondsMax, partial })
+    ),
+    Effect.as(overfull(measured, limits), diskFull(limits)),
+    violation
+  ])
+}
 
 export const watch = Effect.fnUntraced(function* (
   container: Container,
@@ -105,9 +105,11 @@ export const watch = Effect.fnUntraced(function* (
     /** Looks for canaries in what the agent writes. */
     readonly inspect: (chunk: OutputChunk) => Effect.Effect<void>
   }
-): Effect.fn.Return<Watched, LimitReason | ContainerError | LlmProxyError | WorkspaceFailed> {
+) {
   const collector = OutputCollector.make(limits.outputRetainedBytesMax)
   const flooded = yield* Deferred.make<void>()
+  const { outputBytesMax } = limits
+  const flooding = (partial: Partial) => new OutputLimitExceeded({ outputBytesMax, partial })
   let workspaceBytes = 0
 
   const reader = yield* Effect.forkChild(
@@ -116,7 +118,7 @@ export const watch = Effect.fnUntraced(function* (
       const bytes = collector.add(chunk)
       return Effect.andThen(
         watched.inspect(chunk),
-        bytes > limits.outputBytesMax
+        bytes > outputBytesMax
           ? Deferred.succeed(flooded, undefined)
           : watched.emit({ _tag: "OutputReceived", ...chunk })
       )
@@ -137,10 +139,8 @@ export const watch = Effect.fnUntraced(function* (
 
   const ending: Ending = yield* Effect.raceAllFirst([
     exit,
-    Effect.as(Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)), timedOut(limits)),
-    Effect.as(Deferred.await(flooded), flooding(limits)),
-    Effect.as(overfull(measured, limits), diskFull(limits)),
-    watched.violation,
+    firstBroken(limits, measured, watched.violation),
+    Effect.as(Deferred.await(flooded), flooding),
     Effect.mapError(watched.failure, (error) => withPartial(error, soFar()))
   ])
 

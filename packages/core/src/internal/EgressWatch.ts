@@ -13,20 +13,6 @@ import { BudgetExceeded, ExfiltrationSuspected } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import type { HostLimit } from "./AgentWatch.ts"
 
-export interface EgressWatch {
-  readonly planted: Canary.Planted
-  readonly observe: (observation: LlmObservation) => Effect.Effect<void>
-  /** Look at a piece of output. */
-  readonly inspect: (chunk: OutputChunk) => Effect.Effect<void>
-  /** Settles when the run must end for what was seen. */
-  readonly violation: Effect.Effect<HostLimit>
-  /** The same, as far as it is known by now. */
-  readonly violated: () => HostLimit | undefined
-  /** What an agent that ended by itself has ended of, where that was not its own doing. */
-  readonly verdict: (exitCode: number) => HostLimit | undefined
-  readonly suspicions: () => ReadonlyArray<Evidence>
-}
-
 /** There are fewer kinds than that; a proxy that makes some up must not fill the record. */
 const suspicionsMax = 100
 
@@ -38,7 +24,7 @@ const budgetExceeded =
 export const make = Effect.fnUntraced(function* (
   spec: SandboxSpec,
   emit: (event: RunEvent) => Effect.Effect<void>
-): Effect.fn.Return<EgressWatch> {
+) {
   const planted = spec.canaries === "off" ? Canary.none : yield* yield* Canary.Planting
   const violation = yield* Deferred.make<HostLimit>()
   const suspicions: Array<Evidence> = []
@@ -84,7 +70,8 @@ export const make = Effect.fnUntraced(function* (
   return {
     planted,
     observe,
-    inspect: ({ bytes, channel }) =>
+    /** Looks at a piece of output. */
+    inspect: ({ bytes, channel }: OutputChunk) =>
       Effect.forEach(
         watchers[channel].push(bytes),
         (sighting) =>
@@ -96,10 +83,13 @@ export const make = Effect.fnUntraced(function* (
           ),
         { discard: true }
       ),
+    /** Settles when the run must end for what was seen. */
     violation: Deferred.await(violation),
+    /** The same, as far as it is known by now. */
     violated: () => violated,
-    verdict: (exitCode) =>
+    /** What an agent that ended by itself has ended of, where that was not its own doing. */
+    verdict: (exitCode: number) =>
       violated ?? (exitCode === 0 || exhausted === undefined ? undefined : budgetExceeded(exhausted)),
-    suspicions: () => [...suspicions]
+    suspicions: (): ReadonlyArray<Evidence> => [...suspicions]
   }
 })

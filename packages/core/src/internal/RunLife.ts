@@ -1,6 +1,6 @@
 /** What a run knows of itself while it lives: its id, its clock, its phases, and the record it leaves. */
 import { Cause, Clock, Duration, Effect, Exit, Option, Ref } from "effect"
-import type { LlmEndpoint, LlmProxyError } from "../LlmProxy.ts"
+import type { LlmEndpoint } from "../LlmProxy.ts"
 import type { Posture } from "../Posture.ts"
 import type { RunEvent } from "../RunEvent.ts"
 import type { RunId } from "../RunId.ts"
@@ -85,43 +85,22 @@ interface Known {
   readonly timings: ReadonlyArray<Timing>
 }
 
-export interface RunLife {
-  readonly runId: RunId
-  readonly emit: (event: RunEvent) => Effect.Effect<void>
-  readonly egress: EgressWatch.EgressWatch
-  /** Time a step, bound it, and say when it is over. */
-  readonly phase: (
-    phase: Phase,
-    secondsMax?: number
-  ) => <A, E, R>(step: Effect.Effect<A, E, R>) => Effect.Effect<A, E | TooSlow, R>
-  /** The run has a record, and leaves a last word in it. */
-  readonly opened: (open: OpenRun) => Effect.Effect<void>
-  /** The sandbox is held as it must be. */
-  readonly verified: (posture: Posture) => Effect.Effect<void>
-  /** Read what has gone through the proxy, once the agent has ended. */
-  readonly collect: (endpoint: LlmEndpoint) => Effect.Effect<void, LlmProxyError | TooSlow>
-  /** The same, when the agent did not end by itself. Never fails. */
-  readonly lastLook: (endpoint: LlmEndpoint) => Effect.Effect<void>
-  /** Write the record's last word. Before the run is open there is none to write; it never fails, nor takes for ever. */
-  readonly record: (exit: Exit.Exit<RunResult | undefined, Reason>) => Effect.Effect<void>
-  /** What a result says of the run besides its agent. */
-  readonly account: Effect.Effect<Pick<RunResult, "runId" | "llm" | "suspicions" | "timings" | "durationMs">>
-  readonly error: (reason: Reason) => Effect.Effect<never, SandboxError>
-}
+export type RunLife = Effect.Success<ReturnType<typeof make>>
 
 export const make = Effect.fnUntraced(function* (
   runId: RunId,
   spec: SandboxSpec,
   emit: (event: RunEvent) => Effect.Effect<void>
-): Effect.fn.Return<RunLife> {
+) {
   const startedMs = yield* Clock.currentTimeMillis
   const egress = yield* EgressWatch.make(spec, emit)
   const known = yield* Ref.make<Known>({ timings: [] })
   const learn = (more: Partial<Known>) => Ref.update(known, (before) => ({ ...before, ...more }))
 
-  const phase: RunLife["phase"] =
-    (phase, secondsMax = stepSecondsMax) =>
-    (step) =>
+  /** Times a step, bounds it, and says when it is over. */
+  const phase =
+    (phase: Phase, secondsMax = stepSecondsMax) =>
+    <A, E, R>(step: Effect.Effect<A, E, R>): Effect.Effect<A, E | TooSlow, R> =>
       Effect.gen(function* () {
         const before = yield* Clock.currentTimeNanos
         const value = yield* step.pipe(within((seconds) => tooSlow(phase, seconds), secondsMax))
@@ -135,9 +114,11 @@ export const make = Effect.fnUntraced(function* (
 
   const collected = (endpoint: LlmEndpoint) => Effect.flatMap(endpoint.finish, (llm) => learn({ llm }))
 
+  /** The same, when the agent did not end by itself. Never fails. */
   const lastLook = (endpoint: LlmEndpoint) =>
     Release.bounded("the last look at the run's model calls", collected(endpoint))
 
+  /** Writes the record's last word. Before the run is open there is none to write; it never fails, nor takes for ever. */
   const record = Effect.fnUntraced(function* (exit: Exit.Exit<RunResult | undefined, Reason>) {
     const { open, ...so } = yield* Ref.get(known)
     const span = yield* Effect.option(Effect.currentSpan)
@@ -164,21 +145,26 @@ export const make = Effect.fnUntraced(function* (
     emit,
     egress,
     phase,
-    opened: (open) => learn({ open }),
-    verified: (posture) => Effect.andThen(learn({ posture }), emit({ _tag: "PostureVerified", posture })),
-    collect: (endpoint) =>
+    /** The run has a record, and leaves a last word in it. */
+    opened: (open: OpenRun) => learn({ open }),
+    /** The sandbox is held as it must be. */
+    verified: (posture: Posture) =>
+      Effect.andThen(learn({ posture }), emit({ _tag: "PostureVerified", posture })),
+    /** Reads what has gone through the proxy, once the agent has ended. */
+    collect: (endpoint: LlmEndpoint) =>
       collected(endpoint).pipe(
         phase("collect"),
         Effect.onInterrupt(() => lastLook(endpoint))
       ),
     lastLook,
     record,
+    /** What a result says of the run besides its agent. */
     account: Effect.gen(function* () {
       const { open: _, posture: __, ...so } = yield* Ref.get(known)
       const durationMs = (yield* Clock.currentTimeMillis) - startedMs
       return { runId, suspicions: egress.suspicions(), durationMs, ...so }
     }),
-    error: (reason) =>
+    error: (reason: Reason) =>
       Effect.flatMap(Ref.get(known), ({ llm }) =>
         Effect.fail(new SandboxError({ runId, reason, ...(llm === undefined ? {} : { llm }) }))
       )

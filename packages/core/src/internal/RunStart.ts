@@ -1,10 +1,10 @@
 /** Everything up to the agent's first instruction: the record, the workspace, the way out, and a container held as asked. */
-import { Effect, type Scope } from "effect"
-import type { Container, ContainerError, ContainerRuntime } from "../ContainerRuntime.ts"
-import type { LlmEndpoint, LlmProxy, LlmProxyError } from "../LlmProxy.ts"
+import { Effect } from "effect"
+import type { ContainerRuntime } from "../ContainerRuntime.ts"
+import type { LlmProxy } from "../LlmProxy.ts"
 import { mismatches, type Posture } from "../Posture.ts"
-import type { RunStore, RunStoreError } from "../RunStore.ts"
-import { type InvalidSpec, PostureMismatch, type RunIdInUse, WorkspaceFailed } from "../SandboxError.ts"
+import type { RunStore } from "../RunStore.ts"
+import { PostureMismatch, WorkspaceFailed } from "../SandboxError.ts"
 import type { SandboxSpec } from "../SandboxSpec.ts"
 import * as Workspace from "../Workspace.ts"
 import * as Release from "./Release.ts"
@@ -20,29 +20,12 @@ export interface Ports {
 }
 
 /** A sandbox whose agent, or whose first command, begins now. */
-export interface Started {
-  readonly container: Container
-  /** Absent where the spec names no model. */
-  readonly endpoint: LlmEndpoint | undefined
-  readonly workspace: Workspace.AcquiredWorkspace
-  readonly posture: Posture
-}
-
-type StartFailed =
-  | ContainerError
-  | InvalidSpec
-  | LlmProxyError
-  | PostureMismatch
-  | RunIdInUse
-  | RunStoreError
-  | WorkspaceFailed
-
 export const make = Effect.fnUntraced(function* (
   ports: Ports,
   life: RunLife.RunLife,
   spec: SandboxSpec,
   { supervised }: { readonly supervised: boolean }
-): Effect.fn.Return<Started, StartFailed, Scope.Scope> {
+) {
   yield* WayOut.promised(spec, ports.proxy.capabilities)
   const { directory } = yield* claim(ports, life, spec)
   const [workspace, endpoint] = yield* Effect.all(

@@ -38,12 +38,7 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Effect.Effect<Broken>, never, Scope.Scope> {
   const broken = yield* Deferred.make<Broken>()
   yield* Effect.raceAllFirst([
-    Effect.as(
-      Effect.sleep(Duration.seconds(limits.runtimeSecondsMax)),
-      AgentWatch.timedOut(limits) as Broken
-    ),
-    Effect.as(AgentWatch.overfull(watched.countedBytes, limits), AgentWatch.diskFull(limits) as Broken),
-    watched.violation as Effect.Effect<Broken>,
+    AgentWatch.firstBroken<ContainerError | WorkspaceFailed>(limits, watched.countedBytes, watched.violation),
     watched.failure,
     Effect.map(
       container.exit,

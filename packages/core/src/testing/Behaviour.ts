@@ -1,6 +1,8 @@
 /** What the containers of `ContainerRuntimeContract` do: named once, and said once for a shell and once for memory. */
 import { Effect } from "effect"
+import { ContainerRuntime, type ContainerSpec } from "../ContainerRuntime.ts"
 import type { Program } from "../MemoryContainerRuntime.ts"
+import type { OutputChunk } from "../RunResult.ts"
 
 /** What a container of the contract does. */
 export type Behaviour =
@@ -14,7 +16,21 @@ export type Behaviour =
   /** Writes so many `x`, and ends. */
   | { readonly _tag: "EchoesManyBytes"; readonly bytes: number }
 
-const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
+/** A container that was acquired, started and let go. */
+export const started = Effect.fnUntraced(function* (spec: ContainerSpec) {
+  const runtime = yield* ContainerRuntime
+  const container = yield* runtime.acquire(spec)
+  yield* container.start
+  yield* container.proceed
+  return container
+})
+
+/** What was written to one channel, as text. */
+export const written = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]): string =>
+  Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
+
+/** One word of a script. */
+export const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`
 
 const script = (behaviour: Behaviour): string => {
   switch (behaviour._tag) {

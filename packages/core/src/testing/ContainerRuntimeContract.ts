@@ -6,13 +6,12 @@
  */
 import { assert, it } from "@effect/vitest"
 import { Deferred, Duration, Effect, Exit, Fiber, type Layer, Stream } from "effect"
-import type { OutputChunk } from "../RunResult.ts"
 import { type Container, ContainerRuntime, type ContainerSpec } from "../ContainerRuntime.ts"
 import type { MemoryOptions } from "../MemoryContainerRuntime.ts"
 import { mismatches, type User } from "../Posture.ts"
 import * as RunId from "../RunId.ts"
 import * as Behaviours from "./Behaviour.ts"
-import type { Behaviour } from "./Behaviour.ts"
+import { type Behaviour, started, written } from "./Behaviour.ts"
 import * as SupervisedContainerContract from "./SupervisedContainerContract.ts"
 
 /** What a backend does in its own way. */
@@ -40,15 +39,12 @@ export const memoryOptions: MemoryOptions = {
   program: Behaviours.program
 }
 
-const text = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]) =>
-  Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
-
 /** Wait until the program has said so. The rest of its output is read and dropped, as a container needs it to be. */
 const untilReady = Effect.fnUntraced(function* (container: Container) {
   const ready = yield* Deferred.make<void>()
   yield* Effect.forkScoped(
     Stream.runForEach(container.output, (chunk) =>
-      text([chunk], "stdout").includes("ready") ? Deferred.succeed(ready, undefined) : Effect.void
+      written([chunk], "stdout").includes("ready") ? Deferred.succeed(ready, undefined) : Effect.void
     )
   )
   yield* Deferred.await(ready)
@@ -80,14 +76,11 @@ export const suite = <E>(
   })
   const exits = (exitCode: number): Behaviour => ({ _tag: "ExitsWith", exitCode })
 
-  /** Acquired, started, and let go. */
-  const begun = Effect.fnUntraced(function* (behaviour: Behaviour) {
-    const runtime = yield* ContainerRuntime
-    const container = yield* runtime.acquire(specOf(yield* RunId.generate, behaviour))
-    yield* container.start
-    yield* container.proceed
-    return container
-  })
+  const acquired = (...asked: Parameters<typeof specOf>) =>
+    ContainerRuntime.use((runtime) => runtime.acquire(specOf(...asked)))
+  const leftovers = (runId: RunId.RunId) => ContainerRuntime.use((runtime) => runtime.leftovers(runId))
+  const begun = (behaviour: Behaviour) =>
+    Effect.flatMap(RunId.generate, (runId) => started(specOf(runId, behaviour)))
 
   SupervisedContainerContract.suite(name, layer, {
     spec: (runId) => specOf(runId, exits(0)),
@@ -113,18 +106,19 @@ export const suite = <E>(
         const stderr = `warning: 100%\n${"e".repeat(20_000)}`
         const container = yield* begun({ _tag: "Writes", stdout, stderr })
         const chunks = yield* Stream.runCollect(container.output)
-        assert.strictEqual(text(chunks, "stdout"), stdout)
-        assert.strictEqual(text(chunks, "stderr"), stderr)
+        assert.strictEqual(written(chunks, "stdout"), stdout)
+        assert.strictEqual(written(chunks, "stderr"), stderr)
         assert.strictEqual((yield* container.exit).exitCode, 0)
       })
     )
 
     it.effect("nothing of argv has run until proceed", () =>
       Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
-        const container = yield* runtime.acquire(
-          specOf(yield* RunId.generate, { _tag: "Writes", stdout: "ran", stderr: "" })
-        )
+        const container = yield* acquired(yield* RunId.generate, {
+          _tag: "Writes",
+          stdout: "ran",
+          stderr: ""
+        })
         yield* container.start
         let seen = 0
         const reader = yield* Effect.forkScoped(
@@ -141,8 +135,7 @@ export const suite = <E>(
 
     it.effect("is held as it must be, and says so before proceed", () =>
       Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
-        const container = yield* runtime.acquire(specOf(yield* RunId.generate, exits(0)))
+        const container = yield* acquired(yield* RunId.generate, exits(0))
         const posture = yield* container.start
         if (posture === undefined) return assert.fail("no posture")
         assert.deepStrictEqual(
@@ -154,14 +147,11 @@ export const suite = <E>(
 
     it.effect("a missing image is ImageNotFound, and leaves nothing", () =>
       Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
         const runId = yield* RunId.generate
-        const error = yield* Effect.flip(
-          Effect.scoped(runtime.acquire(specOf(runId, exits(0), fixture.missingImage)))
-        )
+        const error = yield* Effect.flip(Effect.scoped(acquired(runId, exits(0), fixture.missingImage)))
         assert.strictEqual(error._tag, "ImageNotFound")
         assert.include(error.message, fixture.missingImage)
-        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+        assert.deepStrictEqual(yield* leftovers(runId), [])
       })
     )
 
@@ -231,72 +221,60 @@ export const suite = <E>(
 
     it.effect("has leftovers while it lives, and none once its scope is closed", () =>
       Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
         const runId = yield* RunId.generate
         yield* Effect.scoped(
           Effect.gen(function* () {
-            const container = yield* runtime.acquire(specOf(runId, { _tag: "SleepsForever" }))
-            yield* container.start
-            yield* container.proceed
-            assert.isNotEmpty(yield* runtime.leftovers(runId))
-            assert.deepStrictEqual(yield* runtime.leftovers(yield* RunId.generate), [], "of another run")
+            yield* started(specOf(runId, { _tag: "SleepsForever" }))
+            assert.isNotEmpty(yield* leftovers(runId))
+            assert.deepStrictEqual(yield* leftovers(yield* RunId.generate), [], "of another run")
           })
         )
-        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+        assert.deepStrictEqual(yield* leftovers(runId), [])
       })
     )
 
     it.effect("goes when it was never started, and when it was never let go", () =>
       Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
         const runId = yield* RunId.generate
-        const spec = specOf(runId, exits(0))
-        yield* Effect.scoped(runtime.acquire(spec))
-        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
-        yield* Effect.scoped(Effect.flatMap(runtime.acquire(spec), (container) => container.start))
-        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+        yield* Effect.scoped(acquired(runId, exits(0)))
+        assert.deepStrictEqual(yield* leftovers(runId), [])
+        yield* Effect.scoped(Effect.flatMap(acquired(runId, exits(0)), (container) => container.start))
+        assert.deepStrictEqual(yield* leftovers(runId), [])
       })
     )
 
     it.effect("leaves nothing after a body that fails", () =>
       Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
         const runId = yield* RunId.generate
-        const exit = yield* runtime.acquire(specOf(runId, { _tag: "SleepsForever" })).pipe(
-          Effect.tap((container) => container.start),
-          Effect.tap((container) => container.proceed),
+        const exit = yield* started(specOf(runId, { _tag: "SleepsForever" })).pipe(
           Effect.andThen(Effect.fail("planted")),
           Effect.scoped,
           Effect.exit
         )
         assert.isTrue(Exit.isFailure(exit))
-        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+        assert.deepStrictEqual(yield* leftovers(runId), [])
       })
     )
 
     it.effect.each([0, 1, 5, 20, 100])("leaves nothing after interruption, %s ms in", (millis) =>
       Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
         const runId = yield* RunId.generate
-        const fiber = yield* runtime.acquire(specOf(runId, { _tag: "SleepsForever" })).pipe(
-          Effect.tap((container) => container.start),
-          Effect.tap((container) => container.proceed),
-          Effect.andThen((container) => container.exit),
+        const fiber = yield* started(specOf(runId, { _tag: "SleepsForever" })).pipe(
+          Effect.flatMap((container) => container.exit),
           Effect.scoped,
           Effect.forkChild({ startImmediately: true })
         )
         yield* Effect.sleep(Duration.millis(millis))
         yield* Fiber.interrupt(fiber)
-        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+        assert.deepStrictEqual(yield* leftovers(runId), [])
       })
     )
 
     it.effect("a second container of the same run and role is refused, and the first lives on", () =>
       Effect.gen(function* () {
-        const runtime = yield* ContainerRuntime
         const runId = yield* RunId.generate
-        const first = yield* runtime.acquire(specOf(runId, exits(4)))
-        const error = yield* Effect.flip(Effect.scoped(runtime.acquire(specOf(runId, exits(5)))))
+        const first = yield* acquired(runId, exits(4))
+        const error = yield* Effect.flip(Effect.scoped(acquired(runId, exits(5))))
         assert.strictEqual(error._tag, "ContainerFailed")
         yield* first.start
         yield* first.proceed
@@ -320,12 +298,12 @@ export const suite = <E>(
         const source = yield* Effect.scoped(
           Effect.gen(function* () {
             const source = yield* volume
-            assert.isTrue((yield* runtime.leftovers(runId)).some((left) => left.includes(source)))
+            assert.isTrue((yield* leftovers(runId)).some((left) => left.includes(source)))
             return source
           })
         )
         assert.isNotEmpty(source)
-        assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
+        assert.deepStrictEqual(yield* leftovers(runId), [])
         assert.strictEqual(yield* Effect.scoped(volume), source, "the name is free again")
       })
     )

@@ -34,6 +34,10 @@ export const requestOf = (runId: RunId.RunId, over: Partial<LlmRequest> = {}): L
 
 const targetOf = (path: string) => path.slice(0, path.lastIndexOf("/"))
 
+const acquire = (runId: RunId.RunId) => LlmProxy.use((proxy) => proxy.acquire(requestOf(runId)))
+
+const acquired = Effect.flatMap(RunId.generate, acquire)
+
 export const suite = <R, E>(
   name: string,
   layer: Layer.Layer<LlmProxy | R, E>,
@@ -44,8 +48,7 @@ export const suite = <R, E>(
 
     it.effect("mounts the socket's directory, read-only, and becomes ready", () =>
       Effect.gen(function* () {
-        const proxy = yield* LlmProxy
-        const endpoint = yield* proxy.acquire(requestOf(yield* RunId.generate))
+        const endpoint = yield* acquired
         assert.deepStrictEqual(
           endpoint.mounts.map(({ readOnly, target }) => ({ readOnly, target })),
           [{ readOnly: true, target: targetOf(socketPath) }]
@@ -57,8 +60,7 @@ export const suite = <R, E>(
 
     it.effect("does not fail by itself while the run needs it, and has seen nothing yet", () =>
       Effect.gen(function* () {
-        const proxy = yield* LlmProxy
-        const endpoint = yield* proxy.acquire(requestOf(yield* RunId.generate))
+        const endpoint = yield* acquired
         yield* endpoint.ready
         assert.strictEqual((yield* endpoint.failure.pipe(Effect.timeoutOption("300 millis")))._tag, "None")
         assert.deepStrictEqual((yield* endpoint.traffic).calls, [])
@@ -67,8 +69,7 @@ export const suite = <R, E>(
 
     it.effect("has a last word, and says the same when it is asked again", () =>
       Effect.gen(function* () {
-        const proxy = yield* LlmProxy
-        const endpoint = yield* proxy.acquire(requestOf(yield* RunId.generate))
+        const endpoint = yield* acquired
         yield* endpoint.ready
         const last = yield* endpoint.finish
         assert.deepStrictEqual([last.calls, last.callsTotal], [[], 0])
@@ -78,14 +79,7 @@ export const suite = <R, E>(
 
     it.effect("two runs get two sockets, at the same time", () =>
       Effect.gen(function* () {
-        const proxy = yield* LlmProxy
-        const [one, other] = yield* Effect.all(
-          [
-            Effect.flatMap(RunId.generate, (runId) => proxy.acquire(requestOf(runId))),
-            Effect.flatMap(RunId.generate, (runId) => proxy.acquire(requestOf(runId)))
-          ],
-          { concurrency: "unbounded" }
-        )
+        const [one, other] = yield* Effect.all([acquired, acquired], { concurrency: "unbounded" })
         yield* Effect.all([one.ready, other.ready], { concurrency: "unbounded" })
         assert.notStrictEqual(one.mounts[0]?.source, other.mounts[0]?.source)
       })
@@ -93,15 +87,16 @@ export const suite = <R, E>(
 
     it.effect("leaves nothing once its scope is closed: ready, not yet ready, or interrupted", () =>
       Effect.gen(function* () {
-        const proxy = yield* LlmProxy
         const runId = yield* RunId.generate
-        yield* Effect.scoped(Effect.flatMap(proxy.acquire(requestOf(runId)), (endpoint) => endpoint.ready))
+        yield* Effect.scoped(Effect.flatMap(acquire(runId), (endpoint) => endpoint.ready))
         assert.deepStrictEqual(yield* leftovers(runId), [])
-        yield* Effect.scoped(proxy.acquire(requestOf(runId)))
+        yield* Effect.scoped(acquire(runId))
         assert.deepStrictEqual(yield* leftovers(runId), [])
-        const fiber = yield* proxy
-          .acquire(requestOf(runId))
-          .pipe(Effect.andThen(Effect.never), Effect.scoped, Effect.forkChild({ startImmediately: true }))
+        const fiber = yield* acquire(runId).pipe(
+          Effect.andThen(Effect.never),
+          Effect.scoped,
+          Effect.forkChild({ startImmediately: true })
+        )
         yield* Effect.sleep("20 millis")
         yield* Fiber.interrupt(fiber)
         assert.deepStrictEqual(yield* leftovers(runId), [])
@@ -112,9 +107,8 @@ export const suite = <R, E>(
     if (kill !== undefined) {
       it.effect("says so when it ends while the run still needs it", () =>
         Effect.gen(function* () {
-          const proxy = yield* LlmProxy
           const runId = yield* RunId.generate
-          const endpoint = yield* proxy.acquire(requestOf(runId))
+          const endpoint = yield* acquire(runId)
           yield* endpoint.ready
           const watcher = yield* Effect.forkScoped(Effect.flip(endpoint.failure))
           yield* kill(runId)

@@ -7,6 +7,10 @@ import * as SandboxSpec from "../SandboxSpec.ts"
 
 const spec = SandboxSpec.decode({ image: "contract", argv: ["true"], env: { LANG: "C.UTF-8" } })
 
+/** A run on record. */
+const opened = (runId: RunId.RunId) =>
+  Effect.flatMap(Effect.all([RunStore, spec]), ([store, spec]) => store.open(runId, spec))
+
 const finished = (runId: RunId.RunId, open: OpenRun, spec: SandboxSpec.SandboxSpec): RunRecord => ({
   runId,
   spec,
@@ -28,7 +32,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
       Effect.gen(function* () {
         const store = yield* RunStore
         const runId = yield* RunId.generate
-        const { owner } = yield* store.open(runId, yield* spec)
+        const { owner } = yield* opened(runId)
         const record = yield* store.get(runId)
         assert.deepStrictEqual(record?.outcome, { status: "running" })
         assert.deepStrictEqual(record?.spec, yield* spec)
@@ -39,12 +43,11 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
 
     it.effect("an id is taken while its run lives, and for ever after", () =>
       Effect.gen(function* () {
-        const store = yield* RunStore
         const runId = yield* RunId.generate
-        const again = Effect.flip(Effect.scoped(Effect.flatMap(spec, (spec) => store.open(runId, spec))))
+        const again = Effect.flip(Effect.scoped(opened(runId)))
         yield* Effect.scoped(
           Effect.gen(function* () {
-            yield* store.open(runId, yield* spec)
+            yield* opened(runId)
             assert.strictEqual((yield* again)._tag, "RunIdInUse")
           })
         )
@@ -60,9 +63,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
         const runId = yield* RunId.generate
         const before = finished(runId, { owner: "nobody/1/0", save: () => Effect.void }, yield* spec)
         yield* Effect.scoped(
-          Effect.flatMap(store.open(runId, yield* spec), (open) =>
-            open.save({ ...before, owner: open.owner })
-          )
+          Effect.flatMap(opened(runId), (open) => open.save({ ...before, owner: open.owner }))
         )
         yield* store.annotate(runId, { relay: { branch: "sandbox/a" }, other: 1 })
         yield* store.annotate(runId, { relay: { branch: "sandbox/b", tip: null } })
@@ -81,12 +82,9 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
 
     it.effect("of many who want one id at once, one gets it", () =>
       Effect.gen(function* () {
-        const store = yield* RunStore
         const runId = yield* RunId.generate
         const exits = yield* Effect.all(
-          Array.from({ length: 16 }, () =>
-            Effect.exit(Effect.flatMap(spec, (spec) => store.open(runId, spec)))
-          ),
+          Array.from({ length: 16 }, () => Effect.exit(opened(runId))),
           { concurrency: "unbounded" }
         )
         assert.strictEqual(exits.filter((exit) => exit._tag === "Success").length, 1)
@@ -99,7 +97,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
         const runId = yield* RunId.generate
         const record = yield* Effect.scoped(
           Effect.gen(function* () {
-            const open = yield* store.open(runId, yield* spec)
+            const open = yield* opened(runId)
             const record = finished(runId, open, yield* spec)
             yield* open.save(record)
             return record
@@ -124,7 +122,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<RunStore, E>): void =>
         const store = yield* RunStore
         const runIds = [yield* RunId.generate, yield* RunId.generate, yield* RunId.generate]
         for (const runId of runIds) {
-          yield* store.open(runId, yield* spec)
+          yield* opened(runId)
           yield* Effect.sleep("5 millis")
         }
         const listed = (yield* store.list)

@@ -1,10 +1,9 @@
 /** What every `ContainerRuntime` must do with a container that takes commands; a part of its contract. */
 import { assert, it } from "@effect/vitest"
 import { Effect, type Layer, Stream } from "effect"
-import type { OutputChunk } from "../RunResult.ts"
-import { type Container, ContainerRuntime, type ContainerSpec, supervisor } from "../ContainerRuntime.ts"
+import { type Container, type ContainerRuntime, type ContainerSpec, supervisor } from "../ContainerRuntime.ts"
 import * as RunId from "../RunId.ts"
-import type { Behaviour } from "./Behaviour.ts"
+import { type Behaviour, started, written } from "./Behaviour.ts"
 
 export interface Fixture {
   /** A container of an agent; its argv is exchanged. */
@@ -12,21 +11,10 @@ export interface Fixture {
   readonly argv: (behaviour: Behaviour) => readonly [string, ...Array<string>]
 }
 
-const text = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]) =>
-  Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
-
 export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, fixture: Fixture): void => {
-  const supervised = Effect.gen(function* () {
-    const runtime = yield* ContainerRuntime
-    const container = yield* runtime.acquire({
-      ...fixture.spec(yield* RunId.generate),
-      argv: [supervisor],
-      supervised: true
-    })
-    yield* container.start
-    yield* container.proceed
-    return container
-  })
+  const supervised = Effect.flatMap(RunId.generate, (runId) =>
+    started({ ...fixture.spec(runId), argv: [supervisor], supervised: true })
+  )
 
   const exec = (container: Container, behaviour: Behaviour) =>
     container.exec({ argv: fixture.argv(behaviour), env: {} })
@@ -37,7 +25,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, 
         const container = yield* supervised
         const writing = yield* exec(container, { _tag: "Writes", stdout: "out", stderr: "err" })
         const chunks = yield* Stream.runCollect(writing.output)
-        assert.deepStrictEqual([text(chunks, "stdout"), text(chunks, "stderr")], ["out", "err"])
+        assert.deepStrictEqual([written(chunks, "stdout"), written(chunks, "stderr")], ["out", "err"])
         assert.deepStrictEqual(yield* writing.exit, {
           exitCode: 0,
           oomKilled: false,
@@ -89,7 +77,7 @@ export const suite = <E>(name: string, layer: Layer.Layer<ContainerRuntime, E>, 
         const container = yield* supervised
         const slow = yield* exec(container, { _tag: "EchoesManyBytes", bytes })
         const quick = yield* exec(container, { _tag: "Writes", stdout: "out", stderr: "" })
-        assert.strictEqual(text(yield* Stream.runCollect(quick.output), "stdout"), "out")
+        assert.strictEqual(written(yield* Stream.runCollect(quick.output), "stdout"), "out")
         let seen = 0
         yield* Stream.runForEach(slow.output, (chunk) =>
           Effect.andThen(

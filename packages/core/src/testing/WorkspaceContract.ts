@@ -35,14 +35,19 @@ export const memoryFixture: Fixture<never> = {
   missingDirectory: "/contract/missing"
 }
 
-const requestOf = (runId: RunId.RunId, source: WorkspaceRequest["source"]): WorkspaceRequest => ({
-  runId,
-  source,
-  inputs: [{ name: "prompt.txt", content: "hello ☃\n" }],
-  planted: [],
-  memory: false,
-  workspaceBytesMax: 1024 * 1024
-})
+/** A workspace for a run of its own: a temporary one without plants, where nothing else is said. */
+const acquire = (asked: Partial<WorkspaceRequest> = {}) =>
+  Effect.flatMap(Effect.all([RunId.generate, Workspace]), ([runId, workspaces]) =>
+    workspaces.acquire({
+      runId,
+      source: { type: "temporary" },
+      inputs: [{ name: "prompt.txt", content: "hello ☃\n" }],
+      planted: [],
+      memory: false,
+      workspaceBytesMax: 1024 * 1024,
+      ...asked
+    })
+  )
 
 /** Two directories, one of them empty. */
 const planted: ReadonlyArray<PlantedDirectory> = [
@@ -67,8 +72,7 @@ export const suite = <R, E>(
 
     it.effect("mounts what may be changed writable, and inputs read-only", () =>
       Effect.gen(function* () {
-        const workspaces = yield* Workspace
-        const { mounts } = yield* workspaces.acquire(requestOf(yield* RunId.generate, { type: "temporary" }))
+        const { mounts } = yield* acquire()
         const writable = mounts.filter((mount) => !mount.readOnly).map((mount) => mount.target)
         assert.deepStrictEqual(writable, [target])
         const inputs = mounts.find((mount) => mount.target === inputsTarget)
@@ -81,12 +85,8 @@ export const suite = <R, E>(
 
     it.effect("shows inputs in the workspace too, unless that place is the agent's own", () =>
       Effect.gen(function* () {
-        const workspaces = yield* Workspace
         for (const memory of [false, true]) {
-          const { mounts } = yield* workspaces.acquire({
-            ...requestOf(yield* RunId.generate, { type: "temporary" }),
-            memory
-          })
+          const { mounts } = yield* acquire({ memory })
           assert.deepStrictEqual(
             mounts.filter(({ target: at }) => at.startsWith(`${target}/`)).map(({ target: at }) => at),
             memory ? [] : [`${target}/.cogni`]
@@ -101,11 +101,7 @@ export const suite = <R, E>(
 
     it.effect("mounts what is planted where it was asked for, read-only, each from a place of its own", () =>
       Effect.gen(function* () {
-        const workspaces = yield* Workspace
-        const { mounts } = yield* workspaces.acquire({
-          ...requestOf(yield* RunId.generate, { type: "temporary" }),
-          planted
-        })
+        const { mounts } = yield* acquire({ planted })
         const ours = planted.map(({ target }) => mounts.find((mount) => mount.target === target))
         assert.deepStrictEqual(
           ours.map((mount) => mount?.readOnly),
@@ -131,11 +127,9 @@ export const suite = <R, E>(
         "what is planted is there to be read by anybody, changed by nobody, and gone at the end",
         () =>
           Effect.gen(function* () {
-            const workspaces = yield* Workspace
-            const request = { ...requestOf(yield* RunId.generate, { type: "temporary" }), planted }
             const source = yield* Effect.scoped(
               Effect.gen(function* () {
-                const { mounts } = yield* workspaces.acquire(request)
+                const { mounts } = yield* acquire({ planted })
                 const source = mounts.find((mount) => mount.target === planted[0]?.target)?.source ?? "none"
                 for (const { content, name } of planted[0]?.files ?? []) {
                   assert.strictEqual(yield* read(`${source}/${name}`), content)
@@ -152,10 +146,7 @@ export const suite = <R, E>(
 
     it.effect("the agent is never root, and has added nothing yet", () =>
       Effect.gen(function* () {
-        const workspaces = yield* Workspace
-        const { countedBytes, countedBytesAtRest, user } = yield* workspaces.acquire(
-          requestOf(yield* RunId.generate, { type: "temporary" })
-        )
+        const { countedBytes, countedBytesAtRest, user } = yield* acquire()
         assert.isAbove(user.userId, 0)
         assert.isAbove(user.groupId, 0)
         assert.deepInclude(yield* countedBytes, { bytes: 0 })
@@ -165,9 +156,8 @@ export const suite = <R, E>(
 
     it.effect("two runs share no temporary directory", () =>
       Effect.gen(function* () {
-        const workspaces = yield* Workspace
-        const one = yield* workspaces.acquire(requestOf(yield* RunId.generate, { type: "temporary" }))
-        const other = yield* workspaces.acquire(requestOf(yield* RunId.generate, { type: "temporary" }))
+        const one = yield* acquire()
+        const other = yield* acquire()
         const sources = new Set(one.mounts.map((mount) => mount.source))
         assert.deepStrictEqual(
           other.mounts.filter((mount) => sources.has(mount.source)),
@@ -178,13 +168,13 @@ export const suite = <R, E>(
 
     it.effect("a temporary directory ends with its run, however that ends", () =>
       Effect.gen(function* () {
-        const workspaces = yield* Workspace
-        const request = requestOf(yield* RunId.generate, { type: "temporary" })
-        const { mounts } = yield* Effect.scoped(workspaces.acquire(request))
+        const { mounts } = yield* Effect.scoped(acquire())
         for (const { source } of mounts) assert.notStrictEqual(yield* exists(source), true)
-        const fiber = yield* workspaces
-          .acquire(requestOf(yield* RunId.generate, { type: "temporary" }))
-          .pipe(Effect.andThen(Effect.never), Effect.scoped, Effect.forkChild({ startImmediately: true }))
+        const fiber = yield* acquire().pipe(
+          Effect.andThen(Effect.never),
+          Effect.scoped,
+          Effect.forkChild({ startImmediately: true })
+        )
         yield* Effect.sleep("20 millis")
         yield* Fiber.interrupt(fiber)
       })
@@ -192,11 +182,8 @@ export const suite = <R, E>(
 
     it.effect("a directory of the host's is used as it is, and stays", () =>
       Effect.gen(function* () {
-        const workspaces = yield* Workspace
         const path = yield* fixture.directory
-        const { mounts } = yield* Effect.scoped(
-          workspaces.acquire(requestOf(yield* RunId.generate, { type: "directory", path }))
-        )
+        const { mounts } = yield* Effect.scoped(acquire({ source: { type: "directory", path } }))
         assert.strictEqual(mounts.find((mount) => mount.target === target)?.source, path)
         assert.notStrictEqual(yield* exists(path), false)
       })
@@ -204,11 +191,8 @@ export const suite = <R, E>(
 
     it.effect("a directory that is not there is refused, by name", () =>
       Effect.gen(function* () {
-        const workspaces = yield* Workspace
         const path = fixture.missingDirectory
-        const error = yield* Effect.flip(
-          Effect.scoped(workspaces.acquire(requestOf(yield* RunId.generate, { type: "directory", path })))
-        )
+        const error = yield* Effect.flip(Effect.scoped(acquire({ source: { type: "directory", path } })))
         assert.strictEqual(error._tag, "WorkspaceFailed")
         assert.include(error.message, path)
         assert.isNotEmpty(error.remedy)

@@ -1,5 +1,6 @@
 /** What the commands of `ToolContract` do: named once, and said once for a shell and once for memory. */
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { quoted } from "@cogni/sandbox-core/testing/Behaviour"
 import { Duration, Effect, Stream } from "effect"
 
 /** What a command of the contract does. */
@@ -23,8 +24,6 @@ export type Behaviour =
   | { readonly _tag: "Ticks" }
   /** Lines with their numbers without end, as fast as they are taken. */
   | { readonly _tag: "Floods" }
-
-const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
 
 /** For any image, or host, with a POSIX shell and coreutils. */
 export const shell = (behaviour: Behaviour): string => {

@@ -1,6 +1,7 @@
 /** What the commands of `ExecutorContract` do: named once, and said once for a shell and once for memory. */
 import type { CommandLine } from "@cogni/sandbox-core/Executor"
 import type { Program, ProgramIo } from "@cogni/sandbox-core/MemoryContainerRuntime"
+import { quoted } from "@cogni/sandbox-core/testing/Behaviour"
 import { Effect } from "effect"
 
 /** What a command of the contract does. */
@@ -39,8 +40,6 @@ export interface Words {
   /** The same, as a line for a shell. */
   readonly line: (behaviour: Behaviour) => string
 }
-
-const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
 
 /** Some ten seconds, so that what a test may have left behind goes by itself. */
 const beating = (path: string) =>

@@ -1,5 +1,5 @@
 /** What `ExecutorContract` looks at, and with which eyes. */
-import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
+import { written } from "@cogni/sandbox-core/testing/Behaviour"
 import type { ExecOptions, ExecResult, Executor, RunningCommand } from "@cogni/sandbox-core/Executor"
 import type { FileProblem, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { assert } from "@effect/vitest"
@@ -35,14 +35,11 @@ export type Promises = Readonly<
   Record<string, (subject: Subject) => Effect.Effect<void, SandboxError, Scope.Scope>>
 >
 
-const text = (chunks: ReadonlyArray<OutputChunk>, channel: OutputChunk["channel"]) =>
-  Buffer.concat(chunks.filter((chunk) => chunk.channel === channel).map((chunk) => chunk.bytes)).toString()
-
 /** Wait until the command has said so. The rest of its output is read and dropped. */
 export const untilReady = Effect.fnUntraced(function* (running: RunningCommand) {
   const ready = yield* Deferred.make<void, SandboxError>()
   yield* Stream.runForEach(running.output, (chunk) =>
-    text([chunk], "stdout").includes("ready") ? Deferred.succeed(ready, undefined) : Effect.void
+    written([chunk], "stdout").includes("ready") ? Deferred.succeed(ready, undefined) : Effect.void
   ).pipe(
     Effect.onError((cause) => Deferred.failCause(ready, cause)),
     Effect.forkScoped
