@@ -44,7 +44,7 @@ export interface Plan {
   /** Absent: a digest of each body. */
   readonly auditBodies?: boolean | undefined
   /** The workspaces that lie where none may: the relay's clones. */
-  readonly allowedWorkspace?: string | ((path: string) => boolean) | undefined
+  readonly allowedWorkspace?: HostWorkspace.Options["allowed"]
 }
 
 /** What running needs. */
@@ -122,14 +122,10 @@ export const runner = (
     Layer.provideMerge(proxy(settings, plan)),
     Layer.provideMerge(
       Layer.mergeAll(
-        DockerContainerRuntime.layerApi(),
+        DockerContainerRuntime.layerApi,
         Layer.unwrap(
           Effect.map(workspaces(settings), (rules) =>
-            HostWorkspace.layer({
-              ...rules,
-              allowed:
-                typeof plan.allowedWorkspace === "string" ? [plan.allowedWorkspace] : plan.allowedWorkspace
-            })
+            HostWorkspace.layer({ ...rules, allowed: plan.allowedWorkspace })
           )
         ),
         Records.store(settings)
@@ -187,7 +183,7 @@ export const relayAlone = (
   Refusal | RuntimeUnavailable | RunStoreError
 > =>
   relay(settings).pipe(
-    Layer.provide(DockerContainerRuntime.layerApi()),
+    Layer.provide(DockerContainerRuntime.layerApi),
     Layer.provideMerge(Layer.merge(reaper(settings), Records.store(settings)))
   )
 

@@ -1,5 +1,6 @@
 /** `doctor`: what is wrong with this machine, and what to do about each thing. It changes nothing. */
 import * as DockerDoctor from "@cogni/sandbox-docker/DockerDoctor"
+import * as Finding from "@cogni/sandbox-docker/Finding"
 import * as HostGitRelay from "@cogni/sandbox-git-relay/HostGitRelay"
 import { Effect } from "effect"
 import * as Composition from "./Composition.ts"
@@ -12,9 +13,9 @@ import * as UpstreamProbe from "./UpstreamProbe.ts"
 
 const signs = { ok: "✓", warn: "!", fail: "✗" } as const
 
-export const render = (findings: ReadonlyArray<DockerDoctor.Finding>): ReadonlyArray<string> => {
+export const render = (findings: ReadonlyArray<Finding.Finding>): ReadonlyArray<string> => {
   const aligned = columns(findings.map(({ check, detail, status }) => [signs[status], check, detail]))
-  const counted = (status: DockerDoctor.Finding["status"]) =>
+  const counted = (status: Finding.Finding["status"]) =>
     findings.filter((one) => one.status === status).length
   const fails = counted("fail")
   const warns = counted("warn")
@@ -32,27 +33,20 @@ export const render = (findings: ReadonlyArray<DockerDoctor.Finding>): ReadonlyA
 }
 
 /** Only runs on a repository need one. */
-export const gitFinding = (version: string | undefined): DockerDoctor.Finding => {
-  const check = "git"
+export const gitFinding = (version: string | undefined): Finding.Finding => {
   const { gitVersionMin } = HostGitRelay
   if (version === undefined)
-    return { check, status: "warn", detail: "is not there", fix: "Install git: runs with --repo need it" }
+    return Finding.warn("git", "is not there", "Install git: runs with --repo need it")
   const [major = 0, minor = 0] = version.split(".").map(Number)
   const [leastMajor = 0, leastMinor = 0] = gitVersionMin.split(".").map(Number)
   return major > leastMajor || (major === leastMajor && minor >= leastMinor)
-    ? { check, status: "ok", detail: version }
-    : {
-        check,
-        status: "warn",
-        detail: version,
-        fix: `Update git: runs with --repo need ${gitVersionMin} or later`
-      }
+    ? Finding.ok("git", version)
+    : Finding.warn("git", version, `Update git: runs with --repo need ${gitVersionMin} or later`)
 }
 
-export const doctor = Effect.fnUntraced(function* (input: {
-  readonly output: Output.OutputFormat
-  readonly workspace?: string | undefined
-}) {
+export const doctor = Effect.fnUntraced(function* (
+  input: Output.Asked & { readonly workspace?: string | undefined }
+) {
   const settings = yield* Settings
   const machine = DockerDoctor.examine({
     images: [
@@ -70,9 +64,7 @@ export const doctor = Effect.fnUntraced(function* (input: {
   }).pipe(
     Effect.provide(Composition.engine(settings)),
     Effect.catchTag("RuntimeUnavailable", ({ message, remedy }) =>
-      Effect.succeed<ReadonlyArray<DockerDoctor.Finding>>([
-        { check: "engine", status: "fail", detail: message, fix: remedy }
-      ])
+      Effect.succeed([Finding.fail("engine", message, remedy)])
     )
   )
   const [found, git, upstream] = yield* Effect.all(

@@ -51,7 +51,7 @@ export const run = Effect.fnUntraced(function* (input: RunInput) {
     ).pipe(Effect.provide(Composition.runner(settings, wayOut)), Effect.scoped)
     return yield* tell(input, plan, subject, ended)
   }
-  const allowedWorkspace = Composition.cloneWorkspace(settings, runId)
+  const allowedWorkspace = [Composition.cloneWorkspace(settings, runId)]
   const ended = yield* Effect.gen(function* () {
     const progress = yield* Progress.make(input, plan.note)
     const patch = yield* UserFiles.reservePatch(repo.patch, undefined)

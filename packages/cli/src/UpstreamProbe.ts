@@ -1,5 +1,5 @@
 /** Whether the configured model API answers. It is asked without the key: that any HTTP answer comes is what counts. */
-import type { Finding } from "@cogni/sandbox-docker/DockerDoctor"
+import { fail, type Finding, ok, warn } from "@cogni/sandbox-docker/Finding"
 import * as Upstream from "@cogni/sandbox-proxy/Upstream"
 import { Effect, Result } from "effect"
 import { FetchHttpClient, HttpClient } from "effect/http"
@@ -14,12 +14,13 @@ export const probeSecondsMax = 5
 export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">): Effect.Effect<Finding> => {
   const { upstream } = settings
   if (upstream._tag === "Absent") {
-    return Effect.succeed({
-      check,
-      status: "warn",
-      detail: "none is configured: run --demo and demo work, agents have no model",
-      fix: "Set COGNI_LLM_URL, COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY) and COGNI_LLM_MODEL"
-    })
+    return Effect.succeed(
+      warn(
+        check,
+        "none is configured: run --demo and demo work, agents have no model",
+        "Set COGNI_LLM_URL, COGNI_LLM_KEY_FILE (or COGNI_LLM_KEY) and COGNI_LLM_MODEL"
+      )
+    )
   }
   const address = Result.flatMap(RunPlan.upstreamAddress(settings, false), ({ url }) =>
     Upstream.address({ type: "host", url })
@@ -27,29 +28,24 @@ export const probe = (settings: Pick<Settings["Service"], "upstream" | "model">)
   if (Result.isFailure(address)) {
     const { remedy } = address.failure
     const detail = "detail" in address.failure ? address.failure.detail : address.failure.problem
-    return Effect.succeed({ check, status: "fail", detail: oneLine(detail), fix: oneLine(remedy) })
+    return Effect.succeed(fail(check, oneLine(detail), oneLine(remedy)))
   }
   const { display } = address.success
   return HttpClient.get(`${display}/v1/models`).pipe(
     Effect.timeout(`${probeSecondsMax} seconds`),
     Effect.match({
-      onSuccess: ({ status }): Finding =>
+      onSuccess: ({ status }) =>
         status >= 500
-          ? { check, status: "warn", detail: `${display} answers ${status}`, fix: "Look at its log" }
+          ? warn(check, `${display} answers ${status}`, "Look at its log")
           : settings.model === undefined
-            ? {
-                check,
-                status: "warn",
-                detail: `${display} answers`,
-                fix: "Set COGNI_LLM_MODEL, or name --model for each run"
-              }
-            : { check, status: "ok", detail: `${display} answers; model ${settings.model}` },
-      onFailure: (error): Finding => ({
-        check,
-        status: "fail",
-        detail: `${display} does not answer within ${probeSecondsMax} s (${oneLine(error.message)})`,
-        fix: "Start it, or correct COGNI_LLM_URL"
-      })
+            ? warn(check, `${display} answers`, "Set COGNI_LLM_MODEL, or name --model for each run")
+            : ok(check, `${display} answers; model ${settings.model}`),
+      onFailure: (error) =>
+        fail(
+          check,
+          `${display} does not answer within ${probeSecondsMax} s (${oneLine(error.message)})`,
+          "Start it, or correct COGNI_LLM_URL"
+        )
     }),
     Effect.provide(FetchHttpClient.layer),
     Effect.provideService(FetchHttpClient.RequestInit, { redirect: "manual" })

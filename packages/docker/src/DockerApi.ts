@@ -12,7 +12,7 @@ import type { Duplex, Readable } from "node:stream"
 import * as EngineConnection from "./internal/engine/EngineConnection.ts"
 import { finished } from "node:stream/promises"
 import { classify, faultOf, isRemovalUnderWay } from "./internal/engine/EngineFault.ts"
-import { type DockerAddress, defaultPath, parse } from "./DockerSocket.ts"
+import { defaultPath, parse } from "./DockerSocket.ts"
 
 /** How long a create, a start or a removal may take on a busy engine. */
 export const heavyCallSecondsMax = 90
@@ -43,13 +43,6 @@ export interface Labelled {
   readonly name: string
   readonly labels: Readonly<Record<string, string>>
 }
-
-const ContainerEvent = Schema.Struct({
-  Action: Schema.String,
-  Actor: Schema.Struct({ ID: Schema.String, Attributes: Schema.Record(Schema.String, Schema.String) })
-})
-
-export type ContainerEvent = typeof ContainerEvent.Type
 
 const Info = Schema.Struct({
   ServerVersion: Schema.String,
@@ -87,44 +80,12 @@ export interface CreateOptions {
   readonly hostConfig: object
 }
 
-export class DockerApi extends Context.Service<
-  DockerApi,
-  {
-    readonly address: DockerAddress
-    readonly ping: Effect.Effect<{ readonly apiVersion: string }, ContainerError>
-    readonly info: Effect.Effect<Info, ContainerError>
-    readonly imageSize: (image: string) => Effect.Effect<number | undefined, ContainerError>
-    readonly create: (options: CreateOptions) => Effect.Effect<string, ContainerError>
-    /** Frames of stdout and stderr come out, stdin goes in. Before the start, so that nothing is missed. */
-    readonly attach: (id: string) => Effect.Effect<Duplex, ContainerError>
-    readonly start: (id: string) => Effect.Effect<void, ContainerError>
-    /** Settles when the container next ends. Unbounded: the caller has the clock. */
-    readonly waitNextExit: (id: string) => Effect.Effect<void, ContainerError>
-    readonly inspect: (id: string) => Effect.Effect<Inspected | undefined, ContainerError>
-    readonly kill: (id: string, signal: "SIGTERM" | "SIGKILL") => Effect.Effect<void, ContainerError>
-    /** Freeze all its processes; of one that does not run: nothing. */
-    readonly pause: (id: string) => Effect.Effect<void, ContainerError>
-    readonly unpause: (id: string) => Effect.Effect<void, ContainerError>
-    /** Idempotent: succeeds when the container is gone. */
-    readonly remove: (id: string) => Effect.Effect<void, ContainerError>
-    readonly createVolume: (options: {
-      readonly name: string
-      readonly labels: Readonly<Record<string, string>>
-      readonly tmpfsOptions: string
-    }) => Effect.Effect<void, ContainerError>
-    readonly removeVolume: (name: string) => Effect.Effect<void, ContainerError>
-    /** `undefined` when there is none of that name. */
-    readonly isInternalNetwork: (name: string) => Effect.Effect<boolean | undefined, ContainerError>
-    readonly removeNetwork: (id: string) => Effect.Effect<void, ContainerError>
-    /** Everything that carries a label, of any value or of this one. */
-    readonly labelled: (label: string) => Effect.Effect<ReadonlyArray<Labelled>, ContainerError>
-    /** Lines of the engine's event stream about labelled containers, until it ends. */
-    readonly events: (label: string) => Effect.Effect<Readable, ContainerError>
-    readonly parseEvent: (line: string) => ContainerEvent | undefined
-  }
->()("@cogni/sandbox-docker/DockerApi") {}
+export interface Options {
+  /** As in `DOCKER_HOST`; the usual socket when left out. */
+  readonly host?: string | undefined
+}
 
-export const make = Effect.fnUntraced(function* (options: { readonly host?: string | undefined } = {}) {
+const make = Effect.fnUntraced(function* (options: Options = {}) {
   const address = parse(options.host ?? defaultPath)
   if (address === undefined) {
     return yield* new RuntimeUnavailable({
@@ -132,7 +93,7 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
       remedy: "Set DOCKER_HOST to unix:///path/to/docker.sock or tcp://host:port"
     })
   }
-  const { call, docker } = yield* EngineConnection.make(address)
+  const { call, docker, find } = yield* EngineConnection.make(address)
 
   const decoded =
     <A, I>(schema: Schema.Codec<A, I>, operation: string) =>
@@ -156,15 +117,14 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         }
       })
 
+  /** Succeeds when the container is gone, whoever removed it. */
   const remove = (id: string): Effect.Effect<void, ContainerError> =>
-    call(
+    find(
       "remove",
       async (abortSignal) => {
         for (;;) {
           try {
-            return await EngineConnection.absentIsFine(
-              docker.getContainer(id).remove({ force: true, v: true, abortSignal })
-            )
+            return await docker.getContainer(id).remove({ force: true, v: true, abortSignal })
           } catch (thrown) {
             // Somebody else removes it already; it is gone when it can no longer be found.
             if (!isRemovalUnderWay(faultOf(thrown))) throw thrown
@@ -173,19 +133,24 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         }
       },
       { secondsMax: heavyCallSecondsMax }
-    ).pipe(Effect.asVoid)
+    )
 
-  return DockerApi.of({
+  /** A stream that stays open until the caller closes it, or the engine does. */
+  const opened = <S extends Readable>(operation: string, open: () => Promise<NodeJS.ReadableStream>) =>
+    call(operation, (abortSignal) => EngineConnection.abandonable<S>(open(), abortSignal))
+
+  return {
     address,
     ping: call("ping", () => docker.version()).pipe(
       Effect.map((version) => ({ apiVersion: version.ApiVersion }))
     ),
     info: call("info", () => docker.info()).pipe(Effect.flatMap(decoded(Info, "info"))),
-    imageSize: (image) =>
-      call("inspect image", () => EngineConnection.absentIsFine(docker.getImage(image).inspect())).pipe(
-        Effect.map((found) => found?.Size)
+    imageSize: (image: string) =>
+      Effect.map(
+        find("inspect image", () => docker.getImage(image).inspect()),
+        (found) => found?.Size
       ),
-    create: (options) =>
+    create: (options: CreateOptions) =>
       call(
         "create",
         async (abortSignal) => {
@@ -214,22 +179,19 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         },
         { secondsMax: heavyCallSecondsMax, image: options.image }
       ),
-    attach: (id) =>
-      call("attach", async (abortSignal) => {
-        const stream = docker.getContainer(id).attach({
-          stream: true,
-          stdin: true,
-          stdout: true,
-          stderr: true,
-          hijack: true
-        })
-        return (await EngineConnection.abandonable(stream, abortSignal)) as Duplex
-      }),
-    start: (id) =>
+    /** Frames of stdout and stderr come out, stdin goes in. Before the start, so that nothing is missed. */
+    attach: (id: string) =>
+      opened<Duplex>("attach", () =>
+        docker
+          .getContainer(id)
+          .attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true })
+      ),
+    start: (id: string) =>
       call("start", (abortSignal) => docker.getContainer(id).start({ abortSignal }), {
         secondsMax: heavyCallSecondsMax
       }).pipe(Effect.asVoid),
-    waitNextExit: (id) =>
+    /** Settles when the container next ends. Unbounded: the caller has the clock. */
+    waitNextExit: (id: string) =>
       call(
         "wait",
         async (abortSignal) => {
@@ -243,20 +205,23 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
         },
         { secondsMax: Infinity }
       ),
-    inspect: (id) =>
-      call("inspect", (abortSignal) =>
-        EngineConnection.absentIsFine(docker.getContainer(id).inspect({ abortSignal }))
-      ).pipe(
+    inspect: (id: string) =>
+      find("inspect", (abortSignal) => docker.getContainer(id).inspect({ abortSignal })).pipe(
         Effect.flatMap((found) =>
           found === undefined ? Effect.succeed(undefined) : decoded(Inspected, "inspect")(found)
         )
       ),
-    kill: (id, signal) =>
+    kill: (id: string, signal: "SIGTERM" | "SIGKILL") =>
       toRunning("kill", (container, abortSignal) => container.kill({ signal, abortSignal }))(id),
+    /** Freezes all its processes. */
     pause: toRunning("pause", (container, abortSignal) => container.pause({ abortSignal })),
     unpause: toRunning("unpause", (container, abortSignal) => container.unpause({ abortSignal })),
     remove,
-    createVolume: (options) =>
+    createVolume: (options: {
+      readonly name: string
+      readonly labels: Readonly<Record<string, string>>
+      readonly tmpfsOptions: string
+    }) =>
       call("create volume", async (abortSignal) => {
         await docker.createVolume({
           Name: options.name,
@@ -275,19 +240,18 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
           })
         }
       }),
-    removeVolume: (name) =>
-      call("remove volume", (abortSignal) =>
-        EngineConnection.absentIsFine(docker.getVolume(name).remove({ abortSignal }))
-      ).pipe(Effect.asVoid),
-    isInternalNetwork: (name) =>
-      call("inspect network", () => EngineConnection.absentIsFine(docker.getNetwork(name).inspect())).pipe(
-        Effect.map((found) => (found === undefined ? undefined : found.Internal === true))
+    removeVolume: (name: string) =>
+      Effect.asVoid(find("remove volume", (abortSignal) => docker.getVolume(name).remove({ abortSignal }))),
+    /** `undefined` when there is none of that name. */
+    isInternalNetwork: (name: string) =>
+      Effect.map(
+        find("inspect network", () => docker.getNetwork(name).inspect()),
+        (found) => found && found.Internal === true
       ),
-    removeNetwork: (id) =>
-      call("remove network", () => EngineConnection.absentIsFine(docker.getNetwork(id).remove())).pipe(
-        Effect.asVoid
-      ),
-    labelled: (label) =>
+    removeNetwork: (id: string) =>
+      Effect.asVoid(find("remove network", () => docker.getNetwork(id).remove())),
+    /** Everything that carries a label, of any value or of this one. */
+    labelled: (label: string) =>
       call("list", async (abortSignal) => {
         const filters = { label: [label] }
         const [containers, volumes, networks] = await Promise.all([
@@ -296,40 +260,27 @@ export const make = Effect.fnUntraced(function* (options: { readonly host?: stri
           docker.listNetworks({ filters, abortSignal })
         ])
         return [
-          ...containers.map((one): Labelled => ({
-            kind: "container",
-            id: one.Id,
-            name: one.Names[0]?.replace(/^\//u, "") ?? one.Id,
-            labels: one.Labels
-          })),
-          ...(volumes.Volumes ?? []).map((one): Labelled => ({
-            kind: "volume",
-            id: one.Name,
-            name: one.Name,
-            labels: one.Labels ?? {}
-          })),
-          ...networks.map((one): Labelled => ({
-            kind: "network",
-            id: one.Id,
-            name: one.Name,
-            labels: one.Labels ?? {}
-          }))
+          ...containers.map(({ Id, Labels, Names }) =>
+            labelledAs("container", Id, Labels, Names[0]?.replace(/^\//u, ""))
+          ),
+          ...(volumes.Volumes ?? []).map(({ Labels, Name }) => labelledAs("volume", Name, Labels)),
+          ...networks.map(({ Id, Labels, Name }) => labelledAs("network", Id, Labels, Name))
         ]
       }),
-    events: (label) =>
-      call("events", async (abortSignal) => {
-        const stream = docker.getEvents({ filters: { type: ["container"], label: [label] } })
-        return (await EngineConnection.abandonable(stream, abortSignal)) as Readable
-      }),
-    parseEvent: (line) => {
-      const parsed = decodeEvent(line)
-      return parsed._tag === "Some" ? parsed.value : undefined
-    }
-  })
+    /** Lines of the engine's event stream about labelled containers, until it ends. */
+    events: (label: string) =>
+      opened("events", () => docker.getEvents({ filters: { type: ["container"], label: [label] } }))
+  }
 })
 
-export const layer = (options?: {
-  readonly host?: string | undefined
-}): Layer.Layer<DockerApi, RuntimeUnavailable> => Layer.effect(DockerApi, make(options))
+export class DockerApi extends Context.Service<DockerApi>()("@cogni/sandbox-docker/DockerApi", { make }) {}
 
-const decodeEvent = Schema.decodeUnknownOption(Schema.fromJsonString(ContainerEvent))
+const labelledAs = (
+  kind: Labelled["kind"],
+  id: string,
+  labels: Labelled["labels"] | null | undefined,
+  name = id
+): Labelled => ({ kind, id, name, labels: labels ?? {} })
+
+export const layer = (options?: Options): Layer.Layer<DockerApi, RuntimeUnavailable> =>
+  Layer.effect(DockerApi, DockerApi.make(options))

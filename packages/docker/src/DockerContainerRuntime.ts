@@ -45,24 +45,17 @@ import {
 /** The program that every image of an agent starts with. */
 const entrypoint = "/usr/local/bin/cogni-entrypoint"
 
-/** After its run must be over, a resource of an owner that cannot be seen is kept this much longer. */
-const expiryGraceSeconds = 3600
+/**
+ * Starts at one time. They are bound by the engine's CPU (a quarter of a second each), so more than about twice the
+ * cores only makes the slowest slower.
+ */
+const startsConcurrentMax = 2 * availableParallelism()
 
-export interface Options {
-  /** As in `DOCKER_HOST`; the usual socket when left out. */
-  readonly host?: string | undefined
-  /**
-   * Starts at one time. They are bound by the engine's CPU (a quarter of a second each), so more than about twice the
-   * cores only makes the slowest slower.
-   */
-  readonly startsConcurrentMax?: number | undefined
-}
-
-export const make = Effect.fnUntraced(function* (options: Options = {}) {
+export const make = Effect.gen(function* () {
   const api = yield* DockerApi.DockerApi
   const events = yield* ContainerEvents.make(api)
   const kernelFacts = yield* KernelFacts.make
-  const starts = yield* Semaphore.make(options.startsConcurrentMax ?? 2 * availableParallelism())
+  const starts = yield* Semaphore.make(startsConcurrentMax)
   const owner = HostOwner.self()
 
   const labels = (runId: RunId, role: ResourceLabels.Role, runtimeSecondsMax: number) => {
@@ -72,7 +65,7 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
       role,
       owner,
       startedAt: new Date(now),
-      expiresAt: new Date(now + (runtimeSecondsMax + expiryGraceSeconds) * 1000)
+      expiresAt: new Date(now + (runtimeSecondsMax + HostOwner.expiryGraceSeconds) * 1000)
     })
   }
 
@@ -252,11 +245,13 @@ export const make = Effect.fnUntraced(function* (options: Options = {}) {
 })
 
 /** Needs a `DockerApi`. */
-export const layerApi = (options?: Options): Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> =>
-  Layer.effect(ContainerRuntime, make(options))
+export const layerApi: Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> = Layer.effect(
+  ContainerRuntime,
+  make
+)
 
-export const layer = (options?: Options): Layer.Layer<ContainerRuntime, RuntimeUnavailable> =>
-  Layer.provide(layerApi(options), DockerApi.layer(options))
+export const layer = (options?: DockerApi.Options): Layer.Layer<ContainerRuntime, RuntimeUnavailable> =>
+  Layer.provide(layerApi, DockerApi.layer(options))
 
 const program = (spec: ContainerSpec) => {
   switch (spec.role) {
@@ -278,13 +273,15 @@ const removePatiently = (remove: Effect.Effect<void, ContainerError>) =>
 const verifyConfiguration = (
   inspected: DockerApi.Inspected | undefined,
   hostConfig: Hardening.HostConfig
-): Effect.Effect<void, PostureMismatch> => {
-  const mismatches =
+): Effect.Effect<void, PostureMismatch> =>
+  noneOf(
     inspected === undefined
       ? ["the engine does not know the container"]
       : engineMismatches(hostConfig, inspected.HostConfig)
-  return mismatches.length > 0 ? Effect.fail(new PostureMismatch({ mismatches: mismatches })) : Effect.void
-}
+  )
+
+const noneOf = (mismatches: ReadonlyArray<string>): Effect.Effect<void, PostureMismatch> =>
+  mismatches.length === 0 ? Effect.void : Effect.fail(new PostureMismatch({ mismatches }))
 
 /** What all witnesses say together. */
 const posture = (
@@ -292,7 +289,7 @@ const posture = (
   spec: ContainerSpec,
   hostConfig: Hardening.HostConfig,
   report: string
-): Effect.Effect<Posture, PostureMismatch | ContainerFailed> => {
+): Effect.Effect<Posture, PostureMismatch> => {
   const seen = parseReport(report)
   if (seen === undefined || inspected === undefined) {
     return Effect.fail(new PostureMismatch({ mismatches: ["the sandbox's report cannot be read"] }))
@@ -305,16 +302,8 @@ const posture = (
       KernelFacts.identityInside(inspected.State.Pid, inspected.Id, target)
     )
   ]
-  return mismatches.length > 0
-    ? Effect.fail(new PostureMismatch({ mismatches: mismatches }))
-    : Effect.succeed({
-        ...seen,
-        confirmedBy: [
-          ...seen.confirmedBy,
-          "engine" as const,
-          ...(status === undefined ? [] : ["host" as const])
-        ]
-      })
+  const witnesses = status === undefined ? (["engine"] as const) : (["engine", "host"] as const)
+  return Effect.as(noneOf(mismatches), { ...seen, confirmedBy: [...seen.confirmedBy, ...witnesses] })
 }
 
 const requireInternal = (api: DockerApi.DockerApi["Service"], spec: ContainerSpec) => {
@@ -343,11 +332,9 @@ const unsupervised = new ContainerFailed({
   remedy: "Ask for a supervised one"
 })
 
+const refuse = () => Effect.fail(unsupervised)
+
 const takesNoCommands: Pick<Container, "exec" | "files"> = {
-  exec: () => Effect.fail(unsupervised),
-  files: {
-    read: () => Effect.fail(unsupervised),
-    write: () => Effect.fail(unsupervised),
-    list: () => Effect.fail(unsupervised)
-  }
+  exec: refuse,
+  files: { read: refuse, write: refuse, list: refuse }
 }

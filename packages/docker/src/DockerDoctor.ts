@@ -12,7 +12,7 @@ import { Effect, Exit, Schema } from "effect"
 import { constants } from "node:fs"
 import { access, mkdir, readFile, stat, statfs } from "node:fs/promises"
 import * as DockerApi from "./DockerApi.ts"
-import { fail, type Finding, ok, warn } from "./internal/doctor/Finding.ts"
+import { fail, type Finding, ok, warn } from "./Finding.ts"
 import * as KnownWeaknesses from "./internal/doctor/KnownWeaknesses.ts"
 import * as SharedStocks from "./internal/doctor/SharedStocks.ts"
 import * as HostOwner from "./HostOwner.ts"
@@ -22,8 +22,6 @@ import * as SpecialFiles from "./internal/host/SpecialFiles.ts"
 
 /** Less free disk than this is a warning. */
 export const diskFreeBytesMin = 2 * 1024 ** 3
-
-export type { Finding } from "./internal/doctor/Finding.ts"
 
 export interface DoctorOptions {
   /** Images that runs will need. */
@@ -94,18 +92,13 @@ const socketFinding = (address: DockerAddress): Effect.Effect<Finding> =>
     : Effect.promise(() =>
         access(address.path, constants.R_OK | constants.W_OK).then(
           () => ok("socket", address.path),
-          (thrown: NodeJS.ErrnoException) =>
-            thrown.code === "ENOENT"
-              ? fail(
-                  "socket",
-                  `${address.path} does not exist`,
-                  "Start the engine (./dev setup), or set DOCKER_HOST"
-                )
-              : fail(
-                  "socket",
-                  `${address.path}: ${thrown.code}`,
-                  "Add this user to the docker group, or run as root"
-                )
+          ({ code }: NodeJS.ErrnoException) => {
+            const [detail, fix] =
+              code === "ENOENT"
+                ? [" does not exist", "Start the engine (./dev setup), or set DOCKER_HOST"]
+                : [`: ${code}`, "Add this user to the docker group, or run as root"]
+            return fail("socket", `${address.path}${detail}`, fix)
+          }
         )
       )
 

@@ -73,6 +73,5 @@ export const layerApi: Layer.Layer<DockerReaper, never, DockerApi.DockerApi> = L
   make
 )
 
-export const layer = (options?: {
-  readonly host?: string | undefined
-}): Layer.Layer<DockerReaper, RuntimeUnavailable> => Layer.provide(layerApi, DockerApi.layer(options))
+export const layer = (options?: DockerApi.Options): Layer.Layer<DockerReaper, RuntimeUnavailable> =>
+  Layer.provide(layerApi, DockerApi.layer(options))

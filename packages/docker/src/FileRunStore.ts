@@ -39,12 +39,10 @@ const listedMax = 500
 const decodeRecord = Schema.decodeUnknownOption(RunRecordText)
 const encodeRecord = Schema.encodeEffect(RunRecordText)
 
-/** How long after its time an owner that cannot be seen (after a reboot, say) is given up. */
-const expiryGraceMillis = 3_600_000
-
 /** Whether a run on record as running is none any more: its owner is dead, or unseen and long over. */
 export const isOver = ({ owner, spec, startedAt }: RunRecord): boolean => {
-  const expiresAt = new Date(Date.parse(startedAt) + spec.limits.runtimeSecondsMax * 1000 + expiryGraceMillis)
+  const secondsMax = spec.limits.runtimeSecondsMax + HostOwner.expiryGraceSeconds
+  const expiresAt = new Date(Date.parse(startedAt) + secondsMax * 1000)
   return HostOwner.isLeftover(owner, expiresAt.toISOString(), new Date())
 }
 

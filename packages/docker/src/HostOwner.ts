@@ -49,6 +49,9 @@ export const liveness = (owner: Owner): "alive" | "dead" | "unknown" => {
   return startTicks(1) === undefined ? "unknown" : "dead"
 }
 
+/** After its run must be over, what an owner has that cannot be seen (after a reboot, say) is kept this much longer. */
+export const expiryGraceSeconds = 3600
+
 /** Whether what carries these words is left over: its owner is dead, or unknown and long over. */
 export const isLeftover = (owner: string | undefined, expiresAt: string | undefined, now: Date): boolean => {
   const parsed = owner === undefined ? undefined : parseOwner(owner)

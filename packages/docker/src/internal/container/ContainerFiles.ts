@@ -9,7 +9,7 @@ import { entriesMax, type FileEntry, fileEntry, type Files, fileBytesMax } from 
 import * as FilePath from "@cogni/sandbox-core/FilePath"
 import type { CommandRefused, FileRefused } from "@cogni/sandbox-core/SandboxError"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
-import { Duration, Effect, Stream } from "effect"
+import { Bytes, Duration, Effect, Stream } from "effect"
 import type { Supervisor } from "./Supervisor.ts"
 
 const program = "/usr/local/bin/cogni-file"
@@ -41,7 +41,7 @@ const collect = (bytesMax: number) => {
       if (bytes < bytesMax) pieces.push(piece.subarray(0, bytesMax - bytes))
       bytes += piece.byteLength
     },
-    all: () => new Uint8Array(Buffer.concat(pieces)),
+    all: () => Bytes.concat(pieces),
     isOver: () => bytes > bytesMax
   }
 }

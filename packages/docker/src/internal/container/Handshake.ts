@@ -7,6 +7,7 @@
  * before the agent has started.
  */
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
+import { Bytes } from "effect"
 import { lines, reportBytesMax } from "./PostureReport.ts"
 
 export type Said =
@@ -62,9 +63,7 @@ export const make = (): Handshake => {
       heardBytes += chunk.bytes.byteLength
       // Whoever talks this much is no entrypoint of ours; it is left to talk until its time is over.
       if (heardBytes > reportBytesMax) return { said: [], output: undefined }
-      const joined = new Uint8Array(pending.byteLength + chunk.bytes.byteLength)
-      joined.set(pending)
-      joined.set(chunk.bytes, pending.byteLength)
+      const joined = Bytes.concat([pending, chunk.bytes])
       const said: Array<Said> = []
       let from = 0
       for (let at = joined.indexOf(newline); at !== -1; at = joined.indexOf(newline, from)) {

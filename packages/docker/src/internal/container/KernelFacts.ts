@@ -33,15 +33,6 @@ export interface KernelWatch {
   readonly facts: () => KernelFacts
 }
 
-/** One for all containers of a process, so that watching many costs no more than watching a few. */
-export interface KernelObserver {
-  /** Until the scope closes; `undefined` where the container's control groups cannot be seen. */
-  readonly observe: (
-    processId: number,
-    containerId: string
-  ) => Effect.Effect<KernelWatch | undefined, never, Scope.Scope>
-}
-
 /** A file that is read again and again; opened once. */
 const opened = (path: string): Effect.Effect<() => string | undefined, never, Scope.Scope> =>
   Effect.acquireRelease(
@@ -74,41 +65,28 @@ const count = (text: string | undefined, key?: string): number | undefined => {
 }
 
 /** Where the figures of a process lie. Pure. */
-export const cgroupFiles = (
-  cgroup: string
-):
-  | {
-      readonly memoryPeak: string
-      readonly memoryEvents: string
-      readonly pidsEvents: string
-      readonly pidsPeak: string
-      readonly pids: string
-    }
-  | undefined => {
+export const cgroupFiles = (cgroup: string): CgroupFiles | undefined => {
   const path = (controller: string) =>
     cgroup
       .split("\n")
       .map((line) => /^\d+:([^:]*):(\/.*)$/u.exec(line))
       .find((match) => match !== null && match[1]!.split(",").includes(controller))?.[2]
   const [memory, pids, unified] = [path("memory"), path("pids"), path("")]
-  if (memory !== undefined && pids !== undefined) {
-    return {
-      memoryPeak: `/sys/fs/cgroup/memory${memory}/memory.max_usage_in_bytes`,
-      memoryEvents: `/sys/fs/cgroup/memory${memory}/memory.oom_control`,
-      pidsEvents: `/sys/fs/cgroup/pids${pids}/pids.events`,
-      pidsPeak: `/sys/fs/cgroup/pids${pids}/pids.peak`,
-      pids: `/sys/fs/cgroup/pids${pids}/pids.current`
-    }
-  }
+  if (memory !== undefined && pids !== undefined)
+    return filesIn(`/memory${memory}`, ["memory.max_usage_in_bytes", "memory.oom_control"], `/pids${pids}`)
   if (unified === undefined || unified === "/") return undefined
-  return {
-    memoryPeak: `/sys/fs/cgroup${unified}/memory.peak`,
-    memoryEvents: `/sys/fs/cgroup${unified}/memory.events`,
-    pidsEvents: `/sys/fs/cgroup${unified}/pids.events`,
-    pidsPeak: `/sys/fs/cgroup${unified}/pids.peak`,
-    pids: `/sys/fs/cgroup${unified}/pids.current`
-  }
+  return filesIn(unified, ["memory.peak", "memory.events"], unified)
 }
+
+type CgroupFiles = ReturnType<typeof filesIn>
+
+const filesIn = (memory: string, [peak, events]: readonly [string, string], pids: string) => ({
+  memoryPeak: `/sys/fs/cgroup${memory}/${peak}`,
+  memoryEvents: `/sys/fs/cgroup${memory}/${events}`,
+  pidsEvents: `/sys/fs/cgroup${pids}/pids.events`,
+  pidsPeak: `/sys/fs/cgroup${pids}/pids.peak`,
+  pids: `/sys/fs/cgroup${pids}/pids.current`
+})
 
 /** `/proc/PID/status`, only when that process really is of this container on this host. */
 export const processStatus = (processId: number, containerId: string): string | undefined =>
@@ -134,7 +112,8 @@ export const identityInside = (
   }
 }
 
-export const make: Effect.Effect<KernelObserver, never, Scope.Scope> = Effect.gen(function* () {
+/** One for all containers of a process, so that watching many costs no more than watching a few. */
+export const make = Effect.gen(function* () {
   const samplers = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
   const tick = () => {
@@ -145,6 +124,7 @@ export const make: Effect.Effect<KernelObserver, never, Scope.Scope> = Effect.ge
     setTimeout(tick, sampleMillisMin * Math.max(1, samplers.size / frequentlyReadMax)).unref()
   yield* Effect.addFinalizer(() => Effect.sync(() => clearTimeout(timer)))
 
+  /** Until the scope closes; `undefined` where the container's control groups cannot be seen. */
   const observe = Effect.fnUntraced(function* (processId: number, containerId: string) {
     const cgroup = KernelFile.read(`/proc/${processId}/cgroup`)
     if (cgroup?.includes(containerId) !== true) return undefined
@@ -166,7 +146,7 @@ export const make: Effect.Effect<KernelObserver, never, Scope.Scope> = Effect.ge
 const most = (before: number | undefined, now: number | undefined) =>
   now === undefined ? before : Math.max(before ?? 0, now)
 
-const watchOne = Effect.fnUntraced(function* (files: NonNullable<ReturnType<typeof cgroupFiles>>) {
+const watchOne = Effect.fnUntraced(function* (files: CgroupFiles) {
   const memoryPeak = yield* opened(files.memoryPeak)
   const memoryEvents = yield* opened(files.memoryEvents)
   const pidsPeak = yield* opened(files.pidsPeak)

@@ -95,6 +95,13 @@ const parseIdentities = (rows: ReadonlyArray<string>): ReadonlyMap<string, FileI
     })
   )
 
+/** Both groups of the pattern, of each row that has them. */
+const pairs = (rows: ReadonlyArray<string>, pattern: RegExp) =>
+  rows.flatMap((row) => {
+    const match = pattern.exec(row)
+    return match === null ? [] : [[match[1]!, match[2]!] as const]
+  })
+
 /** `undefined` when the text is no report. */
 export const parseReport = (text: string): Posture | undefined => {
   const all = text.split("\n")
@@ -105,17 +112,9 @@ export const parseReport = (text: string): Posture | undefined => {
   const [bootId] = of("boot")
   return {
     ...parseStatus(of("status").join("\n")),
-    namespaces: Object.fromEntries(
-      of("ns").flatMap((link) => {
-        const match = /^([a-z_]+):\[(\d+)\]$/u.exec(link)
-        return match === null ? [] : [[match[1]!, match[2]!]]
-      })
-    ),
+    namespaces: Object.fromEntries(pairs(of("ns"), /^([a-z_]+):\[(\d+)\]$/u)),
     systemCalls: Object.fromEntries(
-      of("call").flatMap((line) => {
-        const match = /^([a-z_-]+) (\d{1,5})$/u.exec(line)
-        return match === null ? [] : [[match[1]!, Number(match[2])]]
-      })
+      pairs(of("call"), /^([a-z_-]+) (\d{1,5})$/u).map(([name, error]) => [name, Number(error)])
     ),
     interfaces: of("interface"),
     routes: [...of("route"), ...of("route6").filter((line) => !line.trim().endsWith(" lo"))],

@@ -6,6 +6,7 @@
  * is taken for hostile: a frame that is none throws, and ends the sandbox.
  */
 import type { Command } from "@cogni/sandbox-core/Executor"
+import { Bytes } from "effect"
 
 /** Of output, that a command may be ahead of whoever reads it. */
 export const windowBytes = 256 * 1024
@@ -70,18 +71,8 @@ const frame = (type: number, id: number, payload: Uint8Array = new Uint8Array(0)
   return bytes
 }
 
-const concatenate = (parts: ReadonlyArray<Uint8Array>): Uint8Array => {
-  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.byteLength, 0))
-  let at = 0
-  for (const part of parts) {
-    bytes.set(part, at)
-    at += part.byteLength
-  }
-  return bytes
-}
-
 const strings = (all: ReadonlyArray<string>): Uint8Array =>
-  concatenate(
+  Bytes.concat(
     all.flatMap((text) => {
       const bytes = encoder.encode(text)
       const length = new Uint8Array(4)
@@ -102,7 +93,7 @@ export const start = (id: number, command: Command, workingDirectory: string): U
   const pieces = Array.from({ length: Math.ceil(stdin.byteLength / pieceBytes) }, (_, index) =>
     frame(kind.stdin, id, stdin.subarray(index * pieceBytes, (index + 1) * pieceBytes))
   )
-  return concatenate([frame(kind.start, id, asked), ...pieces, frame(kind.stdinEnd, id)])
+  return Bytes.concat([frame(kind.start, id, asked), ...pieces, frame(kind.stdinEnd, id)])
 }
 
 /** By number, which is the kernel's. */
@@ -157,7 +148,7 @@ export const makeDecoder = (): FrameDecoder => {
       pending.push(bytes)
       pendingBytes += bytes.byteLength
       if (pendingBytes < neededBytes) return []
-      const joined = pending.length === 1 ? bytes : concatenate(pending)
+      const joined = pending.length === 1 ? bytes : Bytes.concat(pending)
       const view = new DataView(joined.buffer, joined.byteOffset, joined.byteLength)
       const frames: Array<Frame> = []
       let at = 0

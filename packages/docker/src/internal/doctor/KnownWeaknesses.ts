@@ -5,7 +5,7 @@
  * own profile of system calls covers what an engine's default left open; it does not cover faults of the engine itself.
  */
 import type { Info } from "../../DockerApi.ts"
-import { type Finding, warn } from "./Finding.ts"
+import { type Finding, warn } from "../../Finding.ts"
 
 interface Weakness {
   readonly check: string

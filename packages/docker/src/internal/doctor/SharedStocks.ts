@@ -4,7 +4,7 @@
  * One run can take the whole of such a stock, and its neighbours are refused until it ends. A larger stock costs that
  * run more of its own memory, which is limited.
  */
-import { type Finding, warn } from "./Finding.ts"
+import { type Finding, warn } from "../../Finding.ts"
 
 interface Stock {
   readonly setting: string

@@ -7,28 +7,13 @@ import { messageOf } from "@cogni/sandbox-host-files/Attempt"
 import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import type { ContainerError } from "@cogni/sandbox-core/ContainerRuntime"
 import { ContainerFailed, ProxyFailed, RuntimeUnavailable } from "@cogni/sandbox-core/SandboxError"
-import { type Cause, Deferred, Duration, Effect, Queue, type Scope, Stream } from "effect"
+import { type Cause, Deferred, Duration, Effect, Queue, Stream } from "effect"
 import type { Duplex } from "node:stream"
 import * as Handshake from "../container/Handshake.ts"
 import * as LogStream from "./LogStream.ts"
 
 /** How long a held container may take to report, and to start its agent once it may. */
 export const reportSecondsMax = 30
-
-export interface AttachedContainer {
-  /** Begin to read. Called before the start, so that nothing is missed. */
-  readonly listen: Effect.Effect<void, never, Scope.Scope>
-  /** What the entrypoint reported. */
-  readonly report: Effect.Effect<string, ContainerError>
-  /** Tell a held container to go, and wait until its agent has started. */
-  readonly go: Effect.Effect<void, ContainerError | ProxyFailed>
-  readonly send: (text: string) => Effect.Effect<void>
-  /** Without an end; settles when it has gone off. */
-  readonly write: (bytes: Uint8Array) => Effect.Effect<void>
-  readonly output: Stream.Stream<OutputChunk, ContainerError>
-  /** Settles when the stream has ended and all of it is in `output`. */
-  readonly ended: Effect.Effect<void>
-}
 
 const brokenStream = (thrown: unknown) =>
   new RuntimeUnavailable({
@@ -70,7 +55,7 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly supervised: boolean
   /** Called when the last byte has come: the container's control group is about to go. */
   readonly onEnd: () => void
-}): Effect.fn.Return<AttachedContainer> {
+}) {
   const reported = yield* Deferred.make<string, ContainerError>()
   const started = yield* Deferred.make<void, ContainerError | ProxyFailed>()
   const output = yield* Queue.bounded<OutputChunk, Cause.Done | ContainerError>(32)
@@ -120,6 +105,7 @@ export const make = Effect.fnUntraced(function* (options: {
     )
 
   return {
+    /** Begins to read. Called before the start, so that nothing is missed. */
     listen: frames(options.socket).pipe(
       Stream.runForEach(take),
       Effect.exit,
@@ -133,14 +119,18 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.forkScoped,
       Effect.asVoid
     ),
+    /** What the entrypoint reported. */
     report: inTime(Deferred.await(reported), "report how it is held"),
+    /** Tells a held container to go, and waits until its agent has started. */
     go: Effect.andThen(
       options.supervised ? write(options.socket, goWord) : send(options.socket, goWord),
       inTime(Deferred.await(started), "start its agent")
     ),
-    send: (text) => send(options.socket, text),
-    write: (bytes) => write(options.socket, bytes),
+    send: (text: string) => send(options.socket, text),
+    /** Without an end; settles when it has gone off. */
+    write: (bytes: Uint8Array) => write(options.socket, bytes),
     output: Stream.fromQueue(output),
+    /** Settles when the stream has ended and all of it is in `output`. */
     ended: Deferred.await(ended)
   }
 })

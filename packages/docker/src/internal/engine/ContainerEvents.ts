@@ -4,29 +4,28 @@
  * One stream for all runs of a process, opened when the runtime is, and again when it breaks.
  */
 import { prefix } from "@cogni/sandbox-core/ResourceLabels"
-import { Effect, type Scope, Stream } from "effect"
+import { Effect, Option, Schema, Stream } from "effect"
 import type { DockerApi } from "../../DockerApi.ts"
 
-export interface Told {
+interface Told {
   oomKilled: boolean
   /** A signal was sent through the engine, by whomever. */
   killed: boolean
 }
 
-export interface ContainerEvents {
-  /** Follow a container from before its start until the scope closes. */
-  readonly follow: (id: string) => Effect.Effect<Readonly<Told>, never, Scope.Scope>
-}
+const decodeEvent = Schema.decodeUnknownOption(
+  Schema.fromJsonString(Schema.Struct({ Action: Schema.String, Actor: Schema.Struct({ ID: Schema.String }) }))
+)
 
-export const make = (api: DockerApi["Service"]): Effect.Effect<ContainerEvents, never, Scope.Scope> =>
+export const make = (api: DockerApi["Service"]) =>
   Effect.gen(function* () {
     const followed = new Map<string, Told>()
     const hear = (line: string) => {
-      const event = api.parseEvent(line)
-      const told = event === undefined ? undefined : followed.get(event.Actor.ID)
-      if (told === undefined) return
-      if (event!.Action === "oom") told.oomKilled = true
-      if (event!.Action === "kill") told.killed = true
+      const event = Option.getOrUndefined(decodeEvent(line))
+      const told = event && followed.get(event.Actor.ID)
+      if (event === undefined || told === undefined) return
+      told.oomKilled ||= event.Action === "oom"
+      told.killed ||= event.Action === "kill"
     }
     yield* api.events(`${prefix}.run`).pipe(
       Effect.flatMap((stream) =>
@@ -42,7 +41,8 @@ export const make = (api: DockerApi["Service"]): Effect.Effect<ContainerEvents, 
       Effect.forkScoped
     )
     return {
-      follow: (id) =>
+      /** Follows a container from before its start until the scope closes. */
+      follow: (id: string) =>
         Effect.acquireRelease(
           Effect.sync(() => {
             const told: Told = { oomKilled: false, killed: false }

@@ -15,14 +15,25 @@ import { type DockerAddress, format } from "../../DockerSocket.ts"
 /** How long an ordinary call may take. */
 export const callSecondsMax = 30
 
+interface About {
+  /** `Infinity` leaves the clock to the caller. */
+  readonly secondsMax?: number
+  readonly image?: string
+}
+
 export interface EngineConnection {
   readonly docker: Docker
-  /** `secondsMax: Infinity` leaves the clock to the caller. */
   readonly call: <A>(
     operation: string,
     run: (abortSignal: AbortSignal) => Promise<A>,
-    about?: { readonly secondsMax?: number; readonly image?: string }
+    about?: About
   ) => Effect.Effect<A, ContainerError>
+  /** A call about one thing; `undefined` where the engine does not have it. */
+  readonly find: <A>(
+    operation: string,
+    run: (abortSignal: AbortSignal) => Promise<A>,
+    about?: About
+  ) => Effect.Effect<A | undefined, ContainerError>
 }
 
 export const make = Effect.fnUntraced(function* (
@@ -38,27 +49,27 @@ export const make = Effect.fnUntraced(function* (
     ...(address.type === "unix" ? { socketPath: address.path } : { host: address.host, port: address.port }),
     agent
   }
+  const call: EngineConnection["call"] = (operation, run, about = {}) =>
+    Effect.tryPromise({
+      try: (own) => {
+        if (about.secondsMax === Infinity) return run(own)
+        const timeout = AbortSignal.timeout((about.secondsMax ?? callSecondsMax) * 1000)
+        const signal = AbortSignal.any([own, timeout])
+        return orAborted(run(signal), signal)
+      },
+      catch: (thrown) => classify(operation, thrown, { ...about, address: format(address) })
+    })
   return {
     docker: new Docker(options),
-    call: (operation, run, about = {}) =>
-      Effect.tryPromise({
-        try: (own) => {
-          if (about.secondsMax === Infinity) return run(own)
-          const timeout = AbortSignal.timeout((about.secondsMax ?? callSecondsMax) * 1000)
-          const signal = AbortSignal.any([own, timeout])
-          return orAborted(run(signal), signal)
-        },
-        catch: (thrown) => classify(operation, thrown, { ...about, address: format(address) })
-      })
+    call,
+    find: (operation, run, about) =>
+      call(operation, (abortSignal) => run(abortSignal).catch(undefinedIfAbsent), about)
   }
 })
 
-/** `undefined` for what the engine does not have. */
-export const absentIsFine = <A>(pending: Promise<A>): Promise<A | undefined> =>
-  pending.catch((thrown: unknown) => {
-    if (isNotFound(faultOf(thrown))) return undefined
-    throw thrown
-  })
+const undefinedIfAbsent = (thrown: unknown): undefined => {
+  if (!isNotFound(faultOf(thrown))) throw thrown
+}
 
 /**
  * A POST whose answer begins long before it ends. dockerode itself never settles when the engine dies in between;

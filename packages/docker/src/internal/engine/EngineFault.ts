@@ -12,6 +12,11 @@ export interface EngineFault {
   readonly message: string
 }
 
+const closed = {
+  detail: (at: string) => `may not be used by this user: ${at} is not open to it`,
+  remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root"
+}
+
 const unreachable: Record<string, { readonly detail: (at: string) => string; readonly remedy: string }> = {
   ENOENT: {
     detail: (at) => `is not running: there is no socket at ${at}`,
@@ -23,19 +28,8 @@ const unreachable: Record<string, { readonly detail: (at: string) => string; rea
       `is not running: nobody listens at ${at}${at.startsWith("tcp:") ? "" : ", left over from one that was killed"}`,
     remedy: "Start it again (./dev setup, or systemctl restart docker)"
   },
-  EACCES: {
-    detail: (at) => `may not be used by this user: ${at} is not open to it`,
-    remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root"
-  },
-  EPERM: {
-    detail: (at) => `may not be used by this user: ${at} is not open to it`,
-    remedy: "Add the user to the docker group (usermod -aG docker USER) and log in again, or run as root"
-  }
-}
-
-const wentAway = {
-  detail: "went away in the middle of a call",
-  remedy: "It was stopped or has crashed: look at its log, then start it and try again"
+  EACCES: closed,
+  EPERM: closed
 }
 
 /** Any value that was thrown. */
@@ -80,8 +74,8 @@ export const classify = (
       })
     }
     return new RuntimeUnavailable({
-      ...wentAway,
-      detail: `${wentAway.detail} (${fault.code ?? fault.message})`
+      detail: `went away in the middle of a call (${fault.code ?? fault.message})`,
+      remedy: "It was stopped or has crashed: look at its log, then start it and try again"
     })
   }
   if (fault.statusCode === 404 && about.image !== undefined && /no such image/iu.test(fault.message)) {

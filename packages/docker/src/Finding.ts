@@ -10,16 +10,10 @@ export interface Finding {
 
 export const ok = (check: string, detail: string): Finding => ({ check, status: "ok", detail })
 
-export const warn = (check: string, detail: string, fix: string): Finding => ({
-  check,
-  status: "warn",
-  detail,
-  fix
-})
+const amiss =
+  (status: "warn" | "fail") =>
+  (check: string, detail: string, fix: string): Finding => ({ check, status, detail, fix })
 
-export const fail = (check: string, detail: string, fix: string): Finding => ({
-  check,
-  status: "fail",
-  detail,
-  fix
-})
+export const warn = amiss("warn")
+
+export const fail = amiss("fail")
