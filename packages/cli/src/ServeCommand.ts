@@ -43,21 +43,20 @@ export const serve = Effect.fnUntraced(function* (input: ServeComposition.ServeI
     )
   }
   const limits = yield* limitsOf(input)
-  const operator = yield* operatorOf(input, limits)
+  const { operatorHost: host, operatorPort: port } = input
+  // It listens before the server, and stops after it.
+  const operator =
+    port === undefined ? undefined : yield* Layer.build(platform({ host, port }, "--operator-port", limits))
   const context = yield* Layer.build(
-    ServeComposition.server(settings, input, operator?.platform).pipe(
+    ServeComposition.server(settings, input, operator && Layer.succeedContext(operator)).pipe(
       Layer.provideMerge(platform(input, "--port", limits))
     )
   )
-  const { address } = Context.get(context, HttpServer.HttpServer)
   if (!settings.sandboxEnabled) {
-    yield* output.stderr(
-      "· sandboxes are switched off: chats are refused. Switch them on: SANDBOX_ENABLED=true\n"
-    )
+    yield* Output.note("sandboxes are switched off: chats are refused. Switch them on: SANDBOX_ENABLED=true")
   }
-  const operatorUrl = operator?.url()
-  if (operatorUrl !== undefined) yield* output.stderr(`operator's port on ${operatorUrl}\n`)
-  yield* output.stderr(`listening on ${HttpServer.formatAddress(address)}\n`)
+  if (operator !== undefined) yield* output.stderr(`operator's port on ${urlOf(operator)}\n`)
+  yield* output.stderr(`listening on ${urlOf(context)}\n`)
   return yield* Effect.never
 }, Effect.scoped)
 
@@ -90,10 +89,7 @@ const flagOf: Partial<Record<string, string>> = {
 }
 
 const limitsOf = (input: ServeComposition.ServeInput) =>
-  Schema.decodeUnknownEffect(ServerLimits.ServerLimits)({
-    ...ServerLimits.defaults,
-    ...ServeComposition.limitsOf(input)
-  }).pipe(
+  Schema.decodeUnknownEffect(ServerLimits.ServerLimits)(ServeComposition.limitsOf(input)).pipe(
     Effect.mapError((error) => {
       const [first] = issuesOf(error)
       const field = first?.path[0] ?? ""
@@ -105,21 +101,8 @@ const limitsOf = (input: ServeComposition.ServeInput) =>
     })
   )
 
-/** The operator's port, and where it is once it listens. */
-const operatorOf = (input: ServeComposition.ServeInput, limits: ServerLimits.ServerLimits) =>
-  Effect.sync(() => {
-    const { operatorHost: host, operatorPort: port } = input
-    if (port === undefined) return undefined
-    let url: string | undefined
-    const platformOf = platform({ host, port }, "--operator-port", limits).pipe(
-      Layer.tap((context) =>
-        Effect.sync(() => {
-          url = HttpServer.formatAddress(Context.get(context, HttpServer.HttpServer).address)
-        })
-      )
-    )
-    return { platform: platformOf, url: () => url }
-  })
+const urlOf = (context: Context.Context<HttpServer.HttpServer>): string =>
+  HttpServer.formatAddress(Context.get(context, HttpServer.HttpServer).address)
 
 /** Node's own server, with its own bounds; it waits for no connection that says nothing. */
 const platform = (

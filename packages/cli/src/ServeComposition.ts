@@ -79,11 +79,7 @@ export const server = (
       }
       const { hostNames } = options
       const server = { hostNames, limits: limitsOf(options), model: modelOf(settings, options) }
-      return (
-        operatorPlatform === undefined
-          ? SandboxServer.layer(server)
-          : SandboxServer.layerWithOperator(server, operatorPlatform)
-      ).pipe(
+      return SandboxServer.layer(server, operatorPlatform).pipe(
         Layer.provide(executor),
         Layer.provide(Layer.merge(SandboxGraphProvider.layer(graphs), TaskGraphProvider.layer(graphs))),
         Layer.provide(AiSdkChatModel.layer()),

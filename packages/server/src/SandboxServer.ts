@@ -22,6 +22,7 @@ import * as Surroundings from "./internal/Surroundings.ts"
 import * as OperatorServer from "./internal/OperatorServer.ts"
 import * as RunRoster from "./internal/RunRoster.ts"
 import * as ServerApi from "./ServerApi.ts"
+import * as ServerHealth from "./ServerHealth.ts"
 import * as ServerLimits from "./ServerLimits.ts"
 import * as ServerMetrics from "./internal/ServerMetrics.ts"
 
@@ -40,21 +41,29 @@ export type Needs = AgentCatalog | GrantStore | GraphExecutor | IdempotencyKeys 
 /** What the platform gives. */
 export type Platform = OperatorServer.Platform
 
-/** Serves until its scope closes. */
-export const layer = (
-  options: SandboxServerOptions = {}
-): Layer.Layer<RunRoster.RunRoster, never, Needs | Platform> => beside(options, Layer.empty)
-
-/** The same, and what its operator asks it at an address of its own, which answers until the last run has ended. */
-export const layerWithOperator = <E, R>(
-  options: SandboxServerOptions,
-  operatorPlatform: Layer.Layer<Platform, E, R>
+/**
+ * Serves until its scope closes. With a second platform it answers at that address as well what its operator asks it,
+ * until the last run has ended.
+ */
+export const layer = <E = never, R = never>(
+  options: SandboxServerOptions = {},
+  operatorPlatform?: Layer.Layer<Platform, E, R>
 ): Layer.Layer<RunRoster.RunRoster, E, Needs | Platform | R> => {
-  const operator: Layer.Layer<never, E, RunRoster.RunRoster | RunStore | R> = Layer.provide(
-    OperatorServer.layer({ hostNames: options.hostNames }),
-    operatorPlatform
+  const limits = ServerLimits.make(options.limits)
+  const operator: Layer.Layer<never, E, RunRoster.RunRoster | RunStore | R> =
+    operatorPlatform === undefined
+      ? Layer.empty
+      : Layer.provide(OperatorServer.layer(options.hostNames ?? []), operatorPlatform)
+  // Whatever is beside the server is made before it, and ends after it.
+  return drained.pipe(
+    Layer.provideMerge(
+      HttpRouter.serve(routes(options, limits), { disableLogger: true, disableListenLog: true })
+    ),
+    Layer.provideMerge(operator),
+    Layer.provideMerge(RunRoster.layer(limits)),
+    Layer.provide(RateLimiter.layer),
+    Layer.provide(RateLimiter.layerStoreMemory)
   )
-  return beside(options, operator)
 }
 
 /** The routes alone. */
@@ -64,25 +73,9 @@ export const routes = (options: SandboxServerOptions, limits: ServerLimits.Serve
       Layer.provide([agents, chat(options, limits), runs]),
       Layer.provide([Authentication.layer(limits), ServerApi.layerReadable])
     ),
-    liveness,
+    ServerHealth.liveness,
     Surroundings.layer(options.hostNames ?? [])
   )
-
-/** Whatever is beside the server is made before it, and ends after it. */
-const beside = <E, R>(
-  options: SandboxServerOptions,
-  other: Layer.Layer<never, E, R>
-): Layer.Layer<RunRoster.RunRoster, E, Needs | Platform | Exclude<R, RunRoster.RunRoster>> => {
-  const limits = ServerLimits.make(options.limits)
-  const served = HttpRouter.serve(routes(options, limits), { disableLogger: true, disableListenLog: true })
-  return drained.pipe(
-    Layer.provideMerge(served),
-    Layer.provideMerge(other),
-    Layer.provideMerge(RunRoster.layer(limits)),
-    Layer.provide(RateLimiter.layer),
-    Layer.provide(RateLimiter.layerStoreMemory)
-  )
-}
 
 /** Built after the server, and so closed before it. */
 const drained = Layer.effectDiscard(
@@ -94,7 +87,7 @@ const agents = HttpApiBuilder.group(
   "agents",
   Effect.fnUntraced(function* (handlers) {
     const list = yield* AgentHandler.make
-    return handlers.handle("list", () => list())
+    return handlers.handle("list", () => list)
   })
 )
 
@@ -130,9 +123,4 @@ const runs = HttpApiBuilder.group(
       )
       .handle("cancel", ({ params }) => cancel(params.id))
   })
-)
-
-/** That the process lives; asks nothing, and says nothing else. What else there is to know is the operator's. */
-const liveness = HttpRouter.use((router) =>
-  router.add("GET", "/health", HttpServerResponse.jsonUnsafe({ status: "ok" }))
 )

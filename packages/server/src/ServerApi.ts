@@ -68,17 +68,7 @@ export class Chat extends HttpApiGroup.make("chat")
       headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
       payload: ChatRequest,
       success: HttpApiSchema.StreamSse({ data: AiEvent }),
-      error: [
-        Problem.Invalid,
-        Problem.Unpaid,
-        Problem.Denied,
-        Problem.NotFound,
-        Problem.Conflict,
-        Problem.TooLarge,
-        Problem.TooMany,
-        Problem.Internal,
-        Problem.Unavailable
-      ]
+      error: Problem.all
     }).annotateMerge(
       OpenApi.annotations({
         summary: "Run an agent, and hear of it as it happens",

@@ -6,7 +6,11 @@
 import { RunId } from "@cogni/sandbox-core/RunId"
 import { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Context, Effect } from "effect"
+import { HttpRouter, HttpServerResponse } from "effect/http"
 import { RunRoster } from "./internal/RunRoster.ts"
+
+/** That the process lives; asks nothing, and says nothing else. What else there is to know is the operator's. */
+export const liveness = HttpRouter.add("GET", "/health", HttpServerResponse.jsonUnsafe({ status: "ok" }))
 
 /** What a run needs, and how to ask whether it is there. */
 export interface Probe {
@@ -18,11 +22,6 @@ export interface Probe {
 export const Probes = Context.Reference<ReadonlyArray<Probe>>("@cogni/sandbox-server/Probes", {
   defaultValue: () => []
 })
-
-export interface Readiness {
-  readonly status: "ready" | "not_ready" | "stopping"
-  readonly checks: Readonly<Record<string, "ok" | "failing">>
-}
 
 const checkSecondsMax = 3
 
@@ -48,10 +47,9 @@ export const make = Effect.gen(function* () {
 
   return Effect.gen(function* () {
     const found = yield* asked
-    const checks = Object.fromEntries(found)
-    if (yield* roster.isStopping) return { status: "stopping", checks } satisfies Readiness
     const isReady = found.every(([, state]) => state === "ok")
-    return { status: isReady ? "ready" : "not_ready", checks } satisfies Readiness
+    const status = (yield* roster.isStopping) ? "stopping" : isReady ? "ready" : "not_ready"
+    return { status, checks: Object.fromEntries(found) }
   })
 })
 

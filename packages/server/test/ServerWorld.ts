@@ -112,7 +112,7 @@ export const serve = (options: WorldOptions = {}) =>
     const node = createServer()
     const operatorNode = createServer()
     const context = yield* Layer.build(
-      SandboxServer.layerWithOperator(
+      SandboxServer.layer(
         { limits: options.limits, model: options.model ?? "gpt", hostNames: options.hostNames },
         NodeHttpServer.layer(() => operatorNode, { port: 0, host: "127.0.0.1" })
       ).pipe(

@@ -15,7 +15,7 @@ const tagOf = (json: string) =>
 
 export const make = Effect.gen(function* () {
   const catalog = yield* AgentCatalog
-  return Effect.fnUntraced(function* () {
+  return Effect.gen(function* () {
     const { headers: asked } = yield* HttpServerRequest.HttpServerRequest
     const json = JSON.stringify({ agents: yield* catalog.list })
     const etag = yield* tagOf(json)

@@ -18,7 +18,7 @@ import * as ChatRequest from "./ChatRequest.ts"
 import * as EventStream from "./EventStream.ts"
 import { IdempotencyKeys } from "../IdempotencyKeys.ts"
 import * as Problem from "./Problem.ts"
-import { type RosterFull, RunRoster } from "./RunRoster.ts"
+import { RunRoster } from "./RunRoster.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
 
 /** Which run an answer is of. */
@@ -81,7 +81,9 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
       model: asked.request.model,
       concurrentRunsMax: grant.permissions.concurrentRunsMax
     }
-    const place = yield* roster.claim(entry).pipe(Effect.catch(full))
+    const place = yield* roster
+      .claim(entry)
+      .pipe(Effect.catch(({ problem, retrySeconds }) => Problem.retryLater(problem, retrySeconds)))
     yield* unused(runId)
     yield* executor.check(asked.request, asked.context).pipe(Effect.catch(Problem.refuse))
 
@@ -96,13 +98,6 @@ export const make = Effect.fnUntraced(function* ({ limits, model, observe }: Cha
     })
   })
 })
-
-const full = (
-  refused: RosterFull
-): Effect.Effect<never, RosterFull["problem"], HttpServerRequest.HttpServerRequest> =>
-  "retrySeconds" in refused
-    ? Problem.retryLater(refused.problem, refused.retrySeconds)
-    : Effect.fail(refused.problem)
 
 /** The events, and a comment where there are none for long. Nothing waits here that is not taken. */
 const streamOf = Effect.fnUntraced(function* (

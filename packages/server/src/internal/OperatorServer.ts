@@ -14,11 +14,6 @@ import type { RunRoster } from "./RunRoster.ts"
 import * as ServerApi from "../ServerApi.ts"
 import * as ServerHealth from "../ServerHealth.ts"
 
-export interface OperatorServerOptions {
-  /** Further names in `Host` that it answers to. */
-  readonly hostNames?: ReadonlyArray<string> | undefined
-}
-
 /** What the platform gives to a server. */
 export type Platform =
   | Etag.Generator
@@ -27,12 +22,10 @@ export type Platform =
   | HttpServer.HttpServer
   | Path.Path
 
-/** Serves until its scope closes, of the server whose roster it is given. */
-export const layer = ({ hostNames = [] }: OperatorServerOptions = {}): Layer.Layer<
-  never,
-  never,
-  Platform | RunRoster | RunStore
-> =>
+/** Serves until its scope closes, of the server whose roster it is given; under these names besides its own. */
+export const layer = (
+  hostNames: ReadonlyArray<string>
+): Layer.Layer<never, never, Platform | RunRoster | RunStore> =>
   Layer.effectDiscard(
     // Layers of one build are shared, and so would be the router of the other server: each would answer for both.
     Effect.updateContext(
@@ -45,8 +38,13 @@ export const layer = ({ hostNames = [] }: OperatorServerOptions = {}): Layer.Lay
 const served = (hostNames: ReadonlyArray<string>) =>
   HttpRouter.serve(
     Layer.mergeAll(
-      health,
-      description,
+      ServerHealth.liveness,
+      readiness,
+      HttpRouter.add(
+        "GET",
+        "/openapi.json",
+        Effect.sync(() => HttpServerResponse.jsonUnsafe(OpenApi.fromApi(ServerApi.ServerApi)))
+      ),
       HttpApiSwagger.layer(ServerApi.ServerApi, { path: "/docs" }),
       PrometheusMetrics.layerHttp({ path: "/metrics" }),
       Surroundings.layer(hostNames)
@@ -54,24 +52,14 @@ const served = (hostNames: ReadonlyArray<string>) =>
     { disableLogger: true, disableListenLog: true }
   )
 
-const health = HttpRouter.use(
-  Effect.fnUntraced(function* (router) {
-    const readiness = yield* ServerHealth.make
-    yield* router.add("GET", "/health", HttpServerResponse.jsonUnsafe({ status: "ok" }))
-    yield* router.add(
+const readiness = HttpRouter.use((router) =>
+  Effect.flatMap(ServerHealth.make, (asked) =>
+    router.add(
       "GET",
       "/health/ready",
-      Effect.map(readiness, (found) =>
+      Effect.map(asked, (found) =>
         HttpServerResponse.jsonUnsafe(found, { status: found.status === "ready" ? 200 : 503 })
       )
     )
-  })
-)
-
-const description = HttpRouter.use((router) =>
-  router.add(
-    "GET",
-    "/openapi.json",
-    Effect.sync(() => HttpServerResponse.jsonUnsafe(OpenApi.fromApi(ServerApi.ServerApi)))
   )
 )

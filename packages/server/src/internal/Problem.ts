@@ -68,18 +68,22 @@ export const Unavailable = problem(
   "Not now: the server is full, is stopping, or cannot reach what it needs; see Retry-After."
 )
 
-export type Problem =
-  | typeof Invalid.Type
-  | typeof Unpaid.Type
-  | typeof Denied.Type
-  | typeof NotFound.Type
-  | typeof Conflict.Type
-  | typeof TooLarge.Type
-  | typeof TooMany.Type
-  | typeof Internal.Type
-  | typeof Unavailable.Type
+/** What an endpoint can fail with. */
+export const all = [
+  Invalid,
+  Unpaid,
+  Denied,
+  NotFound,
+  Conflict,
+  TooLarge,
+  TooMany,
+  Internal,
+  Unavailable
+] as const
 
-/** What an endpoint fails with, and what is answered before there is one. */
+export type Problem = (typeof all)[number]["Type"]
+
+/** The same, and what is answered before there is an endpoint. */
 export type Answered = Problem | typeof Misdirected.Type
 
 /** What a refusal of a graph is over HTTP. The two that cannot come before a run are the server's fault. */
@@ -110,25 +114,22 @@ export const ofRefusal = ({ error, message, reason }: GraphRefused): Problem =>
   make(reason === "GrantStoreUnavailable" ? "unavailable" : codes[error], reason, message) as Problem
 
 /** Fails with it; says when to come again where that is known. */
-export const refuse = (
-  refused: GraphRefused
-): Effect.Effect<never, Problem, HttpServerRequest.HttpServerRequest> =>
-  refused.retrySeconds === undefined
-    ? Effect.fail(ofRefusal(refused))
-    : retryLater(ofRefusal(refused), refused.retrySeconds)
+export const refuse = (refused: GraphRefused) => retryLater(ofRefusal(refused), refused.retrySeconds)
 
 /** What is kept cannot be reached; which host it is on is the log's business. */
 export const ofStore = (error: { readonly _tag: string }): typeof Unavailable.Type =>
   make("unavailable", error._tag, "what is kept of grants and runs cannot be reached. Try again in a moment")
 
-/** Fails with it, and says when to come again. */
+/** Fails with it, and says when to come again where that is known. */
 export const retryLater = <P extends Problem>(
   problem: P,
-  seconds: number
+  seconds: number | undefined
 ): Effect.Effect<never, P, HttpServerRequest.HttpServerRequest> =>
-  withHeader("retry-after", String(Math.max(1, Math.ceil(seconds)))).pipe(
-    Effect.andThen(Effect.fail(problem))
-  )
+  seconds === undefined
+    ? Effect.fail(problem)
+    : withHeader("retry-after", String(Math.max(1, Math.ceil(seconds)))).pipe(
+        Effect.andThen(Effect.fail(problem))
+      )
 
 /** Fails with it, and says how to show a grant. */
 export const challenge = <P extends Problem>(

@@ -6,7 +6,7 @@
  * being ended counts, and its id stands for one run only.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { Context, Deferred, Effect, Layer, type Scope, Stream, SubscriptionRef } from "effect"
+import { Context, Deferred, Effect, Layer, Stream, SubscriptionRef } from "effect"
 import { activeRuns } from "./ServerMetrics.ts"
 import * as Problem from "./Problem.ts"
 import type { ServerLimits } from "../ServerLimits.ts"
@@ -30,32 +30,21 @@ export interface RosterRun extends RosterEntry {
   readonly cancel: Effect.Effect<void>
 }
 
-/** Why a run may not begin. */
-export type RosterFull =
-  | { readonly problem: typeof Problem.Conflict.Type }
-  | { readonly problem: typeof Problem.TooMany.Type; readonly retrySeconds: number }
-  | { readonly problem: typeof Problem.Unavailable.Type; readonly retrySeconds: number }
-
-export class RunRoster extends Context.Service<
-  RunRoster,
-  {
-    /** A place, until the scope closes. */
-    readonly claim: (entry: RosterEntry) => Effect.Effect<RosterRun, RosterFull, Scope.Scope>
-    readonly find: (runId: RunId) => Effect.Effect<RosterRun | undefined>
-    /** The newest first. */
-    readonly list: Effect.Effect<ReadonlyArray<RosterRun>>
-    readonly isStopping: Effect.Effect<boolean>
-    /** Begin no more; let those under way end, then cancel them, and wait until nothing of them is left. Bounded. */
-    readonly drain: Effect.Effect<void>
-  }
->()("@cogni/sandbox-server/RunRoster") {}
+/** Why a run may not begin, and when one may, where that is known. */
+export interface RosterFull {
+  readonly problem:
+    | typeof Problem.Conflict.Type
+    | typeof Problem.TooMany.Type
+    | typeof Problem.Unavailable.Type
+  readonly retrySeconds?: number
+}
 
 interface Roster {
   readonly stopping: boolean
   readonly runs: ReadonlyMap<RunId, RosterRun>
 }
 
-export const make = Effect.fnUntraced(function* (limits: ServerLimits) {
+const make = Effect.fnUntraced(function* (limits: ServerLimits) {
   const roster = yield* SubscriptionRef.make<Roster>({ stopping: false, runs: new Map() })
   const runs = Effect.map(SubscriptionRef.get(roster), ({ runs }) => [...runs.values()].toReversed())
 
@@ -97,11 +86,14 @@ export const make = Effect.fnUntraced(function* (limits: ServerLimits) {
       Effect.timeoutOrElse({ duration: `${seconds} seconds`, orElse: () => Effect.succeed(false) })
     )
 
-  return RunRoster.of({
-    claim: (entry) => Effect.acquireRelease(join(entry), leave),
-    find: (runId) => Effect.map(SubscriptionRef.get(roster), ({ runs }) => runs.get(runId)),
+  return {
+    /** A place, until the scope closes. */
+    claim: (entry: RosterEntry) => Effect.acquireRelease(join(entry), leave),
+    find: (runId: RunId) => Effect.map(SubscriptionRef.get(roster), ({ runs }) => runs.get(runId)),
+    /** The newest first. */
     list: runs,
     isStopping: Effect.map(SubscriptionRef.get(roster), ({ stopping }) => stopping),
+    /** Begins no more; lets those under way end, then cancels them, and waits until nothing of them is left. Bounded. */
     drain: Effect.gen(function* () {
       yield* SubscriptionRef.update(roster, (before) => ({ ...before, stopping: true }))
       if (yield* emptyWithin(limits.drainSecondsMax)) return
@@ -112,10 +104,13 @@ export const make = Effect.fnUntraced(function* (limits: ServerLimits) {
         yield* Effect.logError(`stopping: runs have not ended within ${limits.cancelSecondsMax} seconds`)
       }
     })
-  })
+  }
 })
 
-export const layer = (limits: ServerLimits): Layer.Layer<RunRoster> => Layer.effect(RunRoster, make(limits))
+export class RunRoster extends Context.Service<RunRoster>()("@cogni/sandbox-server/RunRoster", { make }) {}
+
+export const layer = (limits: ServerLimits): Layer.Layer<RunRoster> =>
+  Layer.effect(RunRoster, RunRoster.make(limits))
 
 /** How soon a place may be free, as far as anybody can say. */
 const retrySeconds = 5
