@@ -7,7 +7,7 @@ import * as Output from "./Output.ts"
 import { columns } from "./TerminalText.ts"
 
 export const agents = Effect.fnUntraced(
-  function* (input: { readonly output: Output.OutputFormat }) {
+  function* (input: Output.Asked) {
     const found = yield* (yield* AgentCatalog).list
     return yield* input.output === "json" ? Output.json(found) : Output.lines(render(found))
   },

@@ -17,10 +17,7 @@ import { find, store } from "./RecordCommand.ts"
 import { Settings } from "./Settings.ts"
 
 /** Whether it is what was written; ends with `findings` where it is not. */
-export const verify = Effect.fnUntraced(function* (input: {
-  readonly run: string
-  readonly output: Output.OutputFormat
-}) {
+export const verify = Effect.fnUntraced(function* (input: Output.Asked & { readonly run: string }) {
   const record = yield* find(input.run)
   const verdict = yield* read(record)
   if (verdict._tag === "Broken") yield* foundSomething

@@ -72,12 +72,8 @@ export const chat = Effect.fnUntraced(function* (input: ChatInput) {
   const orchestrators = Layer.unwrap(
     Effect.gen(function* () {
       const proxy = yield* LlmProxy
-      const fs = yield* FileSystem.FileSystem
       const endpointOnHost = (asked: string) =>
-        hostEndpoint(asked, identity, hostSessions).pipe(
-          Effect.provideService(LlmProxy, proxy),
-          Effect.provideService(FileSystem.FileSystem, fs)
-        )
+        Effect.provideService(hostEndpoint(asked, identity, hostSessions), LlmProxy, proxy)
       return ModelOrchestrators.layer({ model: fallback, identity, endpointOnHost, readsMemory: true })
     })
   )

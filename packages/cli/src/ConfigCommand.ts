@@ -20,30 +20,20 @@ import { plural } from "./Quantity.ts"
 import { columns, oneLine } from "./TerminalText.ts"
 
 /** Whether a file is a configuration; every problem of it, if not. */
-export const check = Effect.fnUntraced(function* (input: {
-  readonly file: string
-  readonly output: Output.OutputFormat
-}) {
+export const check = Effect.fnUntraced(function* (input: Output.Asked & { readonly file: string }) {
   const found = yield* Effect.result(load(input.file))
-  if (found._tag === "Failure") return yield* refuse(found.failure, input.output)
+  if (found._tag === "Failure") return yield* refuse(found.failure, input)
   const configuration = found.success
   if (input.output === "json") return yield* Output.json({ ok: true, ...describe(configuration) })
   yield* Output.lines([oneLine(summary(configuration))])
-  const warnings = configuration.warnings.map(
-    (warning) => `${oneLine(`${input.file}:${ConfigurationError.describe(warning)}`)}\n`
-  )
-  yield* Output.Output.use((output) =>
-    output.stderr(warnings.map((warning) => `· warning: ${warning}`).join(""))
-  )
+  for (const warning of configuration.warnings)
+    yield* Output.note(`warning: ${oneLine(`${input.file}:${ConfigurationError.describe(warning)}`)}`)
 })
 
 /** Which agent answers a sender, and why. */
-export const resolve = Effect.fnUntraced(function* (input: {
-  readonly file: string
-  readonly channel: string
-  readonly sender: string
-  readonly output: Output.OutputFormat
-}) {
+export const resolve = Effect.fnUntraced(function* (
+  input: Output.Asked & { readonly file: string; readonly channel: string; readonly sender: string }
+) {
   const sender = yield* decodeSender({ channel: input.channel, senderId: input.sender }).pipe(
     Effect.mapError((error) =>
       refusal(
@@ -54,7 +44,7 @@ export const resolve = Effect.fnUntraced(function* (input: {
     )
   )
   const found = yield* Effect.result(load(input.file))
-  if (found._tag === "Failure") return yield* refuse(found.failure, input.output)
+  if (found._tag === "Failure") return yield* refuse(found.failure, input)
   const { agent, rule } = AgentRouter.make(found.success).resolve(sender)
   const executor = found.success.sandbox.enabled && agent.sandbox ? "sandbox" : "host"
   const key = AgentRouter.keyOf(sender, agent.name)
@@ -97,17 +87,15 @@ const load = Effect.fnUntraced(function* (file: string) {
 /** As a compiler does: a line for each problem on standard output, and one that ends it all on standard error. */
 const refuse = Effect.fnUntraced(function* (
   error: ConfigurationError.ConfigurationError,
-  format: Output.OutputFormat
+  asked: Output.Asked
 ) {
   const { file, reason } = error
-  if (reason._tag === "ConfigurationUnreadable") {
-    return yield* unreadable(file, reason)
-  }
+  if (reason._tag === "ConfigurationUnreadable") return yield* unreadable(file, reason)
   const count = reason.problems.length + reason.problemsOmitted
   const message = `the configuration ${file} is refused: ${plural(count, "problem")}`
   const output = yield* Output.Output
   yield* output.exitWith(exitCode.input)
-  yield* format === "json"
+  yield* asked.output === "json"
     ? Output.json({
         ok: false,
         exitCode: exitCode.input,

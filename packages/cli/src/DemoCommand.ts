@@ -22,9 +22,8 @@ import { Settings } from "./Settings.ts"
 
 const prompt = "Say hello from inside the sandbox."
 
-export interface DemoInput {
+export interface DemoInput extends Output.Asked {
   readonly model?: string | undefined
-  readonly output: Output.OutputFormat
   readonly quiet: boolean
 }
 

@@ -6,6 +6,7 @@
  * `--output json` the object on standard output has an `error` whose `code` is the number's name. Pure.
  */
 import type { Reason } from "@cogni/sandbox-core/SandboxError"
+import { Record } from "effect"
 
 export interface ExitCodeEntry {
   readonly code: number
@@ -14,64 +15,46 @@ export interface ExitCodeEntry {
 }
 
 /** 64 to 78 as in `sysexits.h`, 119 to 124 limits (124 as in `timeout`), above 128 the signal it stands for. */
-export const exitCode = {
-  success: 0,
-  findings: 1,
-  usage: 64,
-  input: 65,
-  notFound: 66,
-  unavailable: 69,
-  fault: 70,
-  undelivered: 75,
-  noAnswer: 76,
-  refused: 77,
-  configuration: 78,
-  exfiltration: 119,
-  budget: 120,
-  processes: 121,
-  output: 122,
-  disk: 123,
-  timeout: 124,
-  hangup: 129,
-  interrupted: 130,
-  oom: 137,
-  readerGone: 141,
-  terminated: 143
+const entries = {
+  success: [0, "it worked"],
+  findings: [
+    1,
+    "doctor found something that must be fixed, prune could not remove something, or an audit is not whole"
+  ],
+  usage: [64, "the command line is not understood"],
+  input: [65, "what was asked is refused: prompt, limits, run id, workspace"],
+  notFound: [66, "there is no such run, agent or file"],
+  unavailable: [69, "the container engine, an image, or the database of runs is not there"],
+  fault: [70, "the run could not be made, or broke: container, proxy, posture, a task's model"],
+  undelivered: [
+    75,
+    "the run ended well, and its commits are kept: the origin did not take them (relay retry)"
+  ],
+  noAnswer: [76, "the agent ended well and gave no answer that can be read, or a task's model made no sense"],
+  refused: [77, "the run ended well, and its commits are kept: the policy refuses them (relay retry)"],
+  configuration: [78, "the environment is not configured for this (COGNI_LLM_URL, …)"],
+  exfiltration: [119, "a planted secret was seen on a way out (--canaries stop)"],
+  budget: [120, "limit: the model budget is spent, or a task's steps, calls, tokens or conversation"],
+  processes: [121, "limit: --processes"],
+  output: [122, "limit: --output-limit"],
+  disk: [123, "limit: --disk"],
+  timeout: [124, "limit: --timeout"],
+  hangup: [129, "ended by SIGHUP; no sandbox is left"],
+  interrupted: [130, "ended by Ctrl-C (SIGINT); no sandbox is left"],
+  oom: [137, "limit: --memory (the kernel killed a process)"],
+  readerGone: [141, "standard output was closed by its reader; no sandbox is left"],
+  terminated: [143, "ended by SIGTERM; no sandbox is left"]
 } as const
 
-export type ExitName = keyof typeof exitCode
+export type ExitName = keyof typeof entries
 
-const meanings: Readonly<Record<ExitName, string>> = {
-  success: "it worked",
-  findings:
-    "doctor found something that must be fixed, prune could not remove something, or an audit is not whole",
-  usage: "the command line is not understood",
-  input: "what was asked is refused: prompt, limits, run id, workspace",
-  notFound: "there is no such run, agent or file",
-  unavailable: "the container engine, an image, or the database of runs is not there",
-  fault: "the run could not be made, or broke: container, proxy, posture, a task's model",
-  undelivered: "the run ended well, and its commits are kept: the origin did not take them (relay retry)",
-  refused: "the run ended well, and its commits are kept: the policy refuses them (relay retry)",
-  noAnswer: "the agent ended well and gave no answer that can be read, or a task's model made no sense",
-  configuration: "the environment is not configured for this (COGNI_LLM_URL, …)",
-  exfiltration: "a planted secret was seen on a way out (--canaries stop)",
-  budget: "limit: the model budget is spent, or a task's steps, calls, tokens or conversation",
-  processes: "limit: --processes",
-  output: "limit: --output-limit",
-  disk: "limit: --disk",
-  timeout: "limit: --timeout",
-  hangup: "ended by SIGHUP; no sandbox is left",
-  interrupted: "ended by Ctrl-C (SIGINT); no sandbox is left",
-  oom: "limit: --memory (the kernel killed a process)",
-  readerGone: "standard output was closed by its reader; no sandbox is left",
-  terminated: "ended by SIGTERM; no sandbox is left"
-}
+export const exitCode = Record.map(entries, ([code]): number => code)
 
-export const table: ReadonlyArray<ExitCodeEntry> = Object.entries(exitCode)
-  .map(([name, code]) => ({ code, name, meaning: meanings[name as ExitName] }))
+export const table: ReadonlyArray<ExitCodeEntry> = Object.entries(entries)
+  .map(([name, [code, meaning]]) => ({ code, name, meaning }))
   .toSorted((a, b) => a.code - b.code)
 
-const names: Readonly<Record<Reason["_tag"], ExitName>> = {
+const names: { readonly [Tag in Reason["_tag"]]: ExitName } = {
   TimedOut: "timeout",
   OomKilled: "oom",
   PidsExhausted: "processes",

@@ -98,11 +98,8 @@ const modelNamed = (description: string) =>
 const whole = (name: string, minimum: number, maximum: number, description: string) =>
   Flag.Int(name).pipe(
     Flag.withDescription(description),
-    Flag.mapTryCatch(
-      (typed) => {
-        if (typed < minimum || typed > maximum) throw new RangeError()
-        return typed
-      },
+    Flag.filter(
+      (typed) => typed >= minimum && typed <= maximum,
       () => `a whole number from ${minimum} to ${maximum}`
     )
   )

@@ -45,18 +45,13 @@ const policyBytesMax = 1024 * 1024
 /** The authorities of a whole distribution take 250 KB. */
 const authoritiesBytesMax = 16 * 1024 * 1024
 
-export const make = Effect.fnUntraced(function* (found: GitVariables) {
-  const { gitHubTokenFile } = found
-  if (found.gitHubToken !== undefined && gitHubTokenFile !== undefined) {
-    return yield* KeyFile.refuseBoth("GITHUB_TOKEN")
-  }
+export const make = Effect.fnUntraced(function* (
+  found: GitVariables
+): Effect.fn.Return<GitSettings, Refusal> {
+  const gitHubToken = yield* KeyFile.secretOf("GITHUB_TOKEN", found.gitHubToken, found.gitHubTokenFile)
   const gitHubServer = yield* serverOf("GITHUB_SERVER_URL", found.gitHubServer ?? "https://github.com")
   const host = found.gitLabHost ?? "gitlab.com"
   const gitLabServer = yield* serverOf("GITLAB_HOST", host.includes("://") ? host : `https://${host}`)
-  const gitHubToken =
-    gitHubTokenFile === undefined
-      ? found.gitHubToken
-      : yield* KeyFile.read(gitHubTokenFile, "GITHUB_TOKEN_FILE")
   return {
     tokens: [
       ...(gitHubToken === undefined
@@ -76,7 +71,7 @@ export const make = Effect.fnUntraced(function* (found: GitVariables) {
     ]),
     policies: found.policyFile === undefined ? CommitPolicy.defaults : yield* policiesOf(found.policyFile),
     network: { caFile: yield* authoritiesOf(found.caFile), proxyUrl: found.proxyUrl, noProxy: found.noProxy }
-  } satisfies GitSettings
+  }
 })
 
 /** A file that a variable names. */

@@ -38,43 +38,32 @@ export const create = Effect.fnUntraced(function* (input: CreateInput) {
         error._tag === "GrantRefused" ? refusedInput(error, input) : unanswered(error)
       )
     )
-  const output = yield* Output.Output
   if (input.output === "json")
     return yield* Output.json({ grant: toJson(grant), token: GrantToken.tell(token) })
-  if (!allowSandbox) {
-    yield* output.stderr("· it opens no sandbox: that takes --allow-sandbox\n")
-  }
-  yield* output.stderr(`· ${grant.id}: the token is told this once\n`)
-  yield* output.stdout(`${GrantToken.tell(token)}\n`)
+  if (!allowSandbox) yield* Output.note("it opens no sandbox: that takes --allow-sandbox")
+  yield* Output.note(`${grant.id}: the token is told this once`)
+  yield* Output.lines([GrantToken.tell(token)])
 }, Effect.provide(grants))
 
-export const list = Effect.fnUntraced(function* (input: { readonly output: Output.OutputFormat }) {
+export const list = Effect.fnUntraced(function* (input: Output.Asked) {
   const found = yield* (yield* GrantStore).list.pipe(Effect.mapError(unanswered))
   if (input.output === "json") return yield* Output.json(found.map(toJson))
   if (found.length > 0) return yield* Output.lines(render(found, new Date(yield* Clock.currentTimeMillis)))
-  yield* Output.Output.use((output) => output.stderr("· there are no grants: cogni-sandbox grants create\n"))
+  yield* Output.note("there are no grants: cogni-sandbox grants create")
 }, Effect.provide(grants))
 
-export const show = Effect.fnUntraced(function* (input: {
-  readonly grant: string
-  readonly output: Output.OutputFormat
-}) {
+export const show = Effect.fnUntraced(function* (input: Output.Asked & { readonly grant: string }) {
   const found = yield* (yield* GrantStore).find(input.grant).pipe(Effect.mapError(unanswered))
   if (found === undefined) return yield* unknown(input.grant)
   if (input.output === "json") return yield* Output.json(toJson(found))
   yield* Output.lines(describe(found, new Date(yield* Clock.currentTimeMillis)))
 }, Effect.provide(grants))
 
-export const revoke = Effect.fnUntraced(function* (input: {
-  readonly grant: string
-  readonly output: Output.OutputFormat
-}) {
+export const revoke = Effect.fnUntraced(function* (input: Output.Asked & { readonly grant: string }) {
   const revoked = yield* (yield* GrantStore).revoke(input.grant).pipe(Effect.mapError(unanswered))
-  if (revoked === undefined) {
-    return yield* unknown(input.grant)
-  }
+  if (revoked === undefined) return yield* unknown(input.grant)
   if (input.output === "json") return yield* Output.json(toJson(revoked))
-  yield* Output.Output.use((output) => output.stderr(`· ${revoked.id} opens nothing any more\n`))
+  yield* Output.note(`${revoked.id} opens nothing any more`)
 }, Effect.provide(grants))
 
 export const render = (grants: ReadonlyArray<ExecutionGrant>, now: Date): ReadonlyArray<string> =>

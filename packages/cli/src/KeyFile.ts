@@ -23,14 +23,19 @@ export const refuseBoth = (variable: string): Refusal =>
     `Unset ${variable}: other processes can read it for as long as this one lives`
   )
 
-/** All of the file, but for one line end after it. */
-export const read = (
-  path: string,
-  variable = "COGNI_LLM_KEY_FILE"
-): Effect.Effect<Redacted.Redacted<string>, Refusal> =>
-  Effect.map(readText(path, variable), (text) => Redacted.make(text))
+/** A secret in a variable, or in the file that `VARIABLE_FILE` names. */
+export const secretOf = (
+  variable: string,
+  secret: Redacted.Redacted<string> | undefined,
+  path: string | undefined
+): Effect.Effect<Redacted.Redacted<string> | undefined, Refusal> =>
+  path === undefined
+    ? Effect.succeed(secret)
+    : secret === undefined
+      ? Effect.map(readText(path, `${variable}_FILE`), (text) => Redacted.make(text))
+      : Effect.fail(refuseBoth(variable))
 
-/** The same, bare: for what has to be taken apart before it is redacted, and is at once. */
+/** All of a file, but for one line end after it: for what is taken apart, and then redacted, at once. */
 export const readText = Effect.fnUntraced(function* (
   path: string,
   variable: string

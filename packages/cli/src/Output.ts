@@ -9,9 +9,13 @@
  */
 import { Context, Effect, Layer, Ref } from "effect"
 import { ReaderGone } from "./Failure.ts"
+import type { OutputFormat } from "./Invocation.ts"
 import { makeFilter, visible, visibleJson } from "./TerminalText.ts"
 
-export type { OutputFormat } from "./Invocation.ts"
+/** What a command is told that answers people and scripts. */
+export interface Asked {
+  readonly output: OutputFormat
+}
 
 export class Output extends Context.Service<
   Output,
@@ -37,6 +41,10 @@ export const json = (value: unknown): Effect.Effect<void, ReaderGone, Output> =>
 
 export const lines = (all: ReadonlyArray<string>): Effect.Effect<void, ReaderGone, Output> =>
   Output.use((output) => output.stdout(all.map((line) => `${line}\n`).join("")))
+
+/** Something beside the answer, for people. */
+export const note = (text: string): Effect.Effect<void, never, Output> =>
+  Output.use((output) => output.stderr(`· ${text}\n`))
 
 /** The process's own streams. */
 export const layer: Layer.Layer<Output> = Layer.effect(

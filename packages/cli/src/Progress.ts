@@ -25,17 +25,10 @@ export const make = Effect.fnUntraced(function* (
   options: { readonly quiet: boolean },
   note?: string
 ): Effect.fn.Return<Progress, never, Output | Scope.Scope> {
-  const progress = yield* shown(options)
-  if (note !== undefined) yield* progress.note(note)
-  return progress
-})
-
-const shown = Effect.fnUntraced(function* (options: {
-  readonly quiet: boolean
-}): Effect.fn.Return<Progress, never, Output | Scope.Scope> {
   const output = yield* Output
   if (options.quiet) return { now: () => Effect.void, note: () => Effect.void, rest: Effect.void }
   const line = (text: string) => `· ${oneLine(text)}\n`
+  if (note !== undefined) yield* output.stderr(line(note))
   if (!output.stderrIsTerminal) {
     return { now: () => Effect.void, note: (text) => output.stderr(line(text)), rest: Effect.void }
   }

@@ -6,7 +6,7 @@
 import { formatBytes } from "@cogni/sandbox-core/RunResult"
 import { inputBytesMax } from "@cogni/sandbox-core/SandboxSpec"
 import { Effect, Result, Stdio, Stream } from "effect"
-import { Refusal, refusal, refuse } from "./Failure.ts"
+import { type Refusal, refusal, refuse } from "./Failure.ts"
 import * as UserFiles from "./UserFiles.ts"
 
 export type PromptSource =
@@ -42,17 +42,15 @@ const decode = (bytes: Uint8Array) =>
     catch: () => refusal("input", "the prompt is not UTF-8 text", "Convert it, or put it into the workspace")
   })
 
-const collect = <E>(stream: Stream.Stream<Uint8Array, E>) =>
-  Effect.gen(function* () {
-    const pieces: Array<Uint8Array> = []
-    let bytes = 0
-    yield* Stream.runForEach(stream, (piece) => {
-      bytes += piece.byteLength
-      pieces.push(piece)
-      return bytes > inputBytesMax ? Effect.fail(tooLong) : Effect.void
-    })
-    return yield* decode(Buffer.concat(pieces, bytes))
-  })
+const fromStdin = (stdin: Stdio.Stdio["stdin"]) =>
+  stdin.pipe(
+    Stream.mapError(({ message }) =>
+      refusal("notFound", `standard input cannot be read (${message})`, "Check what it is connected to")
+    ),
+    Stream.limitBytes(inputBytesMax, () => Stream.fail(tooLong)),
+    Stream.mkUint8Array,
+    Effect.flatMap(decode)
+  )
 
 /** A regular file without a link that an agent could have made, or a pipe of the caller's shell (`<(…)`). */
 const fromFile = (path: string, workspace: string | undefined) =>
@@ -70,20 +68,12 @@ export const read = Effect.fnUntraced(function* (
   workspace?: string
 ): Effect.fn.Return<string, Refusal, Stdio.Stdio> {
   const stdio = yield* Stdio.Stdio
-  const unreadable = (error: { readonly message: string }) =>
-    error instanceof Refusal
-      ? error
-      : refusal(
-          "notFound",
-          `standard input cannot be read (${error.message})`,
-          "Check what it is connected to"
-        )
   const text = yield* source._tag === "Text"
     ? new TextEncoder().encode(source.text).byteLength > inputBytesMax
       ? Effect.fail(tooLong)
       : Effect.succeed(source.text)
     : source._tag === "File"
       ? fromFile(source.path, workspace)
-      : Effect.mapError(collect(stdio.stdin), unreadable)
+      : fromStdin(stdio.stdin)
   return text.trim() === "" ? yield* refusal("input", "the prompt is empty", "Say what is to be done") : text
 })

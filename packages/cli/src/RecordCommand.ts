@@ -1,5 +1,5 @@
 /** `ps`, `logs`, `inspect`: what is kept of runs. Looks at the database of runs only, so it works without an engine. */
-import { RunStore } from "@cogni/sandbox-core/RunStore"
+import { outputOf, RunStore } from "@cogni/sandbox-core/RunStore"
 import { Effect, Layer } from "effect"
 import { refusal } from "./Failure.ts"
 import * as Output from "./Output.ts"
@@ -11,10 +11,7 @@ import { Settings } from "./Settings.ts"
 export const store = Layer.unwrap(Effect.map(Settings, Records.looked))
 
 /** Running ones, or all. */
-export const ps = Effect.fnUntraced(function* (input: {
-  readonly all: boolean
-  readonly output: Output.OutputFormat
-}) {
+export const ps = Effect.fnUntraced(function* (input: Output.Asked & { readonly all: boolean }) {
   const records = (yield* (yield* RunStore).list).filter(
     ({ outcome }) => input.all || outcome.status === "running"
   )
@@ -23,21 +20,16 @@ export const ps = Effect.fnUntraced(function* (input: {
     return yield* Output.json(records.map((record) => RecordReport.summary(record, now)))
   }
   if (records.length > 0) return yield* Output.lines(RecordReport.list(records, now))
-  yield* Output.Output.use((output) =>
-    output.stderr(
-      input.all ? "· no run is on record\n" : "· nothing is running; --all shows what has ended\n"
-    )
-  )
+  yield* Output.note(input.all ? "no run is on record" : "nothing is running; --all shows what has ended")
 }, Effect.provide(store))
 
 /** What was kept of a run's output. */
-export const logs = Effect.fnUntraced(function* (input: {
-  readonly run: string
-  readonly stderr: boolean
-  readonly output: Output.OutputFormat
-}) {
-  const { outcome, runId } = yield* find(input.run)
-  const kept = RecordReport.output(outcome)
+export const logs = Effect.fnUntraced(function* (
+  input: Output.Asked & { readonly run: string; readonly stderr: boolean }
+) {
+  const record = yield* find(input.run)
+  const { outcome, runId } = record
+  const kept = outputOf(record)
   if (kept === undefined) {
     return yield* refusal(
       "notFound",
@@ -49,12 +41,10 @@ export const logs = Effect.fnUntraced(function* (input: {
     )
   }
   if (input.output === "json") return yield* Output.json({ runId, output: kept })
-  const output = yield* Output.Output
   const channel = input.stderr ? kept.stderr : kept.stdout
-  yield* output.stdout(channel.text)
-  if (channel.truncated) {
-    yield* output.stderr(`· this is the beginning; the agent wrote ${channel.bytes} bytes in all\n`)
-  }
+  yield* Output.Output.use((output) => output.stdout(channel.text))
+  if (channel.truncated)
+    yield* Output.note(`this is the beginning; the agent wrote ${channel.bytes} bytes in all`)
 }, Effect.provide(store))
 
 /** The whole record, or how the sandbox was held. */

@@ -1,6 +1,5 @@
 /** Run records as people and scripts read them. Pure. */
 import { type Outcome, RunRecord } from "@cogni/sandbox-core/RunStore"
-import type { Output } from "@cogni/sandbox-core/RunResult"
 import { Schema } from "effect"
 import { formatMillis } from "./Quantity.ts"
 import { clip, columns, oneLine } from "./TerminalText.ts"
@@ -54,11 +53,3 @@ export const list = (records: ReadonlyArray<RunRecord>, now: Date): ReadonlyArra
       clip(oneLine(record.spec.argv.join(" ")), 40)
     ])
   ])
-
-/** What was kept of the output; `undefined` where there is none. */
-export const output = (outcome: Outcome): Output | undefined =>
-  outcome.status === "exited"
-    ? outcome.result.output
-    : outcome.status === "failed"
-      ? outcome.output
-      : undefined

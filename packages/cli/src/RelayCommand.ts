@@ -18,16 +18,14 @@ import { Settings } from "./Settings.ts"
 import * as UserFiles from "./UserFiles.ts"
 
 /** What is kept, whoever looks. */
-export const list = Effect.fnUntraced(function* (input: { readonly output: Output.OutputFormat }) {
+export const list = Effect.fnUntraced(function* (input: Output.Asked) {
   const settings = yield* Settings
   const kept = yield* Effect.flatMap(GitRelay, (relay) => relay.kept).pipe(
     Effect.provide(Composition.relayAlone(settings))
   )
   if (input.output === "json") return yield* Output.json(kept.map(RelayReport.keptJson))
   if (kept.length > 0) return yield* Output.lines(RelayReport.list(kept, new Date()))
-  yield* Output.Output.use((output) =>
-    output.stderr("· nothing is kept: all that was committed is delivered\n")
-  )
+  yield* Output.note("nothing is kept: all that was committed is delivered")
 })
 
 export type RetryInput = Flags.Typed<typeof Flags.retry> & { readonly run: string }
@@ -35,7 +33,6 @@ export type RetryInput = Flags.Typed<typeof Flags.retry> & { readonly run: strin
 /** From where it stopped: collect, check, push. */
 export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   const settings = yield* Settings
-  const output = yield* Output.Output
   const runId = yield* runIdOf(input.run)
   if (input.patch !== undefined && (input.pr || input.branch !== undefined)) {
     return yield* refusal("usage", "--patch excludes --pr and --branch", "Leave one of them out")
@@ -69,14 +66,11 @@ export const retry = Effect.fnUntraced(function* (input: RetryInput) {
   }).pipe(Effect.provide(Composition.relayAlone(settings)), Effect.scoped)
   if (input.output === "json")
     return yield* Output.json({ ok: true, runId, relay: RelayReport.toJson(delivery) })
-  yield* output.stdout(`${RelayReport.describe(delivery, input.patch)}\n`)
+  yield* Output.lines([RelayReport.describe(delivery, input.patch)])
 })
 
 /** Gone for good. */
-export const drop = Effect.fnUntraced(function* (input: {
-  readonly run: string
-  readonly output: Output.OutputFormat
-}) {
+export const drop = Effect.fnUntraced(function* (input: Output.Asked & { readonly run: string }) {
   const settings = yield* Settings
   const runId = yield* runIdOf(input.run)
   yield* Effect.gen(function* () {

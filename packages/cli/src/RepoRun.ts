@@ -4,11 +4,11 @@ import { GitRelay, RelayObserver, type RelayProgress } from "@cogni/sandbox-git-
 import type { GitRelayError } from "@cogni/sandbox-git-relay/GitRelayError"
 import * as RelayRun from "@cogni/sandbox-git-relay/RelayRun"
 import type { InClone } from "@cogni/sandbox-graph-provider/Repositories"
+import type * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import { Effect } from "effect"
 import { refusal } from "./Failure.ts"
 import type * as Progress from "./Progress.ts"
 import * as RelayReport from "./RelayReport.ts"
-import type * as UserFiles from "./UserFiles.ts"
 
 /** The clone that an agent works in, and what is delivered of it. */
 export const inClone =
@@ -24,7 +24,7 @@ export const inClone =
 /** Into the record, and a patch, or nothing, into its file; only then is it let go. */
 export const settle = Effect.fnUntraced(function* (
   delivery: RelayRun.Delivery,
-  patch: UserFiles.Output | undefined
+  patch: HostFile.Reservation | undefined
 ) {
   const { runId } = ("clone" in delivery ? delivery.clone : delivery.checked.clone).request
   const undelivered = (detail: string, remedy: string) => refusal("undelivered", detail, remedy, { runId })

@@ -11,7 +11,7 @@ import { defaultImage } from "@cogni/sandbox-graph-provider/agents/Agent"
 import { builtIn } from "@cogni/sandbox-graph-provider/agents/AgentRegistry"
 import { Prices } from "@cogni/sandbox-proxy/Prices"
 import * as DatabaseAddress from "@cogni/sandbox-sql/DatabaseAddress"
-import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, type Result, Schema } from "effect"
+import { Config, ConfigProvider, Context, Effect, Layer, Option, Redacted, Schema } from "effect"
 import * as DatabaseSettings from "./DatabaseSettings.ts"
 import type { Refusal } from "./Failure.ts"
 import * as GitSettings from "./GitSettings.ts"
@@ -31,37 +31,6 @@ export type UpstreamSetting =
   | { readonly _tag: "Refused"; readonly refusal: Refusal }
 
 type KeyVariable = "COGNI_LLM_KEY" | "COGNI_LLM_KEY_FILE"
-
-export class Settings extends Context.Service<
-  Settings,
-  {
-    readonly stateDirectory: string
-    /** Where runs are on record; a URL that will not do is an error where they are needed. */
-    readonly database: Result.Result<DatabaseSettings.DatabaseSettings, Refusal>
-    /** The file that says so, if one does. */
-    readonly databaseFile: string | undefined
-    readonly dockerHost: string | undefined
-    readonly runtimeImage: string
-    readonly proxyImage: string
-    readonly gatewayImage: string
-    /** The tag of an agent's image. */
-    readonly imageOf: (image: string) => string
-    /** What models cost, if anything was said. */
-    readonly prices: Prices | undefined
-    /** Where the tool for metrics asks. */
-    readonly prometheusUrl: string | undefined
-    readonly keyHeader: "authorization" | "x-api-key"
-    /** Where the key is, if it is in a file. */
-    readonly keyFile: string | undefined
-    readonly upstream: UpstreamSetting
-    readonly model: string | undefined
-    readonly billingAccountId: string
-    /** Whether a server may run sandboxes: off, unless it is switched on. */
-    readonly sandboxEnabled: boolean
-    /** Git servers; a configuration that will not do is an error where a repository is asked for. */
-    readonly git: Result.Result<GitSettings.GitSettings, Refusal>
-  }
->()("@cogni/sandbox-cli/Settings") {}
 
 /** Variables that hold a secret. */
 export const secretNames: ReadonlyArray<string> = [
@@ -110,10 +79,7 @@ const optional = <A>(config: Config.Config<A>) =>
 
 /** An empty variable is one that is not set. */
 const text = (name: string) =>
-  Config.String(name).pipe(
-    Config.option,
-    Config.map((value) => Option.getOrUndefined(Option.filter(value, (found) => found !== "")))
-  )
+  optional(Config.String(name)).pipe(Config.map((value) => (value === "" ? undefined : value)))
 
 const secret = (name: string) =>
   text(name).pipe(Config.map((value) => (value === undefined ? undefined : Redacted.make(value))))
@@ -165,40 +131,47 @@ const config = Config.all({
   })
 })
 
-export const make = Effect.gen(function* () {
+const make = Effect.gen(function* () {
   const found = yield* config
-  const { key, keyFile, url } = found
-  const upstream: Effect.Effect<UpstreamSetting, Refusal> =
-    keyFile === undefined
-      ? Effect.succeed(upstreamOf(url, key))
-      : key === undefined
-        ? Effect.map(KeyFile.read(keyFile), (read) => upstreamOf(url, read, "COGNI_LLM_KEY_FILE"))
-        : Effect.fail(KeyFile.refuseBoth("COGNI_LLM_KEY"))
+  const { keyFile } = found
+  const keyVariable = keyFile === undefined ? "COGNI_LLM_KEY" : "COGNI_LLM_KEY_FILE"
+  const upstream = KeyFile.secretOf("COGNI_LLM_KEY", found.key, keyFile).pipe(
+    Effect.map((key) => upstreamOf(found.url, key, keyVariable)),
+    Effect.catch((refusal) => Effect.succeed<UpstreamSetting>({ _tag: "Refused", refusal }))
+  )
   const stateDirectory = found.stateDirectory ?? StateDirectory.defaultPath(found.stateHome)
-  return Settings.of({
+  return {
     stateDirectory,
+    /** Where runs are on record; a URL that will not do is an error where they are needed. */
     database: yield* Effect.result(DatabaseSettings.make(found.database, stateDirectory)),
+    /** The file that says so, if one does. */
     databaseFile: found.database.urlFile,
     dockerHost: found.dockerHost,
     runtimeImage: found.runtimeImage ?? "cogni-sandbox/runtime:latest",
     proxyImage: found.proxyImage ?? "cogni-sandbox/proxy:latest",
     gatewayImage: found.gatewayImage ?? "cogni-sandbox/gateway:latest",
-    imageOf: (image) => found.agentImages[image] ?? defaultImage(image),
+    /** The tag of an agent's image. */
+    imageOf: (image: string) => found.agentImages[image] ?? defaultImage(image),
+    /** Where the tool for metrics asks. */
     prometheusUrl: found.prometheusUrl,
+    /** What models cost, if anything was said. */
     prices: found.prices,
     keyHeader: found.keyHeader ?? "authorization",
+    /** Where the key is, if it is in a file. */
     keyFile,
-    upstream: yield* upstream.pipe(
-      Effect.catch((refusal) => Effect.succeed({ _tag: "Refused", refusal } as const))
-    ),
+    upstream: yield* upstream,
     model: found.model,
     billingAccountId: found.billingAccountId ?? "local",
+    /** Whether a server may run sandboxes: off, unless it is switched on. */
     sandboxEnabled: found.sandboxEnabled === "true",
+    /** Git servers; a configuration that will not do is an error where a repository is asked for. */
     git: yield* Effect.result(GitSettings.make(found.git))
-  })
+  }
 })
 
+export class Settings extends Context.Service<Settings>()("@cogni/sandbox-cli/Settings", { make }) {}
+
 export const layer = (environment: Record<string, string>): Layer.Layer<Settings, Config.ConfigError> =>
-  Layer.effect(Settings, make).pipe(
+  Layer.effect(Settings, Settings.make).pipe(
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromEnvRecord(environment)))
   )

@@ -6,6 +6,7 @@
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import * as TaskRun from "@cogni/sandbox-graph-provider/TaskRun"
+import type * as HostFile from "@cogni/sandbox-host-files/HostFile"
 import * as AiSdkChatModel from "@cogni/sandbox-loop/AiSdkChatModel"
 import { Effect, Result } from "effect"
 import * as Composition from "./Composition.ts"
@@ -109,7 +110,7 @@ const tell = Effect.fnUntraced(function* (
   input: TaskInput,
   runId: string,
   result: TaskRun.TaskResult,
-  reserved: UserFiles.Output | undefined
+  reserved: HostFile.Reservation | undefined
 ) {
   const output = yield* Output.Output
   const { end, patch } = result
@@ -126,7 +127,7 @@ const tell = Effect.fnUntraced(function* (
   if (problem !== undefined) yield* output.stderr(`cogni-sandbox: ${runId}: ${problem}\n`)
 })
 
-const save = ({ path, write }: UserFiles.Output, text: string) =>
+const save = ({ path, write }: HostFile.Reservation, text: string) =>
   Effect.mapError(write(text), ({ detail }) =>
     refusal(
       "input",

@@ -44,17 +44,11 @@ export const read = (
     Effect.mapError(HostFile.read(path, { ...options, agents }), (error) => refusalOf(what, error))
   )
 
-/** Where something will be written once the agent has ended. */
-export interface Output {
-  readonly path: string
-  readonly write: (content: string | Uint8Array) => Effect.Effect<void, HostPathRefused>
-}
-
 /** Reserves the file of `--patch` for as long as the scope. */
 export const reservePatch = (
   path: string | undefined,
   workspace: string | undefined
-): Effect.Effect<Output | undefined, Refusal, Scope.Scope> =>
+): Effect.Effect<HostFile.Reservation | undefined, Refusal, Scope.Scope> =>
   path === undefined
     ? Effect.succeed(undefined)
     : Effect.flatMap(agentDirectories(workspace), (agents) =>

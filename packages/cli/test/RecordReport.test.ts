@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as RecordReport from "../src/RecordReport.ts"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
+import { outputOf } from "@cogni/sandbox-core/RunStore"
 import { record, result, runId } from "./RunResults.ts"
 
 const now = new Date("2026-01-01T00:01:05.000Z")
@@ -38,13 +39,11 @@ describe("RecordReport", () => {
   })
 
   it("output is kept of runs that ended, or broke a limit", () => {
-    assert.isUndefined(RecordReport.output({ status: "running" }))
-    assert.isUndefined(RecordReport.output(failed))
-    assert.strictEqual(RecordReport.output({ ...failed, output: emptyOutput }), emptyOutput)
-    assert.strictEqual(
-      RecordReport.output({ status: "exited", result: result({ stdout: "x" }) })?.stdout.text,
-      "x"
-    )
+    assert.isUndefined(outputOf(record()))
+    assert.isUndefined(outputOf(record({ outcome: failed })))
+    assert.strictEqual(outputOf(record({ outcome: { ...failed, output: emptyOutput } })), emptyOutput)
+    const exited = { status: "exited", result: result({ stdout: "x" }) } as const
+    assert.strictEqual(outputOf(record({ outcome: exited }))?.stdout.text, "x")
   })
 
   it("the whole record is plain JSON", () => {
