@@ -7,7 +7,7 @@ const program = Effect.gen(function* () {
   console.log(`exit code ${result.exitCode}, said: ${result.output.stdout.text}`)
 })
 
-// What would be the agent. With the layers of @cogni/sandbox-docker, it is a sealed container instead.
+// Simulates the agent in memory. The layers of @cogni/sandbox-docker run a real one in a sealed container.
 const memory = SandboxRunner.layerMemory({
   program: ({ argv, stdout }) => Effect.as(stdout(`hello, ${argv[1]}`), 0)
 })

@@ -3,7 +3,7 @@ import { ShellTools, ToolRegistry } from "@cogni/sandbox-loop"
 import { DockerSandbox, SandboxManager, SessionWorkspaces } from "@cogni/sandbox-sessions"
 import { Effect, Layer, Result } from "effect"
 
-// What would be a shell. With the layers of @cogni/sandbox-docker, each session has a sealed container instead.
+// Simulates a shell in memory. With the layers of @cogni/sandbox-docker, each session has its own sealed container.
 const runner = SandboxRunner.layerMemory({
   program: ({ argv, files, stdout }) =>
     argv[2]?.startsWith("echo ") === true
