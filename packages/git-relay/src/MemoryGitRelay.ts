@@ -26,6 +26,7 @@ import {
 import * as OriginAnswers from "./internal/origin/OriginAnswers.ts"
 import * as PolicyGate from "./internal/policy/PolicyGate.ts"
 import { branchOf, type CommitId } from "./Refs.ts"
+import * as GitObject from "./internal/git/GitObject.ts"
 import * as MemoryObjects from "./internal/git/MemoryObjects.ts"
 
 /** Files by path. */
@@ -153,10 +154,7 @@ const makeRelay = (
     return clone
   })
 
-  const treeOf = (id: CommitId): string =>
-    Buffer.from(objects.get(id)?.content ?? [])
-      .toString("latin1")
-      .slice(0, "tree ".length + 40)
+  const treeOf = (id: CommitId) => GitObject.treeOfCommit(objects.get(id)!.content, "sha1")
 
   const holding = <E, R>(runId: RunId, acquire: Effect.Effect<Clone, E, R>) =>
     Effect.acquireRelease(acquire, () =>

@@ -8,7 +8,7 @@
 import { Effect, type Scope } from "effect"
 import { randomBytes } from "node:crypto"
 import { constants } from "node:fs"
-import { type FileHandle, lstat, open, rename, unlink } from "node:fs/promises"
+import { lstat, open, rename, unlink } from "node:fs/promises"
 import { attempt, fromErrno, type HostPathRefused, refused } from "./HostPathError.ts"
 import * as HostPath from "./HostPath.ts"
 import * as Descriptor from "./Descriptor.ts"
@@ -115,19 +115,9 @@ export const reserve = (
 /** Permission bits of a new file, less the umask. One that is replaced keeps its own. */
 const newFileMode = 0o666
 
-interface Draft {
-  readonly parent: HostPath.Place
-  readonly file: FileHandle
-  readonly identity: HostPath.Identity
-  readonly mode: number
-  /** The owner of the file that is replaced, where this user is root. */
-  readonly owner: { readonly userId: number; readonly groupId: number } | undefined
-  readonly temporary: string
-  readonly target: string
-  isSettled: boolean
-}
+type Draft = Awaited<ReturnType<typeof prepare>>
 
-const prepare = async (path: string, { agents = [] }: ReserveOptions): Promise<Draft> => {
+const prepare = async (path: string, { agents = [] }: ReserveOptions) => {
   const { above, entry, parent } = await HostPath.find(path, { last: "keep", agents })
   try {
     if (parent === undefined || path.endsWith("/")) throw fromErrno(path, { code: "EISDIR" })
@@ -142,6 +132,7 @@ const prepare = async (path: string, { agents = [] }: ReserveOptions): Promise<D
       parent,
       file,
       identity,
+      /** The owner of the file that is replaced, where this user is root. */
       owner:
         entry === undefined || process.geteuid?.() !== 0
           ? undefined

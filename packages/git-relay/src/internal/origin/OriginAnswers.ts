@@ -17,13 +17,6 @@ export interface Advertised {
   readonly objectFormat: ObjectFormat
 }
 
-/** One line of `push --porcelain`. */
-export interface PushStatus {
-  /** As git writes it: ` `, `*`, `=`, `!`, `+`. */
-  readonly flag: string
-  readonly summary: string
-}
-
 export const parseAdvertised = (stdout: string): Advertised => {
   const refs = new Map<string, CommitId>()
   let headBranch: string | undefined
@@ -135,8 +128,8 @@ export const faultOf = (said: string): OriginUnavailable => {
   return new OriginUnavailable({ fault, detail: `${detail} (${said})`, remedy, isRetryable })
 }
 
-/** What came of one reference. */
-export const parsePush = (stdout: string, branch: string): PushStatus | undefined => {
+/** What came of one reference, by its line of `push --porcelain`; the flag is ` `, `*`, `=`, `!` or `+`. */
+export const parsePush = (stdout: string, branch: string) => {
   const suffix = `:refs/heads/${branch}`
   for (const line of stdout.split("\n")) {
     const [flag, refs, ...summary] = line.split("\t")

@@ -32,14 +32,11 @@ export const makeReader = () => {
       pieces.push(piece)
       bytes += piece.byteLength
       // The empty line ends in this piece, or has begun in the one before.
-      const tail = Buffer.concat(pieces.slice(-2))
-      if (tail.indexOf("\n\n") === -1)
-        return bytes > prefaceBytesMax
-          ? Result.fail(`it says more than ${prefaceBytesMax} bytes of itself`)
-          : undefined
-      const all = Buffer.concat(pieces)
-      const end = all.indexOf("\n\n")
+      const isWhole = Buffer.concat(pieces.slice(-2)).includes("\n\n")
+      const all = isWhole ? Buffer.concat(pieces) : undefined
+      const end = all?.indexOf("\n\n") ?? bytes
       if (end > prefaceBytesMax) return Result.fail(`it says more than ${prefaceBytesMax} bytes of itself`)
+      if (all === undefined) return undefined
       return Result.map(parse(all.toString("utf8", 0, end)), (preface) => ({
         preface,
         rest: all.subarray(end + 2)

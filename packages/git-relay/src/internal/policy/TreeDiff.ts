@@ -64,17 +64,11 @@ const compare = Effect.fnUntraced(function* <E>(diff: TreeDiff<E>, pair: Pair) {
   if (pair.after !== undefined && pair.path !== "" && after.length === 0)
     diff.onFault({ rule: "object", detail: "the directory is empty, which git does not write" }, pair.path)
   const next: Array<Pair> = []
-  const gone = new Map(before.map((entry) => [entry.name, entry]))
-  for (const entry of after) {
+  const had = new Map(before.map((entry) => [entry.name, entry]))
+  const has = new Map(after.map((entry) => [entry.name, entry]))
+  for (const name of new Set([...has.keys(), ...had.keys()])) {
     if (diff.ended()) return []
-    const old = gone.get(entry.name)
-    gone.delete(entry.name)
-    const below = changed(diff, pathIn(pair, entry), old, entry)
-    if (below !== undefined) next.push(below)
-  }
-  for (const old of gone.values()) {
-    if (diff.ended()) return []
-    const below = changed(diff, pathIn(pair, old), old, undefined)
+    const below = changed(diff, pathIn(pair, name), had.get(name), has.get(name))
     if (below !== undefined) next.push(below)
   }
   return next
@@ -112,5 +106,4 @@ const changed = <E>(
 const treeId = (entry: GitObject.TreeEntry | undefined): string | undefined =>
   entry !== undefined && GitObject.kindOf(entry.mode) === "tree" ? entry.id : undefined
 
-const pathIn = ({ path }: Pair, { name }: GitObject.TreeEntry): string =>
-  path === "" ? name : `${path}/${name}`
+const pathIn = ({ path }: Pair, name: string): string => (path === "" ? name : `${path}/${name}`)

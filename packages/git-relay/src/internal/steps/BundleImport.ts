@@ -13,7 +13,6 @@ import { mkdir, rm } from "node:fs/promises"
 import { join } from "node:path"
 import type { CollectedBundle } from "../../GitRelay.ts"
 import type { RelayFailed } from "../../GitRelayError.ts"
-import type { CommitId } from "../../Refs.ts"
 import * as Bundle from "../git/Bundle.ts"
 import * as ContainerGit from "../git/ContainerGit.ts"
 import * as HostGit from "../git/HostGit.ts"
@@ -31,10 +30,7 @@ export class UnfitBundle extends Data.TaggedError("UnfitBundle")<{
 }> {}
 
 /** A bundle whose objects are in the repository. */
-export interface Imported {
-  readonly tip: CommitId
-  readonly bundle: CollectedBundle
-}
+export type Imported = Effect.Success<ReturnType<typeof keep>>
 
 export const unfit = (detail: string) => new UnfitBundle({ kind: "content", detail })
 
@@ -140,7 +136,8 @@ export const keep = Effect.fnUntraced(
     )
     const tip = yield* take(kept, Effect.flatMap(ended, requireExported), target)
     yield* attempt(path, () => OwnFiles.move(draft, path))
-    return { tip, bundle: { path, bytes, digest: digest.digest("hex") } } satisfies Imported
+    const bundle: CollectedBundle = { path, bytes, digest: digest.digest("hex") }
+    return { tip, bundle }
   },
   (effect, _, __, { runtimeSecondsMax }) =>
     Effect.timeoutOrElse(effect, {
