@@ -35,7 +35,7 @@ export const layer = (
       })
     )
   ).pipe(
-    Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi, credentials, pullRequests)),
+    Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi(), credentials, pullRequests)),
     Layer.provideMerge(
       Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
     ),

@@ -34,7 +34,7 @@ export const layer = <E = never, R = never>(
   const leaks = Layer.unwrap(Effect.map(Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
   return SandboxRunner.layer.pipe(
     Layer.provide(proxy),
-    Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi, HostWorkspace.layer(), store)),
+    Layer.provideMerge(Layer.mergeAll(DockerContainerRuntime.layerApi(), HostWorkspace.layer(), store)),
     Layer.provideMerge(leaks),
     Layer.provideMerge(Layer.merge(DockerApi.layer(), Directory.layer))
   )

@@ -109,6 +109,6 @@ layer(RunHarness.layer(), { excludeTestServices: true })("a container that is pa
         })
       )
       assert.deepStrictEqual(yield* runtime.leftovers(runId), [])
-    }).pipe(Effect.provide(Layer.provide(DockerContainerRuntime.layerApi, neverResumes)))
+    }).pipe(Effect.provide(Layer.provide(DockerContainerRuntime.layerApi(), neverResumes)))
   )
 })

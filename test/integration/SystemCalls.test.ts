@@ -338,7 +338,7 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
           // Or it would be the runner that the other tests share.
           Layer.fresh(layerRunner).pipe(
             Layer.provide(layerNoop),
-            Layer.provide(DockerContainerRuntime.layerApi),
+            Layer.provide(DockerContainerRuntime.layerApi()),
             Layer.provide(Layer.succeed(DockerApi.DockerApi, lying))
           )
         )
@@ -384,7 +384,9 @@ layer(RunHarness.layer(), { excludeTestServices: true })("System calls", (it) =>
         })
         const error = yield* Effect.flip(Effect.scoped(started)).pipe(
           Effect.provide(
-            DockerContainerRuntime.layerApi.pipe(Layer.provide(Layer.succeed(DockerApi.DockerApi, careless))),
+            DockerContainerRuntime.layerApi().pipe(
+              Layer.provide(Layer.succeed(DockerApi.DockerApi, careless))
+            ),
             { local: true }
           )
         )

@@ -122,7 +122,7 @@ export const runner = (
     Layer.provideMerge(proxy(settings, plan)),
     Layer.provideMerge(
       Layer.mergeAll(
-        DockerContainerRuntime.layerApi,
+        DockerContainerRuntime.layerApi(),
         Layer.unwrap(
           Effect.map(workspaces(settings), (rules) =>
             HostWorkspace.layer({ ...rules, allowed: plan.allowedWorkspace })
@@ -183,7 +183,7 @@ export const relayAlone = (
   Refusal | RuntimeUnavailable | RunStoreError
 > =>
   relay(settings).pipe(
-    Layer.provide(DockerContainerRuntime.layerApi),
+    Layer.provide(DockerContainerRuntime.layerApi()),
     Layer.provideMerge(Layer.merge(reaper(settings), Records.store(settings)))
   )
 

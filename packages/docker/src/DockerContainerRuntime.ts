@@ -244,14 +244,12 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** Needs a `DockerApi`. */
-export const layerApi: Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> = Layer.effect(
-  ContainerRuntime,
-  make
-)
+/** Needs a `DockerApi`. A layer for each call: one that is built is shared, whichever engine it was built for. */
+export const layerApi = (): Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> =>
+  Layer.effect(ContainerRuntime, make)
 
 export const layer = (options?: DockerApi.Options): Layer.Layer<ContainerRuntime, RuntimeUnavailable> =>
-  Layer.provide(layerApi, DockerApi.layer(options))
+  Layer.provide(layerApi(), DockerApi.layer(options))
 
 const program = (spec: ContainerSpec) => {
   switch (spec.role) {
