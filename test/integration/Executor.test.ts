@@ -1,7 +1,7 @@
 /** A sandbox over real Docker keeps the same contract as the one in memory, and as the host. */
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { ExecutorContract } from "@cogni/sandbox-sessions/testing"
-import * as CommandBehaviour from "../../packages/sessions/src/testing/CommandBehaviour.ts"
+import * as CommandBehaviour from "@cogni/sandbox-loop/testing/CommandBehaviour"
 import * as CommandSubject from "../../packages/sessions/src/testing/CommandSubject.ts"
 import { Effect, Layer } from "effect"
 import * as Images from "../harness/Images.ts"

@@ -8,7 +8,7 @@ import * as Output from "../src/Output.ts"
 import * as Settings from "../src/Settings.ts"
 import type { Program } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
-import * as ToolBehaviour from "../../loop/src/testing/ToolBehaviour.ts"
+import * as CommandBehaviour from "../../loop/src/testing/CommandBehaviour.ts"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
 import {
@@ -62,7 +62,7 @@ const world = Effect.fnUntraced(function* (
   over: Partial<McpCommand.McpPlan> = {},
   images?: ReadonlySet<string>
 ) {
-  const { count, layer } = counting(ToolBehaviour.program, images)
+  const { count, layer } = counting(CommandBehaviour.program, images)
   const stdin = yield* Queue.unbounded<Uint8Array, Cause.Done>()
   const said = Output.makeMemory()
   const lines: Array<string> = []
@@ -104,8 +104,8 @@ const world = Effect.fnUntraced(function* (
         result: structuredContent as Record<string, unknown> | undefined
       })
     )
-  const shell = (behaviour: ToolBehaviour.Behaviour, more = {}) =>
-    call("shell__exec", { command: ToolBehaviour.memory(behaviour), ...more })
+  const shell = (behaviour: CommandBehaviour.Behaviour, more = {}) =>
+    call("shell__exec", { command: CommandBehaviour.memory.line(behaviour), ...more })
   return { call, client, count, end: Queue.end(stdin), lines, said: said.said, serving, shell }
 })
 
@@ -153,7 +153,7 @@ describe("what is typed", () => {
       const bad = yield* McpCommand.serve({ ...plan, spec: { image: "" } }).pipe(
         Effect.provide(
           Layer.mergeAll(
-            counting(ToolBehaviour.program).layer,
+            counting(CommandBehaviour.program).layer,
             Output.makeMemory().layer,
             Stdio.layerTest({ stdin: Stream.never })
           )
@@ -220,7 +220,7 @@ describe("a server", () => {
       const exit = yield* McpCommand.serve({ ...plan, deny: ["shel.exec"] }).pipe(
         Effect.provide(
           Layer.mergeAll(
-            counting(ToolBehaviour.program).layer,
+            counting(CommandBehaviour.program).layer,
             Output.makeMemory().layer,
             Stdio.layerTest({ stdin: Stream.never })
           )
@@ -236,12 +236,12 @@ describe("a server", () => {
     Effect.gen(function* () {
       const { call, count, end, lines, said, serving, shell } = yield* world({ hostDirectory: "/srv/p" })
       const all = yield* Effect.all(
-        Array.from({ length: 5 }, () => shell({ _tag: "PrintsDirectory" }, { cwd: "/srv/p" })),
+        Array.from({ length: 5 }, () => shell({ _tag: "SaysDirectory" }, { cwd: "/srv/p" })),
         { concurrency: "unbounded" }
       )
       for (const { result } of all) assert.containSubset(result, { stdout: "/workspace\n", cwd: "/srv/p" })
       assert.containSubset(
-        (yield* call("process__start", { command: ToolBehaviour.memory({ _tag: "Waits" }) })).result,
+        (yield* call("process__start", { command: CommandBehaviour.memory.line({ _tag: "Sleeps" }) })).result,
         {
           process_id: "proc-1"
         }
@@ -259,7 +259,7 @@ describe("a server", () => {
     Effect.gen(function* () {
       const { count, serving, shell } = yield* world()
       yield* shell({ _tag: "ExitsWith", exitCode: 0 })
-      const waiting = yield* Effect.forkChild(Effect.exit(shell({ _tag: "Waits" })), {
+      const waiting = yield* Effect.forkChild(Effect.exit(shell({ _tag: "Sleeps" })), {
         startImmediately: true
       })
       yield* Fiber.interrupt(serving)
@@ -276,7 +276,7 @@ describe("a server", () => {
       assert.strictEqual(count.open, 1)
       yield* TestClock.adjust("2 seconds")
       assert.deepStrictEqual(count, { open: 0, opened: 1 })
-      yield* call("process__start", { command: ToolBehaviour.memory({ _tag: "Waits" }) })
+      yield* call("process__start", { command: CommandBehaviour.memory.line({ _tag: "Sleeps" }) })
       yield* TestClock.adjust("10 minutes")
       assert.deepStrictEqual(count, { open: 1, opened: 2 })
       yield* call("process__signal", { process_id: "proc-1", signal: "SIGTERM" })

@@ -57,7 +57,7 @@ describe("a table", () => {
     Effect.gen(function* () {
       const sandbox = yield* open()
       const table = yield* ProcessTable.make(sandbox)
-      const waits = { command: command({ _tag: "Waits" }) }
+      const waits = { command: command({ _tag: "Sleeps" }) }
       const started = yield* Effect.forEach(Array.from({ length: 64 }), () => table.start(waits), {
         concurrency: 8
       })
@@ -128,7 +128,7 @@ describe("a table", () => {
     Effect.gen(function* () {
       const sandbox = yield* open()
       const table = yield* ProcessTable.make(sandbox, { endedMax: 3 })
-      yield* table.start({ command: command({ _tag: "Waits" }) })
+      yield* table.start({ command: command({ _tag: "Sleeps" }) })
       for (let exitCode = 1; exitCode <= 5; exitCode++) {
         const { processId } = yield* table.start({ command: command({ _tag: "ExitsWith", exitCode }) })
         yield* table.wait(processId, 10)

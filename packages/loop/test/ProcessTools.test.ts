@@ -13,7 +13,7 @@ const world = Effect.fnUntraced(function* (options?: ProcessTable.ProcessTableOp
   return calling(ProcessTools.make(sandbox, table, { hostDirectory: "/srv/p" }))
 })
 
-const waits = command({ _tag: "Waits" })
+const waits = command({ _tag: "Sleeps" })
 
 describe("process tools", () => {
   it.effect("a session has 64 of them: the next is refused, and told what to do", () =>

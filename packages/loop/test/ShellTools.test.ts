@@ -124,12 +124,12 @@ describe("a sandbox that is no more", () => {
     Effect.gen(function* () {
       const sandbox = yield* open(undefined, { runtimeSecondsMax: 60 })
       const waiting = yield* Effect.forkChild(
-        Effect.flip(shell(sandbox, { command: command({ _tag: "Waits" }), timeout_seconds: 600 })),
+        Effect.flip(shell(sandbox, { command: command({ _tag: "Sleeps" }), timeout_seconds: 600 })),
         { startImmediately: true }
       )
       yield* TestClock.adjust("61 seconds")
       assert.strictEqual((yield* Fiber.join(waiting)).code, "unavailable")
-      const again = yield* Effect.flip(shell(sandbox, { command: command({ _tag: "Waits" }) }))
+      const again = yield* Effect.flip(shell(sandbox, { command: command({ _tag: "Sleeps" }) }))
       assert.strictEqual(again.code, "unavailable")
     })
   )

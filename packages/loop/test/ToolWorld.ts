@@ -6,7 +6,7 @@ import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { program } from "@cogni/sandbox-loop/testing/ToolContract"
-import * as ToolBehaviour from "../src/testing/ToolBehaviour.ts"
+import * as CommandBehaviour from "../src/testing/CommandBehaviour.ts"
 import { wireName } from "@cogni/sandbox-loop/Tool"
 import { Effect, Schema } from "effect"
 
@@ -18,7 +18,7 @@ export const session = {
 export const context: Tool.ToolContext = { ...session, requestId: "call-1" }
 
 /** A command that behaves so. */
-export const command = ToolBehaviour.memory
+export const command = CommandBehaviour.memory.line
 
 /** Open until the test ends. */
 export const open = (run: Program = program, limits: SandboxSpecInput["limits"] = {}) =>

@@ -1,7 +1,7 @@
 /** A sandbox in memory keeps the same contract as a real one, and as the host. */
 import * as SandboxRunner from "@cogni/sandbox-core/SandboxRunner"
 import { ExecutorContract } from "@cogni/sandbox-sessions/testing"
-import * as CommandBehaviour from "../src/testing/CommandBehaviour.ts"
+import * as CommandBehaviour from "@cogni/sandbox-loop/testing/CommandBehaviour"
 import * as CommandSubject from "../src/testing/CommandSubject.ts"
 import { Effect, Layer } from "effect"
 

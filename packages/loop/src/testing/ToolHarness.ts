@@ -8,7 +8,7 @@ import * as FileTools from "../FileTools.ts"
 import * as ProcessTable from "../ProcessTable.ts"
 import * as ProcessTools from "../ProcessTools.ts"
 import * as ShellTools from "../ShellTools.ts"
-import * as ToolBehaviour from "./ToolBehaviour.ts"
+import * as CommandBehaviour from "./CommandBehaviour.ts"
 
 /** What is tested, with a workspace of its own that is empty. */
 export class TestExecutor extends Context.Service<TestExecutor, Executor>()(
@@ -18,14 +18,14 @@ export class TestExecutor extends Context.Service<TestExecutor, Executor>()(
 /** What a backend does in its own way. */
 export interface Fixture {
   /** A command line that behaves so. */
-  readonly command: (behaviour: ToolBehaviour.Behaviour) => string
+  readonly command: (behaviour: CommandBehaviour.Behaviour) => string
   /** Whether commands are of a real shell, over the same files as `files`. */
   readonly hasShell: boolean
 }
 
-export const memoryFixture: Fixture = { command: ToolBehaviour.memory, hasShell: false }
+export const memoryFixture: Fixture = { command: CommandBehaviour.memory.line, hasShell: false }
 
-export const shellFixture: Fixture = { command: ToolBehaviour.shell, hasShell: true }
+export const shellFixture: Fixture = { command: CommandBehaviour.shell.line, hasShell: true }
 
 export const context: ToolContext = {
   runId: RunId.RunId.make("run-000000000000"),
@@ -44,8 +44,8 @@ export interface Tools {
   readonly call: (name: string, input: unknown) => Effect.Effect<Result, ToolFailed>
   /** Lets a call fail, and gives what the model reads. */
   readonly refused: (name: string, input: unknown) => Effect.Effect<ToolFailed>
-  readonly shell: (behaviour: ToolBehaviour.Behaviour, more?: object) => Effect.Effect<Result, ToolFailed>
-  readonly start: (behaviour: ToolBehaviour.Behaviour, more?: object) => Effect.Effect<string, ToolFailed>
+  readonly shell: (behaviour: CommandBehaviour.Behaviour, more?: object) => Effect.Effect<Result, ToolFailed>
+  readonly start: (behaviour: CommandBehaviour.Behaviour, more?: object) => Effect.Effect<string, ToolFailed>
 }
 
 /** Fresh ones, with a table of processes that ends with the test. */

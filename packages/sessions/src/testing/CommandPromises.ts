@@ -4,7 +4,7 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { argumentBytesMax } from "@cogni/sandbox-core/SandboxSpec"
 import { assert } from "@effect/vitest"
 import { Effect, Stream } from "effect"
-import { linesOf } from "./CommandBehaviour.ts"
+import { linesOf } from "@cogni/sandbox-loop/testing/CommandBehaviour"
 import { type Promises, reasonOf, type Subject } from "./CommandSubject.ts"
 
 const everyByte = Uint8Array.from({ length: 256 }, (_, index) => index)
