@@ -1,19 +1,16 @@
 /** Who answers whom: against a plain reading of the rules, in any order of the file, and keys that are never shared. */
 import { assert, describe, it } from "@effect/vitest"
-import * as AgentConfig from "../src/config/AgentConfig.ts"
 import * as AgentConfigRegistry from "../src/config/AgentConfigRegistry.ts"
 import * as AgentRouter from "@cogni/sandbox-sessions/router/AgentRouter"
 import * as Orchestrator from "@cogni/sandbox-sessions/router/Orchestrator"
 import * as SessionId from "../src/sandbox/SessionId.ts"
 import { Effect, Result, Schema } from "effect"
 import { parse } from "../src/internal/config/SenderPattern.ts"
+import { agentNamed } from "./Agents.ts"
 
 const names = ["a", "b", "c", "d"]
 
-const agents = names.reduce(
-  (registry, name) => Result.getOrThrow(AgentConfigRegistry.register(registry, AgentConfig.make({ name }))),
-  AgentConfigRegistry.empty
-)
+const agents = AgentConfigRegistry.make(names.map((name) => agentNamed(name)))
 
 interface Rules {
   readonly channels?: Readonly<Record<string, string>>

@@ -2,13 +2,13 @@
  * Files as configurations: what is filled in, what is refused, where that is said, and that nothing secret is repeated.
  */
 import { assert, describe, it } from "@effect/vitest"
-import * as AgentConfig from "../src/config/AgentConfig.ts"
 import * as Configuration from "@cogni/sandbox-sessions/config/Configuration"
 import { Ajv2020 } from "ajv/dist/2020.js"
 import { Arbitrary, Effect, Option, Result, Schema } from "effect"
 import { readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import { parseDocument, stringify } from "yaml"
+import { agentNamed } from "./Agents.ts"
 
 const file = "cogni.yaml"
 
@@ -75,7 +75,7 @@ describe("a file", () => {
         onUnavailable: "refuse",
         persistentWorkspaces: false
       })
-      assert.deepStrictEqual(configuration.agents.list, [AgentConfig.make({ name: "a" })])
+      assert.deepStrictEqual(configuration.agents.list, [agentNamed("a")])
       assert.deepStrictEqual(configuration.routing, { defaultAgent: "a", channels: {}, senders: {} })
       assert.deepStrictEqual(configuration.models, {})
     })

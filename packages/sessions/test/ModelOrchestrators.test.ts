@@ -5,10 +5,10 @@ import * as FilePath from "@cogni/sandbox-core/FilePath"
 import { ContainerFailed, RuntimeUnavailable, SandboxError, TimedOut } from "@cogni/sandbox-core/SandboxError"
 import * as Tool from "@cogni/sandbox-loop/Tool"
 import { Effect, Layer, Result, Schema } from "effect"
-import * as AgentConfig from "../src/config/AgentConfig.ts"
 import * as ModelOrchestrators from "../src/router/ModelOrchestrators.ts"
 import { type OrchestratorInput, Orchestrators } from "../src/router/Orchestrator.ts"
 import * as ToolRegistry from "@cogni/sandbox-loop/ToolRegistry"
+import { agentNamed } from "./Agents.ts"
 
 const identity = { billingAccountId: "account", attempt: 0 }
 
@@ -50,7 +50,7 @@ const registry = Result.getOrThrow(
 const inputOf = (input: Partial<OrchestratorInput> = {}): OrchestratorInput => {
   const executor = input.executor ?? executorOf()
   return {
-    agent: AgentConfig.make({ name: "coder", systemPrompt: "You code." }),
+    agent: agentNamed("coder", { systemPrompt: "You code." }),
     key: "telegram:1:coder",
     executor,
     bound: Effect.succeed({ ...executor, llmSocketPath: "/run/llm.sock" }),
@@ -130,7 +130,7 @@ describe("ModelOrchestrators", () => {
   it.effect("an agent without a prompt or a model of its own has the host's", () =>
     Effect.gen(function* () {
       const { asked } = yield* talk(["one"], {
-        input: { agent: AgentConfig.make({ name: "assistant" }) },
+        input: { agent: agentNamed("assistant") },
         model: { systemPrompt: "Be kind.", endpoint: { baseUrl: "http://localhost:4000/v1" } }
       })
       assert.deepStrictEqual(said(asked[0]!), ["system: Be kind.", "user: one"])

@@ -1,11 +1,10 @@
 /**
  * An agent of a host: what it is told, how able a model it gets, which tools it may call, and where it executes.
  *
- * Plain data, as a configuration names it or a program makes it. What is left out is the least: the smallest profile of
- * tools, and a sandbox.
+ * Plain data. What a configuration leaves out is the least: the smallest profile of tools, and a sandbox.
  */
 import { Schema } from "effect"
-import { ToolProfile } from "@cogni/sandbox-loop/ToolProfile"
+import type { ToolProfile } from "@cogni/sandbox-loop/ToolProfile"
 
 /** Under which it is routed to. */
 export const AgentName = Schema.String.check(
@@ -26,31 +25,14 @@ export const ToolEntry = Schema.String.check(
   })
 )
 
-/** What differs from the profile; `deny` goes before `allow`. */
-const ToolOverrides = Schema.Struct({
-  allow: Schema.Array(ToolEntry),
-  deny: Schema.Array(ToolEntry)
-})
-
-export const AgentConfig = Schema.Struct({
-  name: AgentName,
+export interface AgentConfig {
+  readonly name: string
   /** Instead of the host's own. */
-  systemPrompt: Schema.optionalKey(Schema.String),
-  modelTier: ModelTier,
-  toolProfile: ToolProfile,
-  toolOverrides: ToolOverrides,
+  readonly systemPrompt?: string
+  readonly modelTier: ModelTier
+  readonly toolProfile: ToolProfile
+  /** What differs from the profile; `deny` goes before `allow`. */
+  readonly toolOverrides: { readonly allow: ReadonlyArray<string>; readonly deny: ReadonlyArray<string> }
   /** Whether it executes in a container, where the configuration has those. Otherwise on the host, if it has an executor. */
-  sandbox: Schema.Boolean
-})
-
-export type AgentConfig = typeof AgentConfig.Type
-
-/** An agent with the least of everything, and what is said of it. Throws what is no agent. */
-export const make = (agent: Pick<AgentConfig, "name"> & Partial<AgentConfig>): AgentConfig =>
-  Schema.decodeUnknownSync(AgentConfig)({
-    modelTier: "default",
-    toolProfile: "minimal",
-    toolOverrides: { allow: [], deny: [] },
-    sandbox: true,
-    ...agent
-  })
+  readonly sandbox: boolean
+}

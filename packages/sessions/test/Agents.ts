@@ -1,0 +1,11 @@
+/** Agents as a configuration has them that says nothing but their names. */
+import type { AgentConfig } from "../src/config/AgentConfig.ts"
+
+export const agentNamed = (name: string, said: Partial<AgentConfig> = {}): AgentConfig => ({
+  name,
+  modelTier: "default",
+  toolProfile: "minimal",
+  toolOverrides: { allow: [], deny: [] },
+  sandbox: true,
+  ...said
+})
