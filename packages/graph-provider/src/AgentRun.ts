@@ -12,7 +12,7 @@ import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import { Limits, type SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import * as Workspace from "@cogni/sandbox-core/Workspace"
 import { Data, Effect, Option, Result, Schema, Stream } from "effect"
-import type { Agent, AgentTask } from "./agents/Agent.ts"
+import type { Agent, AgentTask, Capabilities } from "./agents/Agent.ts"
 import {
   type AgentAnswer,
   type AgentEvent,
@@ -72,7 +72,7 @@ export const runtimeSecondsOf = (agent: Agent, asked: number | undefined): numbe
 
 /** What the agent cannot do of what is asked, known before anything is made. */
 export const check = (
-  { capabilities, id: agentId }: Agent,
+  { capabilities, id: agentId }: { readonly id: string; readonly capabilities: Capabilities },
   { hasRepository, personality }: Pick<AgentRequest, "hasRepository" | "personality">
 ): Result.Result<void, CapabilityMissing> => {
   if (personality !== undefined && !capabilities.personalities.includes(personality)) {

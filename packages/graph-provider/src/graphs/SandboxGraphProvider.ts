@@ -5,7 +5,7 @@
  * that opens them. Who pays and in whose name comes from that grant, never from the request. However a run goes, its
  * usage is reported from what the host's side of the proxy saw.
  */
-import { RunStore } from "@cogni/sandbox-core/RunStore"
+import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { CanaryPolicy, LlmBudget, WorkspaceSource } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Effect, Layer } from "effect"
@@ -18,7 +18,7 @@ import * as Admission from "../internal/Admission.ts"
 import * as GraphRefusal from "../internal/GraphRefusal.ts"
 import * as GraphSpec from "../internal/GraphSpec.ts"
 import * as GraphWork from "../internal/GraphWork.ts"
-import { Repositories } from "../Repositories.ts"
+import type { Repositories } from "../Repositories.ts"
 import { sandboxNamespace } from "./GraphId.ts"
 
 export interface SandboxGraphOptions {
@@ -56,25 +56,26 @@ export const settled = (options: SandboxGraphOptions): Admission.AdmissionOption
 
 export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
   const agents = yield* AgentRegistry
+  const runner = yield* SandboxRunner
   const host = settled(options)
   const admit = yield* Admission.make(host, (request, context) =>
     Effect.gen(function* () {
-      const agent = yield* Effect.mapError(agents.get(Admission.agentIdOf(request)), GraphRefusal.ofAgent)
+      const agent = yield* Effect.mapError(
+        agents.get(Admission.agentIdOf(request)),
+        GraphRefusal.as("not_found")
+      )
       yield* Effect.mapError(
         Effect.fromResult(AgentRun.check(agent, GraphSpec.requestOf(request))),
-        GraphRefusal.ofCapability
+        GraphRefusal.as("invalid_request")
       )
       return (granted) => ({ agent, spec: GraphSpec.make(agent, granted, request, context, host) })
     })
   )
-  const repositories = yield* Repositories
-  const runner = yield* SandboxRunner
-  const store = yield* RunStore
-
-  const run = (request: GraphRunRequest, context: RunContext) =>
-    GraphWork.run(request, context, store, admit, ({ agent, spec }, { claimed, tell }) => {
-      const { repository } = request
-      return AgentRun.live(
+  const provider = yield* GraphWork.provider(
+    (graphId) => graphId.startsWith(`${sandboxNamespace}:`),
+    admit,
+    ({ agent, spec }, { claimed, inClone, tell }) =>
+      AgentRun.live(
         spec,
         agent.reader,
         (event, said) => {
@@ -82,19 +83,13 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
           claimed()
           return tell([{ type: "status", phase: event.phase }])
         },
-        repository && repositories.inClone({ ...repository, runId: context.runId })
+        inClone
       ).pipe(
         Effect.map((ended) => ({ _tag: "Ended" as const, ...ended })),
         Effect.provideService(SandboxRunner, runner)
       )
-    })
-
-  return SandboxGraphProvider.of({
-    providerId: sandboxNamespace,
-    canHandle: (graphId) => graphId.startsWith(`${sandboxNamespace}:`),
-    check: (request, context) => Effect.asVoid(Effect.scoped(admit(request, context))),
-    run
-  })
+  )
+  return SandboxGraphProvider.of(provider)
 })
 
 export const layer = (

@@ -7,21 +7,23 @@
  */
 import type { ChatModel } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopLimits } from "@cogni/sandbox-loop/HostLoop"
-import { RunStore } from "@cogni/sandbox-core/RunStore"
+import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Result } from "effect"
+import * as AgentRun from "../AgentRun.ts"
+import type { Capabilities } from "../agents/Agent.ts"
 import type { CatalogProvider } from "./AgentCatalog.ts"
-import { type GraphProvider, GraphRefused, type GraphRunRequest, type RunContext } from "./GraphProvider.ts"
+import type { GraphProvider, GraphRunRequest } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
 import * as Admission from "../internal/Admission.ts"
 import * as GraphEnd from "../internal/GraphEnd.ts"
+import * as GraphRefusal from "../internal/GraphRefusal.ts"
 import * as GraphSpec from "../internal/GraphSpec.ts"
 import * as GraphWork from "../internal/GraphWork.ts"
 import * as TaskSpeech from "../internal/TaskSpeech.ts"
-import { Repositories } from "../Repositories.ts"
+import type { Repositories } from "../Repositories.ts"
 import { type SandboxGraphOptions, settled } from "./SandboxGraphProvider.ts"
 import * as TaskRun from "../TaskRun.ts"
-import { sandboxNamespace } from "./GraphId.ts"
 
 export interface TaskGraphOptions extends SandboxGraphOptions {
   /** Of every loop; what a request says of time is within them. */
@@ -34,6 +36,14 @@ export class TaskGraphProvider extends Context.Service<TaskGraphProvider, GraphP
   "@cogni/sandbox-graph-provider/TaskGraphProvider"
 ) {}
 
+const capabilities: Capabilities = {
+  tools: true,
+  streaming: "delta",
+  toolEvents: true,
+  history: "messages",
+  personalities: []
+}
+
 /** The task, for a catalog: `AgentCatalog.layer([TaskGraphProvider.catalog])`. */
 export const catalog: CatalogProvider = Effect.succeed([
   {
@@ -43,68 +53,58 @@ export const catalog: CatalogProvider = Effect.succeed([
     description:
       "The host asks the model; the sandbox only runs commands, reads and writes. What changed comes back as a patch.",
     modelApi: "chat-completions",
-    capabilities: {
-      tools: true,
-      streaming: "delta",
-      toolEvents: true,
-      history: "messages",
-      personalities: []
-    }
+    capabilities
   }
 ])
 
 /** What a request may ask of other agents, and not of this one. */
-const cannot = (detail: string) =>
-  new GraphRefused({
-    error: "invalid_request",
-    reason: "CapabilityMissing",
-    detail: `${TaskRun.graphId} ${detail}`
-  })
+const check = (request: GraphRunRequest): Result.Result<void, AgentRun.CapabilityMissing> =>
+  Result.flatMap(AgentRun.check({ id: TaskRun.graphId, capabilities }, GraphSpec.requestOf(request)), () =>
+    request.toolIds === undefined || request.toolIds.length === 0
+      ? Result.succeed(undefined)
+      : Result.fail(
+          new AgentRun.CapabilityMissing({
+            agentId: TaskRun.graphId,
+            capability: "tools",
+            detail: "calls no tools of the host: leave toolIds out, or choose another agent"
+          })
+        )
+  )
 
 export const make = Effect.fnUntraced(function* (options: TaskGraphOptions) {
   const host = settled(options)
   const runtimeSecondsMax = Math.min(host.runtimeSecondsMax, options.limits?.runtimeSecondsMax ?? Infinity)
+  const services = yield* Effect.context<ChatModel | RunStore | SandboxRunner>()
   const admit = yield* Admission.make(host, (request, context) =>
     Effect.gen(function* () {
-      if (request.personality !== undefined) {
-        return yield* cannot("has no personalities: leave it out, or choose an agent that has them")
-      }
-      if (request.toolIds !== undefined && request.toolIds.length > 0) {
-        return yield* cannot("calls no tools of the host: leave toolIds out, or choose another agent")
-      }
-      const asked = request.runtimeSecondsMax ?? TaskRun.defaultRuntimeSecondsMax
-      return (granted) =>
-        TaskRun.plan(
+      yield* Effect.mapError(Effect.fromResult(check(request)), GraphRefusal.as("invalid_request"))
+      const { messages, runtimeSecondsMax: asked = TaskRun.defaultRuntimeSecondsMax } = request
+      return (granted) => ({
+        ...TaskRun.plan(
           GraphSpec.termsOf(TaskRun.image, granted, request, context, host),
           { ...options.limits, runtimeSecondsMax: Math.min(asked, runtimeSecondsMax) },
           options.patchBytesMax
-        )
+        ),
+        messages
+      })
     })
   )
-  const repositories = yield* Repositories
-  const store = yield* RunStore
-  const services = yield* Effect.context<ChatModel | RunStore | SandboxRunner>()
-
-  return TaskGraphProvider.of({
-    providerId: sandboxNamespace,
-    canHandle: (graphId) => graphId === TaskRun.graphId,
-    check: (request: GraphRunRequest, context: RunContext) =>
-      Effect.asVoid(Effect.scoped(admit(request, context))),
-    run: (request, context) =>
-      GraphWork.run(request, context, store, admit, (plan, { claimed, tell }) => {
-        const { messages, repository } = request
-        const eventsOf = TaskSpeech.make()
-        return TaskRun.live({
-          ...plan,
-          messages,
-          see: (event) => {
-            if (event.type === "sandbox_opened") claimed()
-            return tell(eventsOf(event))
-          },
-          inClone: repository && repositories.inClone({ ...repository, runId: context.runId })
-        }).pipe(Effect.map(GraphEnd.looped), Effect.provideContext(services))
-      })
-  })
+  const provider = yield* GraphWork.provider(
+    (graphId) => graphId === TaskRun.graphId,
+    admit,
+    (plan, { claimed, inClone, tell }) => {
+      const eventsOf = TaskSpeech.make()
+      return TaskRun.live({
+        ...plan,
+        see: (event) => {
+          if (event.type === "sandbox_opened") claimed()
+          return tell(eventsOf(event))
+        },
+        inClone
+      }).pipe(Effect.map(GraphEnd.looped), Effect.provideContext(services))
+    }
+  )
+  return TaskGraphProvider.of(provider)
 })
 
 export const layer = (

@@ -8,7 +8,7 @@ import { GrantRuns } from "../grants/GrantRuns.ts"
 import { GrantStore } from "../grants/GrantStore.ts"
 import { Repositories } from "../Repositories.ts"
 import * as GraphRefusal from "./GraphRefusal.ts"
-import type * as GraphSpec from "./GraphSpec.ts"
+import type { Granted, SettledOptions } from "./GraphSpec.ts"
 import { sandboxNamespace } from "../graphs/GraphId.ts"
 
 /** A caller without types may ask for anything. */
@@ -19,68 +19,54 @@ export interface Admitted {
   readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
 }
 
-export interface AdmissionOptions extends GraphSpec.SettledOptions {
+export interface AdmissionOptions extends SettledOptions {
   readonly enabled: boolean
 }
 
+const denied = GraphRefusal.as("authz_denied")
+
 /**
- * Whether anything may start at all, and for whom: switched on, with a grant that opens the graph, asked for well, and
- * nothing named beyond the grant. In this order. A place among the grant's runs is held until the scope closes.
+ * Refuses in this order: sandboxes are switched off, no grant opens the graph, the request is none, it names something
+ * beyond the grant, the grant has as many runs as it may, `prepare` cannot do it, no repository, no spec. A place among
+ * the grant's runs is held until the scope closes.
  */
-export const makeGate = Effect.fnUntraced(function* ({
-  enabled,
-  offer
-}: Pick<AdmissionOptions, "enabled" | "offer">) {
+export const make = Effect.fnUntraced(function* <A extends Admitted>(
+  { enabled, offer }: Pick<AdmissionOptions, "enabled" | "offer">,
+  prepare: (request: GraphRunRequest, context: RunContext) => Effect.Effect<(granted: Granted) => A, GraphRefused>
+) {
   const grants = yield* GrantStore
   const runs = yield* GrantRuns
+  const repositories = yield* Repositories
 
-  const granted = Effect.fnUntraced(function* (
+  const grantOf = Effect.fnUntraced(function* (
     { caller, graphId }: GraphRunRequest,
     { grantId }: RunContext
   ) {
-    const grant = yield* Effect.mapError(grants.find(grantId), GraphRefusal.ofStore)
-    if (grant === undefined) {
-      return yield* GraphRefusal.ofGrant(new ExecutionGrant.GrantNotFound({ grantId }))
-    }
+    const grant = yield* Effect.mapError(grants.find(grantId), GraphRefusal.as("internal"))
+    if (grant === undefined) return yield* denied(new ExecutionGrant.GrantNotFound({ grantId }))
     const now = new Date(yield* Clock.currentTimeMillis)
     yield* Effect.fromResult(ExecutionGrant.check(grant, graphId, now)).pipe(
       Effect.andThen(Effect.fromResult(ExecutionGrant.checkAccount(grant, caller.billingAccountId))),
-      Effect.mapError(GraphRefusal.ofGrant)
+      Effect.mapError(denied)
     )
     return grant
   })
 
   return Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
     if (!enabled) return yield* GraphRefusal.disabled
-    const grant = yield* granted(request, context)
+    const grant = yield* grantOf(request, context)
+    const { id, permissions } = grant
     yield* Effect.mapError(validate(request), GraphRefusal.ofRequest)
     const { budget } = yield* Effect.mapError(
-      Effect.fromResult(GrantPermissions.decide(grant.id, grant.permissions, request, offer)),
-      GraphRefusal.ofGrant
+      Effect.fromResult(GrantPermissions.decide(id, permissions, request, offer)),
+      denied
     )
-    yield* Effect.mapError(runs.claim(grant.id, grant.permissions.concurrentRunsMax), GraphRefusal.ofRuns)
-    return { grant, budget } satisfies GraphSpec.Granted
-  })
-})
-
-/** After the gate refuses in this order: what cannot be done as `prepare` says, no repository, no spec. */
-export const make = Effect.fnUntraced(function* <A extends Admitted>(
-  options: AdmissionOptions,
-  prepare: (
-    request: GraphRunRequest,
-    context: RunContext
-  ) => Effect.Effect<(granted: GraphSpec.Granted) => A, GraphRefused>
-) {
-  const gate = yield* makeGate(options)
-  const repositories = yield* Repositories
-
-  return Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
-    const granted = yield* gate(request, context)
+    yield* Effect.mapError(runs.claim(id, permissions.concurrentRunsMax), GraphRefusal.ofRuns)
     const prepared = yield* prepare(request, context)
     if (request.repository !== undefined) {
       yield* Effect.mapError(repositories.check(request.repository), GraphRefusal.ofRepository)
     }
-    const admitted = prepared(granted)
+    const admitted = prepared({ grant, budget })
     yield* Effect.mapError(SandboxSpec.decode({ argv: ["task"], ...admitted.spec }), GraphRefusal.ofSpec)
     return admitted
   })

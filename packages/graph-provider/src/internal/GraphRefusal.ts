@@ -1,16 +1,13 @@
 /** Every reason why a run may not start, as what its caller is told. */
 import * as SandboxSpec from "@cogni/sandbox-core/SandboxSpec"
 import type { Schema } from "effect"
-import type { AgentNotFound } from "../agents/AgentRegistry.ts"
-import type { CapabilityMissing } from "../AgentRun.ts"
 import type { AiErrorCode } from "../events/AiEvent.ts"
-import type { GrantError } from "../grants/ExecutionGrant.ts"
 import { GraphRefused } from "../graphs/GraphProvider.ts"
 import { type GrantRunsExhausted, retrySeconds } from "../grants/GrantRuns.ts"
-import type { GrantStoreUnavailable } from "../grants/GrantStore.ts"
 import type { RepositoryUnavailable } from "../Repositories.ts"
 
-const because =
+/** The same error, under a coarse code. */
+export const as =
   (error: AiErrorCode) =>
   ({ _tag: reason, message: detail }: { readonly _tag: string; readonly message: string }) =>
     new GraphRefused({ error, reason, detail })
@@ -22,16 +19,8 @@ export const disabled = new GraphRefused({
   detail: "sandboxes are switched off here. Whoever runs this host can switch them on: SANDBOX_ENABLED=true"
 })
 
-export const ofGrant: (error: GrantError) => GraphRefused = because("authz_denied")
-
 export const ofRuns = ({ _tag: reason, message: detail }: GrantRunsExhausted): GraphRefused =>
   new GraphRefused({ error: "rate_limit", reason, detail, retrySeconds })
-
-export const ofStore: (error: GrantStoreUnavailable) => GraphRefused = because("internal")
-
-export const ofAgent: (error: AgentNotFound) => GraphRefused = because("not_found")
-
-export const ofCapability: (error: CapabilityMissing) => GraphRefused = because("invalid_request")
 
 export const ofRepository = ({ message, reason }: RepositoryUnavailable): GraphRefused =>
   new GraphRefused({ error: "invalid_request", reason, detail: message })

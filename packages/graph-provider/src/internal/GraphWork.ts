@@ -1,13 +1,19 @@
 /**
- * What every run of a graph has in common, whoever does the work: admitted or refused, told while it goes on, stopped
- * when its reader wants, and concluded once.
+ * What every run of a graph of the sandbox has in common, whoever does the work: admitted or refused, told while it
+ * goes on, stopped when its reader wants, and concluded once.
  */
-import type { RunStore } from "@cogni/sandbox-core/RunStore"
+import { RunStore } from "@cogni/sandbox-core/RunStore"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Effect, type Scope } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
-import type { GraphRefused, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
-import type { RepositoryUnavailable } from "../Repositories.ts"
+import { type GraphId, sandboxNamespace } from "../graphs/GraphId.ts"
+import type { GraphProvider, GraphRefused, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
+import {
+  type InClone,
+  Repositories,
+  type RepositoryDelivery,
+  type RepositoryUnavailable
+} from "../Repositories.ts"
 import * as Conclusion from "./Conclusion.ts"
 import * as GraphEnd from "./GraphEnd.ts"
 import * as GraphLife from "./GraphLife.ts"
@@ -18,56 +24,68 @@ export interface GraphWork {
   readonly tell: (events: ReadonlyArray<AiEvent>) => Effect.Effect<void>
   /** The run's id is its own from here on. */
   readonly claimed: () => void
+  /** Lives in a clone of the repository that the request names, where it names one. */
+  readonly inClone: InClone<RepositoryDelivery, RepositoryUnavailable, never> | undefined
 }
 
 /** How much of what was said is held for a run that fails. */
 const textCharsMax = 1024 * 1024
 
-/** Interrupting `live` ends the run, and waits until nothing of it is left. */
-export const run = Effect.fnUntraced(function* <A, R>(
-  request: GraphRunRequest,
-  context: RunContext,
-  store: RunStore["Service"],
+/** A provider of those graphs. Interrupting `live` ends the run, and waits until nothing of it is left. */
+export const provider = Effect.fnUntraced(function* <A>(
+  canHandle: (graphId: GraphId) => boolean,
   /** What it holds is held until the work is over. */
   admit: (request: GraphRunRequest, context: RunContext) => Effect.Effect<A, GraphRefused, Scope.Scope>,
-  live: (
-    admitted: A,
-    work: GraphWork
-  ) => Effect.Effect<GraphEnd.Outcome, SandboxError | RepositoryUnavailable, R>
+  live: (admitted: A, work: GraphWork) => Effect.Effect<GraphEnd.Outcome, SandboxError | RepositoryUnavailable>
 ) {
-  const conclusion = yield* Conclusion.make(request, context, store)
+  const store = yield* RunStore
+  const repositories = yield* Repositories
 
-  const lived = Effect.fnUntraced(function* (life: GraphLife.Life) {
-    let text = ""
-    const work: GraphWork = {
-      tell: (events) => {
-        for (const event of events) {
-          if (event.type === "text_delta" && text.length < textCharsMax) text += event.delta
-        }
-        conclusion.told(events)
-        return life.emit(events)
-      },
-      claimed: conclusion.claimed
-    }
-    const outcome = yield* Effect.raceFirst(
-      Effect.flatMap(admit(request, context), (admitted) => live(admitted, work)).pipe(
-        Effect.scoped,
-        Effect.catchTags({
-          GraphRefused: (refused) => Effect.succeed(GraphEnd.refused(refused)),
-          RepositoryUnavailable: (error) => Effect.succeed<GraphEnd.Outcome>({ _tag: "NoRepository", error }),
-          SandboxError: (error) =>
-            Effect.sync((): GraphEnd.Outcome => ({ _tag: "Failed", error, textSoFar: text }))
-        })
-      ),
-      Effect.map(life.stopped, (why) => GraphEnd.stopped(why, text))
+  const run = Effect.fnUntraced(function* (request: GraphRunRequest, context: RunContext) {
+    const { repository } = request
+    const conclusion = yield* Conclusion.make(request, context, store)
+
+    const lived = Effect.fnUntraced(function* (life: GraphLife.Life) {
+      let text = ""
+      const work: GraphWork = {
+        tell: (events) => {
+          for (const event of events) {
+            if (event.type === "text_delta" && text.length < textCharsMax) text += event.delta
+          }
+          conclusion.told(events)
+          return life.emit(events)
+        },
+        claimed: conclusion.claimed,
+        inClone: repository && repositories.inClone({ ...repository, runId: context.runId })
+      }
+      const outcome = yield* Effect.raceFirst(
+        Effect.flatMap(admit(request, context), (admitted) => live(admitted, work)).pipe(
+          Effect.scoped,
+          Effect.catchTags({
+            GraphRefused: (refused) => Effect.succeed(GraphEnd.refused(refused)),
+            RepositoryUnavailable: (error) =>
+              Effect.succeed<GraphEnd.Outcome>({ _tag: "NoRepository", error }),
+            SandboxError: (error) =>
+              Effect.sync((): GraphEnd.Outcome => ({ _tag: "Failed", error, textSoFar: text }))
+          })
+        ),
+        Effect.map(life.stopped, (why) => GraphEnd.stopped(why, text))
+      )
+      yield* work.tell(GraphEnd.unspoken(outcome, text !== ""))
+      return yield* conclusion.conclude(outcome)
+    })
+
+    return yield* GraphLife.make(
+      context.runId,
+      (life) => GraphTrace.around(request, context, lived(life)),
+      (cause) => GraphTrace.logged(request, context, conclusion.broken(cause))
     )
-    yield* work.tell(GraphEnd.unspoken(outcome, text !== ""))
-    return yield* conclusion.conclude(outcome)
   })
 
-  return yield* GraphLife.make(
-    context.runId,
-    (life) => GraphTrace.around(request, context, lived(life)),
-    (cause) => GraphTrace.logged(request, context, conclusion.broken(cause))
-  )
+  return {
+    providerId: sandboxNamespace,
+    canHandle,
+    check: (request, context) => Effect.asVoid(Effect.scoped(admit(request, context))),
+    run
+  } satisfies GraphProvider as GraphProvider
 })
