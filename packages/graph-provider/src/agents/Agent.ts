@@ -45,6 +45,15 @@ export const Capabilities = Schema.Struct({
 
 export type Capabilities = typeof Capabilities.Type
 
+/** Of a coding agent that has tools of its own, says what it does with them, and takes one prompt. */
+export const codingCapabilities = (streaming: Capabilities["streaming"]): Capabilities => ({
+  tools: true,
+  streaming,
+  toolEvents: true,
+  history: "prompt",
+  personalities: []
+})
+
 /** What people and catalogs see of an agent. */
 export const AgentDescription = Schema.Struct({
   id: AgentId,
@@ -103,6 +112,17 @@ export const messagesInput = (task: Pick<AgentTask, "messages">): Input => ({
 export const promptInput = (task: Pick<AgentTask, "messages">): Input => ({
   name: "prompt.md",
   content: prompt(task.messages)
+})
+
+/** What agents call the one place where models are. */
+export const provider = "cogni"
+
+/** That place, as pi and OpenClaw are told of it. */
+export const chatProvider = ({ model }: AgentTask) => ({
+  baseUrl: "http://localhost:8080/v1",
+  api: "openai-completions",
+  apiKey: "none",
+  models: [{ id: model, name: model }]
 })
 
 /** The tag of an agent's image where nobody said another. */

@@ -5,7 +5,7 @@
  * hostile program may have written, in pieces that end anywhere, and never throws: what it cannot read it passes over,
  * and at the end there is an answer or there is none.
  */
-import { Data, Result, Schema } from "effect"
+import { Data, Option, Result, Schema } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
 
 /** A number of tokens, or of tries. */
@@ -84,9 +84,53 @@ export const answered = (
     ...(sessionId === undefined ? {} : { sessionId })
   })
 
+/** Of two ends of one agent, the later; but a failure stands, whatever comes after it. */
+export const standing = (before: AgentOutcome | undefined, now: AgentOutcome): AgentOutcome =>
+  before !== undefined && Result.isFailure(before) ? before : now
+
+/** Tokens that an agent has counted so far. */
+export interface Tokens {
+  readonly inputTokens: number
+  readonly outputTokens: number
+}
+
+export const noTokens: Tokens = { inputTokens: 0, outputTokens: 0 }
+
+export const plus = (one: Tokens, other: Tokens): Tokens => ({
+  inputTokens: one.inputTokens + other.inputTokens,
+  outputTokens: one.outputTokens + other.outputTokens
+})
+
+/** Of one call. What a cache was read for or written with is counted beside the rest. */
+const CallTokens = Schema.Struct({
+  input: Count,
+  output: Count,
+  cacheRead: Schema.optionalKey(Count),
+  cacheWrite: Schema.optionalKey(Count)
+})
+
+const decodeCallTokens = Schema.decodeUnknownOption(CallTokens)
+
+/** Tokens of one call, as several agents write them; none where they are written otherwise. */
+export const tokensOf = (written: unknown): Tokens =>
+  Option.match(decodeCallTokens(written), {
+    onNone: () => noTokens,
+    onSome: ({ cacheRead = 0, cacheWrite = 0, input, output }) => ({
+      inputTokens: input + cacheRead + cacheWrite,
+      outputTokens: output
+    })
+  })
+
 /** Tokens of all calls; an agent that counted none has said nothing of them. */
-export const usageOf = (inputTokens: number, outputTokens: number): AgentUsage | undefined =>
-  inputTokens + outputTokens === 0 ? undefined : { inputTokens, outputTokens }
+export const usageOf = (tokens: Tokens): AgentUsage | undefined =>
+  tokens.inputTokens + tokens.outputTokens === 0 ? undefined : tokens
+
+export const toolStart = (toolCallId: string, toolName: string, args: unknown): AgentEvent => ({
+  type: "tool_call_start",
+  toolCallId,
+  toolName,
+  args
+})
 
 export const toolResult = (toolCallId: string, result: unknown, isError: boolean): AgentEvent => ({
   type: "tool_call_result",
@@ -97,6 +141,28 @@ export const toolResult = (toolCallId: string, result: unknown, isError: boolean
 
 /** What a line of output comes to: what is said of it, and the state for the next. */
 export type Step<S> = readonly [events: ReadonlyArray<AgentEvent>, next: S]
+
+/** Reads a line of one kind. */
+export type LineReader<S> = (state: S, line: unknown) => Step<S>
+
+/** Reads what fits a schema, and passes over what does not. */
+export const fitting = <S, A>(
+  schema: Schema.ConstraintDecoder<A>,
+  step: (state: S, read: A) => Step<S>
+): LineReader<S> => {
+  const decode = Schema.decodeUnknownOption(schema)
+  return (state, line) =>
+    Option.match(decode(line), { onNone: () => [[], state], onSome: (read) => step(state, read) })
+}
+
+/** Reads a line by its `type`, and passes over a type that is not there. */
+export const byType =
+  <S>(kinds: Readonly<Record<string, LineReader<S>>>): LineReader<S> =>
+  (state, line) => {
+    const { type } = line as { readonly type?: unknown }
+    const read = typeof type === "string" && Object.hasOwn(kinds, type) ? kinds[type] : undefined
+    return read === undefined ? [[], state] : read(state, line)
+  }
 
 /** A reader from a state, a step and an ending. */
 export const make = <S>(options: {
@@ -157,7 +223,7 @@ interface Lines<S> {
  */
 export const jsonLines = <S>(options: {
   readonly initial: S
-  readonly line: (state: S, value: unknown) => Step<S>
+  readonly line: LineReader<S>
   readonly end: (state: S) => AgentOutcome
 }): AgentReader => {
   const over = ({ pending, state, tooLong }: Lines<S>): Step<Lines<S>> => {

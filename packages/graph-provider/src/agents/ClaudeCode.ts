@@ -7,19 +7,33 @@
  * said last, but an error in any of them stands. Results of two sessions were not written by one agent, and are
  * unreadable.
  */
-import { Option, Result, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
+import { Option, Schema } from "effect"
+import {
+  type Agent,
+  AgentId,
+  type AgentTask,
+  codingCapabilities,
+  promptInput,
+  withPrompt
+} from "./Agent.ts"
 import {
   type AgentEvent,
   type AgentOutcome,
-  type AgentUsage,
   answered,
+  byType,
   Count,
   failed,
+  fitting,
   jsonLines,
+  noTokens,
+  plus,
+  standing,
   type Step,
+  type Tokens,
   toolResult,
-  unreadable
+  toolStart,
+  unreadable,
+  usageOf
 } from "./AgentOutput.ts"
 
 /** Set where a subagent speaks, by the call that started it. */
@@ -94,8 +108,6 @@ const ModelUsage = Schema.Record(
 )
 
 const decode = {
-  piece: Schema.decodeUnknownOption(Piece),
-  message: Schema.decodeUnknownOption(Message),
   block: Schema.decodeUnknownOption(Block),
   retry: Schema.decodeUnknownOption(Retry),
   init: Schema.decodeUnknownOption(Init),
@@ -114,20 +126,17 @@ interface State {
 
 const initial: State = { inPieces: undefined, said: "", sessionId: undefined, ended: undefined }
 
-const ofPiece = (state: State, value: unknown): Step<State> => {
-  const decoded = decode.piece(value)
-  if (Option.isNone(decoded) || isOfSubagent(decoded.value)) return [[], state]
-  const { event } = decoded.value
+const ofPiece = (state: State, piece: typeof Piece.Type): Step<State> => {
+  if (isOfSubagent(piece)) return [[], state]
+  const { event } = piece
   if (event.type === "message_start") return [[], { ...state, inPieces: event.message.id, said: "" }]
   const { text } = event.delta
   return [[{ type: "text_delta", delta: text }], { ...state, said: state.said + text }]
 }
 
-const ofMessage = (state: State, value: unknown): Step<State> => {
-  const decoded = decode.message(value)
-  if (Option.isNone(decoded)) return [[], state]
-  const { is_api_error_message: isApiError, message } = decoded.value
-  const isText = !isOfSubagent(decoded.value) && isApiError !== true && message.id !== state.inPieces
+const ofMessage = (state: State, written: typeof Message.Type): Step<State> => {
+  const { is_api_error_message: isApiError, message } = written
+  const isText = !isOfSubagent(written) && isApiError !== true && message.id !== state.inPieces
   const events: Array<AgentEvent> = []
   let { said } = state
   for (const one of message.content) {
@@ -139,12 +148,7 @@ const ofMessage = (state: State, value: unknown): Step<State> => {
         said = block.text
         break
       case "tool_use":
-        events.push({
-          type: "tool_call_start",
-          toolCallId: block.id,
-          toolName: block.name,
-          args: block.input
-        })
+        events.push(toolStart(block.id, block.name, block.input))
         break
       case "tool_result":
         events.push(toolResult(block.tool_use_id, block.content ?? "", block.is_error === true))
@@ -175,9 +179,7 @@ const ofEnd = (state: State, value: unknown): Step<State> => {
     const problem = unreadable("it wrote results of two sessions", state.said)
     return [[], { ...state, ended: problem }]
   }
-  const before = state.ended
-  const ended = before !== undefined && Result.isFailure(before) ? before : outcome(end, state.said)
-  return [[], { ...state, sessionId, ended }]
+  return [[], { ...state, sessionId, ended: standing(state.ended, outcome(end, state.said)) }]
 }
 
 const outcome = (end: typeof Ended.Type, said: string): AgentOutcome => {
@@ -189,43 +191,27 @@ const outcome = (end: typeof Ended.Type, said: string): AgentOutcome => {
     return failed(code, detail, said)
   }
   if (typeof end.result !== "string") return unreadable("its result has no text", said)
-  return answered(end.result, { sessionId: end.session_id, usage: usageOf(end.modelUsage) })
+  return answered(end.result, { sessionId: end.session_id, usage: usageOf(tokensOf(end.modelUsage)) })
 }
 
-const usageOf = (modelUsage: unknown): AgentUsage | undefined => {
-  const models = Object.values(Option.getOrElse(decode.usage(modelUsage), () => ({})))
-  if (models.length === 0) return undefined
-  const sum = (counts: ReadonlyArray<number>) => counts.reduce((total, count) => total + count, 0)
-  return {
-    inputTokens: sum(
-      models.flatMap(({ cacheCreationInputTokens = 0, cacheReadInputTokens = 0, inputTokens }) => [
-        inputTokens,
-        cacheReadInputTokens,
-        cacheCreationInputTokens
-      ])
-    ),
-    outputTokens: sum(models.map(({ outputTokens }) => outputTokens))
-  }
-}
+const tokensOf = (modelUsage: unknown): Tokens =>
+  Object.values(Option.getOrElse(decode.usage(modelUsage), () => ({})))
+    .map(({ cacheCreationInputTokens = 0, cacheReadInputTokens = 0, inputTokens, outputTokens }) => ({
+      inputTokens: inputTokens + cacheReadInputTokens + cacheCreationInputTokens,
+      outputTokens
+    }))
+    .reduce(plus, noTokens)
 
 const isOfSubagent = ({ parent_tool_use_id: parent }: { readonly parent_tool_use_id?: string | null }) =>
   parent !== undefined && parent !== null
 
-const line = (state: State, value: unknown): Step<State> => {
-  switch ((value as { readonly type?: unknown }).type) {
-    case "stream_event":
-      return ofPiece(state, value)
-    case "assistant":
-    case "user":
-      return ofMessage(state, value)
-    case "system":
-      return ofSystem(state, value)
-    case "result":
-      return ofEnd(state, value)
-    default:
-      return [[], state]
-  }
-}
+const line = byType<State>({
+  stream_event: fitting(Piece, ofPiece),
+  assistant: fitting(Message, ofMessage),
+  user: fitting(Message, ofMessage),
+  system: ofSystem,
+  result: ofEnd
+})
 
 const end = ({ ended, said }: State): AgentOutcome => ended ?? unreadable("it ended without a result", said)
 
@@ -258,13 +244,7 @@ export const claudeCode: Agent = {
   description: "Anthropic's coding agent: reads and changes files, runs commands, and answers as it writes.",
   image: "claude-code",
   modelApi: "messages",
-  capabilities: {
-    tools: true,
-    streaming: "delta",
-    toolEvents: true,
-    history: "prompt",
-    personalities: []
-  },
+  capabilities: codingCapabilities("delta"),
   argv: ({ model }) =>
     withPrompt([
       "claude",

@@ -6,18 +6,30 @@
  * be several turns, the last counts, but a failure of any of them stands. Two threads were not written by one agent,
  * and are unreadable. An `error` line by itself is news of a retry, and ends nothing.
  */
-import { Option, Result, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
+import { Option, Schema } from "effect"
+import {
+  type Agent,
+  AgentId,
+  type AgentTask,
+  codingCapabilities,
+  promptInput,
+  provider,
+  withPrompt
+} from "./Agent.ts"
 import {
   type AgentEvent,
   type AgentOutcome,
   answered,
+  byType,
   Count,
   excerpt,
   failed,
+  fitting,
   jsonLines,
+  standing,
   type Step,
   toolResult,
+  toolStart,
   unreadable
 } from "./AgentOutput.ts"
 
@@ -32,13 +44,13 @@ const Item = Schema.Struct({
 
 type Item = (typeof Item.Type)["item"]
 
+const Trouble = Schema.Struct({ message: Schema.String })
+
 const Completed = Schema.Struct({
   usage: Schema.optionalKey(Schema.NullOr(Schema.Struct({ input_tokens: Count, output_tokens: Count })))
 })
 
-const Failed = Schema.Struct({ error: Schema.Struct({ message: Schema.String }) })
-
-const Trouble = Schema.Struct({ message: Schema.String })
+const Failed = Schema.Struct({ error: Trouble })
 
 /** A model API's own error, which is handed on as it came. */
 const ApiError = Schema.fromJsonString(
@@ -52,11 +64,8 @@ const ApiError = Schema.fromJsonString(
 )
 
 const decode = {
-  thread: Schema.decodeUnknownOption(Thread),
-  item: Schema.decodeUnknownOption(Item),
   completed: Schema.decodeUnknownOption(Completed),
   failed: Schema.decodeUnknownOption(Failed),
-  trouble: Schema.decodeUnknownOption(Trouble),
   apiError: Schema.decodeUnknownOption(ApiError)
 }
 
@@ -81,8 +90,8 @@ const start = (item: Item): AgentEvent => {
   const { id, type, status: _status, aggregated_output: _output, exit_code: _code, ...rest } = item
   const { arguments: args, error: _error, result: _result, server, tool, ...plain } = rest
   return typeof server === "string" && typeof tool === "string"
-    ? { type: "tool_call_start", toolCallId: id, toolName: `${server}.${tool}`, args: args ?? {} }
-    : { type: "tool_call_start", toolCallId: id, toolName: type, args: plain }
+    ? toolStart(id, `${server}.${tool}`, args ?? {})
+    : toolStart(id, type, plain)
 }
 
 const finish = (item: Item): AgentEvent => {
@@ -92,10 +101,7 @@ const finish = (item: Item): AgentEvent => {
   return toolResult(id, output ?? result ?? error ?? status ?? "", isError)
 }
 
-const ofItem = (state: State, value: unknown, isDone: boolean): Step<State> => {
-  const decoded = decode.item(value)
-  if (Option.isNone(decoded)) return [[], state]
-  const { item } = decoded.value
+const ofItem = (state: State, item: Item, isDone: boolean): Step<State> => {
   const { id, type } = item
   if (silent.has(type)) return [[], state]
   if (type === "agent_message") {
@@ -120,29 +126,21 @@ const status = (phase: string, label: string): AgentEvent => ({
   label: excerpt(label)
 })
 
-const ofThread = (state: State, value: unknown): Step<State> => {
-  const decoded = decode.thread(value)
-  if (Option.isNone(decoded)) return [[], state]
-  const { thread_id: threadId } = decoded.value
-  return state.threadId === undefined || state.threadId === threadId
+const ofThread = (state: State, { thread_id: threadId }: typeof Thread.Type): Step<State> =>
+  state.threadId === undefined || state.threadId === threadId
     ? [[], { ...state, threadId }]
-    : [[], ending(state, unreadable("it wrote of two threads", state.said))]
-}
+    : ending(state, unreadable("it wrote of two threads", state.said))
 
 const ofCompleted = (state: State, value: unknown): Step<State> => {
-  const decoded = decode.completed(value)
-  if (state.said === undefined) return [[], ending(state, unreadable("it ended its turn without a word"))]
-  const usage = Option.isNone(decoded) ? undefined : (decoded.value.usage ?? undefined)
-  return [
-    [],
-    ending(
-      state,
-      answered(state.said, {
-        sessionId: state.threadId,
-        usage: usage && { inputTokens: usage.input_tokens, outputTokens: usage.output_tokens }
-      })
-    )
-  ]
+  if (state.said === undefined) return ending(state, unreadable("it ended its turn without a word"))
+  const usage = Option.getOrUndefined(decode.completed(value))?.usage ?? undefined
+  return ending(
+    state,
+    answered(state.said, {
+      sessionId: state.threadId,
+      usage: usage && { inputTokens: usage.input_tokens, outputTokens: usage.output_tokens }
+    })
+  )
 }
 
 const ofFailed = (state: State, value: unknown): Step<State> => {
@@ -154,46 +152,34 @@ const ofFailed = (state: State, value: unknown): Step<State> => {
     onNone: () => ({ code: "turn_failed", detail: said }),
     onSome: ({ error }) => ({ code: error.code ?? error.type ?? "turn_failed", detail: error.message })
   })
-  return [[], ending(state, failed(code, detail, state.said))]
+  return ending(state, failed(code, detail, state.said))
 }
 
-/** A failure stands, whatever comes after it. */
-const ending = (state: State, ended: AgentOutcome): State => ({
-  ...state,
-  ended: state.ended !== undefined && Result.isFailure(state.ended) ? state.ended : ended
+const ending = (state: State, ended: AgentOutcome): Step<State> => [
+  [],
+  { ...state, ended: standing(state.ended, ended) }
+]
+
+const ofUnfinished = fitting<State, typeof Item.Type>(Item, (state, { item }) => ofItem(state, item, false))
+
+const line = byType<State>({
+  "thread.started": fitting(Thread, ofThread),
+  "turn.started": (state) => [[], { ...state, said: undefined }],
+  "item.started": ofUnfinished,
+  "item.updated": ofUnfinished,
+  "item.completed": fitting(Item, (state, { item }) => ofItem(state, item, true)),
+  "turn.completed": ofCompleted,
+  "turn.failed": ofFailed,
+  error: fitting(Trouble, (state, { message }) => [[status("model_retry", message)], state])
 })
-
-const line = (state: State, value: unknown): Step<State> => {
-  switch ((value as { readonly type?: unknown }).type) {
-    case "thread.started":
-      return ofThread(state, value)
-    case "turn.started":
-      return [[], { ...state, said: undefined }]
-    case "item.started":
-    case "item.updated":
-      return ofItem(state, value, false)
-    case "item.completed":
-      return ofItem(state, value, true)
-    case "turn.completed":
-      return ofCompleted(state, value)
-    case "turn.failed":
-      return ofFailed(state, value)
-    case "error": {
-      const trouble = decode.trouble(value)
-      return [Option.isNone(trouble) ? [] : [status("model_retry", trouble.value.message)], state]
-    }
-    default:
-      return [[], state]
-  }
-}
 
 const end = ({ ended, said }: State): AgentOutcome =>
   ended ?? unreadable("it ended in the middle of its turn", said)
 
 /** As `-c` takes it: a path, and TOML. */
 const settings: ReadonlyArray<string> = [
-  'model_provider="cogni"',
-  'model_providers.cogni={name="cogni",base_url="http://localhost:8080/v1",env_key="OPENAI_API_KEY",wire_api="responses"}',
+  `model_provider="${provider}"`,
+  `model_providers.${provider}={name="${provider}",base_url="http://localhost:8080/v1",env_key="OPENAI_API_KEY",wire_api="responses"}`,
   "analytics.enabled=false",
   "check_for_update_on_startup=false",
   "feedback.enabled=false",
@@ -240,13 +226,7 @@ export const codex: Agent = {
   description: "OpenAI's coding agent: reads and changes files by commands and patches, and runs them.",
   image: "codex",
   modelApi: "responses",
-  capabilities: {
-    tools: true,
-    streaming: "message",
-    toolEvents: true,
-    history: "prompt",
-    personalities: []
-  },
+  capabilities: codingCapabilities("message"),
   argv,
   env: () => ({}),
   limits: {},

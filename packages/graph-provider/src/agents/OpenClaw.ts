@@ -8,13 +8,22 @@
  * over in the middle of a tool: then the envelope says so, and there is no answer.
  */
 import { Option, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, promptPath } from "./Agent.ts"
+import {
+  type Agent,
+  AgentId,
+  type AgentTask,
+  chatProvider,
+  codingCapabilities,
+  promptInput,
+  promptPath,
+  provider
+} from "./Agent.ts"
 import {
   type AgentOutcome,
   answered,
-  Count,
   excerpt,
   failed,
+  tokensOf,
   unreadable,
   usageOf,
   whole
@@ -62,13 +71,6 @@ export const personalities: Readonly<Record<string, OpenClawPersonality>> = {
   }
 }
 
-const Usage = Schema.Struct({
-  input: Count,
-  output: Count,
-  cacheRead: Schema.optionalKey(Count),
-  cacheWrite: Schema.optionalKey(Count)
-})
-
 const Answered = Schema.Struct({
   payloads: Schema.Array(
     Schema.Struct({
@@ -98,10 +100,7 @@ const Refused = Schema.Struct({
   error: Schema.Struct({ type: Schema.NonEmptyString, message: Schema.String })
 })
 
-const decode = {
-  envelope: Schema.decodeUnknownOption(Schema.Union([Refused, Answered])),
-  usage: Schema.decodeUnknownOption(Usage)
-}
+const decodeEnvelope = Schema.decodeUnknownOption(Schema.Union([Refused, Answered]))
 
 type Envelope = typeof Refused.Type | typeof Answered.Type
 
@@ -153,22 +152,17 @@ const answerOf = ({ meta, payloads }: typeof Answered.Type): AgentOutcome => {
     return failed(code, texts(true) || "its turn ended before it was done", said)
   }
   if (said === "") return unreadable("its envelope has no text")
-  const usage = Option.getOrUndefined(decode.usage(agentMeta?.usage))
   return answered(said, {
     sessionId: agentMeta?.sessionId,
-    usage:
-      usage === undefined || usage.input + usage.output === 0
-        ? undefined
-        : usageOf(usage.input + (usage.cacheRead ?? 0) + (usage.cacheWrite ?? 0), usage.output)
+    usage: usageOf(tokensOf(agentMeta?.usage))
   })
 }
 
 const parse = (output: string): AgentOutcome => {
   if (output.trim() === "") return unreadable("it wrote nothing")
-  const envelopes = objects(output).flatMap((value): ReadonlyArray<Envelope> => {
-    const decoded = decode.envelope(value)
-    return Option.isSome(decoded) ? [decoded.value] : []
-  })
+  const envelopes: ReadonlyArray<Envelope> = objects(output).flatMap((value) =>
+    Option.toArray(decodeEnvelope(value))
+  )
   const refused = envelopes.find((envelope) => "ok" in envelope)
   if (refused !== undefined && "ok" in refused) {
     const { message, type } = refused.error
@@ -195,9 +189,6 @@ export const timeoutSeconds = (runtimeSecondsMax: number): number => {
   return Math.max(1, runtimeSecondsMax - Math.min(graceSecondsMax, Math.max(graceSecondsMin, grace)))
 }
 
-/** OpenClaw's name for the one place where models are. */
-const provider = "cogni"
-
 const entry =
   (workspace: string) =>
   ({ name, toolsDenied = [] }: OpenClawPersonality) => ({
@@ -208,22 +199,16 @@ const entry =
 
 const configuration = (
   known: Readonly<Record<string, OpenClawPersonality>>,
-  { model, runtimeSecondsMax, workingDirectory }: AgentTask
+  task: AgentTask
 ) => {
+  const { model, runtimeSecondsMax, workingDirectory } = task
   const seconds = timeoutSeconds(runtimeSecondsMax)
   const ofPersonality = entry(workingDirectory)
   return {
     models: {
       // None but this one: what OpenClaw knows of models elsewhere is gone.
       mode: "replace",
-      providers: {
-        [provider]: {
-          baseUrl: "http://localhost:8080/v1",
-          api: "openai-completions",
-          apiKey: "none",
-          models: [{ id: model, name: model }]
-        }
-      }
+      providers: { [provider]: chatProvider(task) }
     },
     agents: {
       ownership: "explicit",
@@ -275,13 +260,7 @@ export const make = (known: Readonly<Record<string, OpenClawPersonality>>): Agen
       "A coding agent with several characters: reads and changes files, runs commands, answers at the end.",
     image: "openclaw",
     modelApi: "chat-completions",
-    capabilities: {
-      tools: true,
-      streaming: "final",
-      toolEvents: false,
-      history: "prompt",
-      personalities: Object.keys(all)
-    },
+    capabilities: { ...codingCapabilities("final"), toolEvents: false, personalities: Object.keys(all) },
     argv: ({ personality = defaultPersonality, runId, runtimeSecondsMax }) => [
       "openclaw",
       "agent",

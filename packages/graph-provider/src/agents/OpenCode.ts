@@ -7,27 +7,39 @@
  * the tool that started it.
  */
 import { Option, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
+import {
+  type Agent,
+  AgentId,
+  type AgentTask,
+  codingCapabilities,
+  promptInput,
+  provider,
+  withPrompt
+} from "./Agent.ts"
 import {
   type AgentOutcome,
   answered,
+  byType,
   Count,
   failed,
+  fitting,
   jsonLines,
+  noTokens,
+  plus,
   type Step,
+  type Tokens,
   toolResult,
+  toolStart,
   unreadable,
   usageOf
 } from "./AgentOutput.ts"
 
 const Text = Schema.Struct({
-  type: Schema.Literal("text"),
   sessionID: Schema.String,
   part: Schema.Struct({ messageID: Schema.String, text: Schema.String })
 })
 
 const ToolUse = Schema.Struct({
-  type: Schema.Literal("tool_use"),
   sessionID: Schema.String,
   part: Schema.Struct({
     tool: Schema.String,
@@ -42,7 +54,6 @@ const ToolUse = Schema.Struct({
 })
 
 const StepFinish = Schema.Struct({
-  type: Schema.Literal("step_finish"),
   sessionID: Schema.String,
   part: Schema.Struct({
     messageID: Schema.String,
@@ -51,29 +62,26 @@ const StepFinish = Schema.Struct({
   })
 })
 
-const Failed = Schema.Struct({
-  type: Schema.Literal("error"),
-  error: Schema.Struct({
-    name: Schema.NonEmptyString,
-    data: Schema.optionalKey(Schema.Struct({ message: Schema.optionalKey(Schema.String) }))
+const decodeFailed = Schema.decodeUnknownOption(
+  Schema.Struct({
+    error: Schema.Struct({
+      name: Schema.NonEmptyString,
+      data: Schema.optionalKey(Schema.Struct({ message: Schema.optionalKey(Schema.String) }))
+    })
   })
-})
+)
 
 /** Of one step. What a cache was read for or written with, and what was thought, is counted beside the rest. */
-const StepTokens = Schema.Struct({
-  input: Count,
-  output: Count,
-  reasoning: Schema.optionalKey(Count),
-  cache: Schema.optionalKey(
-    Schema.Struct({ read: Schema.optionalKey(Count), write: Schema.optionalKey(Count) })
-  )
-})
-
-const decode = {
-  line: Schema.decodeUnknownOption(Schema.Union([Text, ToolUse, StepFinish, Failed])),
-  isError: Schema.is(Schema.Struct({ type: Schema.Literal("error") })),
-  tokens: Schema.decodeUnknownOption(StepTokens)
-}
+const decodeTokens = Schema.decodeUnknownOption(
+  Schema.Struct({
+    input: Count,
+    output: Count,
+    reasoning: Schema.optionalKey(Count),
+    cache: Schema.optionalKey(
+      Schema.Struct({ read: Schema.optionalKey(Count), write: Schema.optionalKey(Count) })
+    )
+  })
+)
 
 interface State {
   readonly sessionId: string | undefined
@@ -82,8 +90,7 @@ interface State {
   readonly said: string
   /** Of the last step that ended. */
   readonly last: { readonly messageId: string; readonly reason: string } | undefined
-  readonly inputTokens: number
-  readonly outputTokens: number
+  readonly tokens: Tokens
   readonly failure: { readonly code: string; readonly detail: string } | undefined
 }
 
@@ -92,8 +99,7 @@ const initial: State = {
   messageId: undefined,
   said: "",
   last: undefined,
-  inputTokens: 0,
-  outputTokens: 0,
+  tokens: noTokens,
   failure: undefined
 }
 
@@ -109,57 +115,55 @@ const ofToolUse = (
   const isError = call.status === "error"
   return [
     [
-      { type: "tool_call_start", toolCallId, toolName: tool, args: call.input ?? {} },
+      toolStart(toolCallId, tool, call.input ?? {}),
       toolResult(toolCallId, (isError ? call.error : call.output) ?? "", isError)
     ],
     state
   ]
 }
 
+const tokensOf = (written: unknown): Tokens =>
+  Option.match(decodeTokens(written), {
+    onNone: () => noTokens,
+    onSome: ({ cache, input, output, reasoning = 0 }) => ({
+      inputTokens: input + (cache?.read ?? 0) + (cache?.write ?? 0),
+      outputTokens: output + reasoning
+    })
+  })
+
 const ofStep = (
   state: State,
   { part: { messageID: messageId, reason, tokens } }: typeof StepFinish.Type
-): Step<State> => {
-  const counted = Option.getOrUndefined(decode.tokens(tokens))
-  const cache = (counted?.cache?.read ?? 0) + (counted?.cache?.write ?? 0)
-  return [
-    [],
-    {
-      ...state,
-      last: { messageId, reason },
-      inputTokens: state.inputTokens + (counted?.input ?? 0) + cache,
-      outputTokens: state.outputTokens + (counted?.output ?? 0) + (counted?.reasoning ?? 0)
-    }
-  ]
+): Step<State> => [
+  [],
+  { ...state, last: { messageId, reason }, tokens: plus(state.tokens, tokensOf(tokens)) }
+]
+
+const ofFailed = (state: State, written: unknown): Step<State> => {
+  const error = Option.getOrUndefined(decodeFailed(written))?.error
+  const failure = { code: error?.name ?? "error", detail: error?.data?.message || "it did not say why" }
+  return [[], { ...state, failure: state.failure ?? failure }]
 }
 
-const line = (state: State, value: unknown): Step<State> => {
-  const decoded = decode.line(value)
-  if (Option.isNone(decoded)) {
-    const failure = { code: "error", detail: "it did not say why" }
-    return [[], decode.isError(value) ? { ...state, failure: state.failure ?? failure } : state]
-  }
-  const read = decoded.value
-  if (read.type === "error") {
-    const { data, name: code } = read.error
-    const failure = { code, detail: data?.message || "it did not say why" }
-    return [[], { ...state, failure: state.failure ?? failure }]
-  }
-  const sessionId = state.sessionId ?? read.sessionID
-  if (read.sessionID !== sessionId) return [[], state]
-  const known = { ...state, sessionId }
-  switch (read.type) {
-    case "text":
-      return ofText(known, read)
-    case "tool_use":
-      return ofToolUse(known, read)
-    case "step_finish":
-      return ofStep(known, read)
-  }
-}
+/** Only of the session that spoke first. */
+const ofSession = <A extends { readonly sessionID: string }>(
+  schema: Schema.ConstraintDecoder<A>,
+  step: (state: State, read: A) => Step<State>
+) =>
+  fitting<State, A>(schema, (state, read) => {
+    const sessionId = state.sessionId ?? read.sessionID
+    return read.sessionID === sessionId ? step({ ...state, sessionId }, read) : [[], state]
+  })
+
+const line = byType<State>({
+  text: ofSession(Text, ofText),
+  tool_use: ofSession(ToolUse, ofToolUse),
+  step_finish: ofSession(StepFinish, ofStep),
+  error: ofFailed
+})
 
 const end = (state: State): AgentOutcome => {
-  const { failure, inputTokens, last, messageId, outputTokens, said, sessionId } = state
+  const { failure, last, messageId, said, sessionId, tokens } = state
   if (failure !== undefined) return failed(failure.code, failure.detail, said)
   if (last === undefined || last.reason === "tool-calls") {
     return unreadable("it ended before its last message was done", said)
@@ -171,11 +175,8 @@ const end = (state: State): AgentOutcome => {
   if (messageId !== last.messageId || said === "") {
     return unreadable("its last message has no text", said)
   }
-  return answered(said, { sessionId, usage: usageOf(inputTokens, outputTokens) })
+  return answered(said, { sessionId, usage: usageOf(tokens) })
 }
-
-/** opencode's name for the one place where models are. */
-const provider = "cogni"
 
 const configuration = ({ model }: AgentTask) => ({
   enabled_providers: [provider],
@@ -207,13 +208,7 @@ export const openCode: Agent = {
     "An open coding agent: reads and changes files, runs commands, and answers message by message.",
   image: "opencode",
   modelApi: "chat-completions",
-  capabilities: {
-    tools: true,
-    streaming: "message",
-    toolEvents: true,
-    history: "prompt",
-    personalities: []
-  },
+  capabilities: codingCapabilities("message"),
   argv: ({ model, runId }) =>
     withPrompt([
       "opencode",

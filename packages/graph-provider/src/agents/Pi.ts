@@ -6,28 +6,42 @@
  * exit code: it is in that message, with the reason `error`. Before it gives up it tries again, and says so.
  */
 import { Option, Schema } from "effect"
-import { type Agent, AgentId, type AgentTask, promptInput, withPrompt } from "./Agent.ts"
+import {
+  type Agent,
+  AgentId,
+  type AgentTask,
+  chatProvider,
+  codingCapabilities,
+  promptInput,
+  provider,
+  withPrompt
+} from "./Agent.ts"
 import {
   type AgentOutcome,
   answered,
+  byType,
   Count,
   failed,
+  fitting,
   jsonLines,
+  noTokens,
+  plus,
   type Step,
+  type Tokens,
+  tokensOf,
   toolResult,
+  toolStart,
   unreadable,
   usageOf
 } from "./AgentOutput.ts"
 
-const Session = Schema.Struct({ type: Schema.Literal("session"), id: Schema.NonEmptyString })
+const Session = Schema.Struct({ id: Schema.NonEmptyString })
 
 const Piece = Schema.Struct({
-  type: Schema.Literal("message_update"),
   assistantMessageEvent: Schema.Struct({ type: Schema.Literal("text_delta"), delta: Schema.String })
 })
 
 const MessageEnd = Schema.Struct({
-  type: Schema.Literal("message_end"),
   message: Schema.Struct({
     role: Schema.Literal("assistant"),
     content: Schema.Array(Schema.Unknown),
@@ -37,48 +51,25 @@ const MessageEnd = Schema.Struct({
   })
 })
 
-const TextBlock = Schema.Struct({ type: Schema.Literal("text"), text: Schema.String })
+const decodeText = Schema.decodeUnknownOption(
+  Schema.Struct({ type: Schema.Literal("text"), text: Schema.String })
+)
 
 const ToolStart = Schema.Struct({
-  type: Schema.Literal("tool_execution_start"),
   toolCallId: Schema.String,
   toolName: Schema.String,
   args: Schema.optionalKey(Schema.Unknown)
 })
 
 const ToolEnd = Schema.Struct({
-  type: Schema.Literal("tool_execution_end"),
   toolCallId: Schema.String,
   result: Schema.optionalKey(Schema.Unknown),
   isError: Schema.optionalKey(Schema.Boolean)
 })
 
-const Retry = Schema.Struct({
-  type: Schema.Literal("auto_retry_start"),
-  attempt: Count,
-  maxAttempts: Count
-})
+const Retry = Schema.Struct({ attempt: Count, maxAttempts: Count })
 
-const AgentEnd = Schema.Struct({
-  type: Schema.Literal("agent_end"),
-  willRetry: Schema.optionalKey(Schema.Boolean)
-})
-
-/** Of one call. What a cache was read for or written with is counted beside the rest. */
-const Usage = Schema.Struct({
-  input: Count,
-  output: Count,
-  cacheRead: Schema.optionalKey(Count),
-  cacheWrite: Schema.optionalKey(Count)
-})
-
-const decode = {
-  line: Schema.decodeUnknownOption(
-    Schema.Union([Session, Piece, MessageEnd, ToolStart, ToolEnd, Retry, AgentEnd])
-  ),
-  text: Schema.decodeUnknownOption(TextBlock),
-  usage: Schema.decodeUnknownOption(Usage)
-}
+const AgentEnd = Schema.Struct({ willRetry: Schema.optionalKey(Schema.Boolean) })
 
 interface State {
   readonly sessionId: string | undefined
@@ -87,8 +78,7 @@ interface State {
   /** What the last message came to that was whole. */
   readonly last: { readonly text: string; readonly reason: string; readonly error: string } | undefined
   readonly isOver: boolean
-  readonly inputTokens: number
-  readonly outputTokens: number
+  readonly tokens: Tokens
 }
 
 const initial: State = {
@@ -96,21 +86,21 @@ const initial: State = {
   inPieces: "",
   last: undefined,
   isOver: false,
-  inputTokens: 0,
-  outputTokens: 0
+  tokens: noTokens
 }
 
 const textOf = (content: ReadonlyArray<unknown>): string =>
   content
-    .flatMap((block) => {
-      const decoded = decode.text(block)
-      return Option.isSome(decoded) ? [decoded.value.text] : []
-    })
+    .flatMap((block) => Option.toArray(decodeText(block)))
+    .map(({ text }) => text)
     .join("")
 
+const ofPiece = (state: State, { assistantMessageEvent: { delta } }: typeof Piece.Type): Step<State> =>
+  delta === ""
+    ? [[], state]
+    : [[{ type: "text_delta", delta }], { ...state, inPieces: state.inPieces + delta }]
+
 const ofMessage = (state: State, { message }: typeof MessageEnd.Type): Step<State> => {
-  const usage = Option.getOrUndefined(decode.usage(message.usage))
-  const cache = (usage?.cacheRead ?? 0) + (usage?.cacheWrite ?? 0)
   const text = textOf(message.content)
   return [
     // A model that was not streamed has said all of it at once.
@@ -120,45 +110,31 @@ const ofMessage = (state: State, { message }: typeof MessageEnd.Type): Step<Stat
       inPieces: "",
       last: { text, reason: message.stopReason, error: message.errorMessage ?? "" },
       isOver: false,
-      inputTokens: state.inputTokens + (usage?.input ?? 0) + cache,
-      outputTokens: state.outputTokens + (usage?.output ?? 0)
+      tokens: plus(state.tokens, tokensOf(message.usage))
     }
   ]
 }
 
-const line = (state: State, value: unknown): Step<State> => {
-  const decoded = decode.line(value)
-  if (Option.isNone(decoded)) return [[], state]
-  const read = decoded.value
-  switch (read.type) {
-    case "session":
-      return [[], { ...state, sessionId: state.sessionId ?? read.id }]
-    case "message_update": {
-      const { delta } = read.assistantMessageEvent
-      if (delta === "") return [[], state]
-      return [[{ type: "text_delta", delta }], { ...state, inPieces: state.inPieces + delta }]
-    }
-    case "message_end":
-      return ofMessage(state, read)
-    case "tool_execution_start": {
-      const { args = {}, toolCallId, toolName } = read
-      return [[{ type: "tool_call_start", toolCallId, toolName, args }], state]
-    }
-    case "tool_execution_end": {
-      const { isError, result = "", toolCallId } = read
-      return [[toolResult(toolCallId, result, isError === true)], state]
-    }
-    case "auto_retry_start":
-      return [
-        [{ type: "status", phase: "model_retry", label: `${read.attempt} of ${read.maxAttempts}` }],
-        state
-      ]
-    case "agent_end":
-      return [[], { ...state, isOver: read.willRetry !== true }]
-  }
-}
+const line = byType<State>({
+  session: fitting(Session, (state, { id }) => [[], { ...state, sessionId: state.sessionId ?? id }]),
+  message_update: fitting(Piece, ofPiece),
+  message_end: fitting(MessageEnd, ofMessage),
+  tool_execution_start: fitting(ToolStart, (state, { args = {}, toolCallId, toolName }) => [
+    [toolStart(toolCallId, toolName, args)],
+    state
+  ]),
+  tool_execution_end: fitting(ToolEnd, (state, { isError, result = "", toolCallId }) => [
+    [toolResult(toolCallId, result, isError === true)],
+    state
+  ]),
+  auto_retry_start: fitting(Retry, (state, { attempt, maxAttempts }) => [
+    [{ type: "status", phase: "model_retry", label: `${attempt} of ${maxAttempts}` }],
+    state
+  ]),
+  agent_end: fitting(AgentEnd, (state, { willRetry }) => [[], { ...state, isOver: willRetry !== true }])
+})
 
-const end = ({ inPieces, inputTokens, isOver, last, outputTokens, sessionId }: State): AgentOutcome => {
+const end = ({ inPieces, isOver, last, sessionId, tokens }: State): AgentOutcome => {
   const said = inPieces || (last?.text ?? "")
   if (last === undefined || !isOver) return unreadable("it ended before it was done", said)
   if (last.reason !== "stop") {
@@ -166,22 +142,10 @@ const end = ({ inPieces, inputTokens, isOver, last, outputTokens, sessionId }: S
   }
   return last.text === ""
     ? unreadable("its last message has no text")
-    : answered(last.text, { sessionId, usage: usageOf(inputTokens, outputTokens) })
+    : answered(last.text, { sessionId, usage: usageOf(tokens) })
 }
 
-/** pi's name for the one place where models are. */
-const provider = "cogni"
-
-const models = ({ model }: AgentTask) => ({
-  providers: {
-    [provider]: {
-      baseUrl: "http://localhost:8080/v1",
-      api: "openai-completions",
-      apiKey: "none",
-      models: [{ id: model, name: model }]
-    }
-  }
-})
+const models = (task: AgentTask) => ({ providers: { [provider]: chatProvider(task) } })
 
 export const pi: Agent = {
   id: AgentId.make("pi"),
@@ -190,13 +154,7 @@ export const pi: Agent = {
     "A small coding agent of four tools: reads and changes files, runs commands, answers as it writes.",
   image: "pi",
   modelApi: "chat-completions",
-  capabilities: {
-    tools: true,
-    streaming: "delta",
-    toolEvents: true,
-    history: "prompt",
-    personalities: []
-  },
+  capabilities: codingCapabilities("delta"),
   argv: ({ model }) =>
     withPrompt([
       "pi",
