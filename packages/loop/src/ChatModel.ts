@@ -5,6 +5,7 @@
  * none. One request is one call; nothing is tried again here. Whatever an answer says is untrusted.
  */
 import { Context, Duration, Effect, Layer, Schema, Stream } from "effect"
+import * as Excerpt from "./Excerpt.ts"
 
 /** That a model asks for a tool. */
 export interface ChatToolCall {
@@ -169,9 +170,9 @@ export class ChatModel extends Context.Service<
 export const bytesOf = (part: ChatPart): number => {
   switch (part.type) {
     case "text_delta":
-      return textBytes(part.delta)
+      return Excerpt.bytesOf(part.delta)
     case "tool_call":
-      return textBytes(part.id) + textBytes(part.name) + textBytes(part.arguments)
+      return Excerpt.bytesOf(part.id) + Excerpt.bytesOf(part.name) + Excerpt.bytesOf(part.arguments)
     default:
       return 0
   }
@@ -251,7 +252,3 @@ export const layerMemory = (
         })
     })
   )
-
-const encoder = new TextEncoder()
-
-const textBytes = (text: string): number => encoder.encode(text).byteLength

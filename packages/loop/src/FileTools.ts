@@ -13,11 +13,7 @@ import * as ToolLines from "./internal/ToolLines.ts"
 import * as ToolPath from "./internal/ToolPath.ts"
 import * as Tool from "./Tool.ts"
 
-export interface FileToolsOptions {
-  /** What paths are relative to; the workspace when left out. */
-  readonly workingDirectory?: string | undefined
-  /** What the workspace is on the host: then paths may be said so, and come back so. */
-  readonly hostDirectory?: string | undefined
+export interface FileToolsOptions extends ToolPath.PlaceOptions {
   /** Of a file, or a list, in the result (50,000). */
   readonly outputBytesMax?: number | undefined
   /** Of a file, where `limit` is left out (2000). */

@@ -8,6 +8,7 @@ import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js"
 import type { CallToolResult } from "@modelcontextprotocol/sdk/types.js"
 import { Deferred, Effect, FiberSet, Schema, type Scope, Semaphore, Stream } from "effect"
 import * as ByteLines from "./ByteLines.ts"
+import * as Json from "./internal/Json.ts"
 import * as Tool from "./Tool.ts"
 import type { ToolRegistry } from "./ToolRegistry.ts"
 
@@ -133,7 +134,7 @@ export const answerHttp = Effect.fnUntraced(function* (
   headers: Readonly<Record<string, string>>,
   body: Uint8Array
 ): Effect.fn.Return<Response, McpFailed> {
-  const given = parse(new TextDecoder().decode(body))
+  const given = Json.parse(new TextDecoder().decode(body))
   if (!Array.isArray(given)) return yield* answerMessage(options, headers, given)
   if (given.length > batchMax) return refused(-32600, `more than ${batchMax} messages at once`)
   const answers = yield* Effect.forEach(given, (message) => answerMessage(options, headers, message))
@@ -201,10 +202,8 @@ const tooLong = new McpFailed({
 
 /** What is no message is told to the log and left out, as the protocol's own transport does. */
 const take = (transport: McpTransport, line: string) => {
-  const message = parse(line)
-  const isMessage =
-    typeof message === "object" && message !== null && "jsonrpc" in message && message.jsonrpc === "2.0"
-  return isMessage
+  const message = Json.parse(line)
+  return Json.isObject(message) && message["jsonrpc"] === "2.0"
     ? // Whoever receives it walks down into it, and there may be no bottom.
       Effect.try(() => transport.onmessage?.(message as never)).pipe(
         Effect.catch(({ cause }) =>
@@ -213,17 +212,6 @@ const take = (transport: McpTransport, line: string) => {
       )
     : Effect.logWarning("a line that is no MCP message was left out")
 }
-
-const parse = (text: string): unknown => {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
-}
-
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
 
 const call = (
   { registry, session }: McpOptions,
@@ -236,6 +224,6 @@ const call = (
     ({ isError, result, text }) => ({
       content: [{ type: "text", text }],
       // Only an object may be structured; what else a tool gives is in the text.
-      ...(isError ? { isError } : isObject(result) ? { structuredContent: result } : {})
+      ...(isError ? { isError } : Json.isObject(result) ? { structuredContent: result } : {})
     })
   )

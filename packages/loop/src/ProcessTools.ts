@@ -14,13 +14,6 @@ import * as ToolPath from "./internal/ToolPath.ts"
 import type { Process, ProcessTable } from "./ProcessTable.ts"
 import * as Tool from "./Tool.ts"
 
-export interface ProcessToolsOptions {
-  /** Where commands begin; the workspace when left out. */
-  readonly workingDirectory?: string | undefined
-  /** What the workspace is on the host: then `cwd` may be said so, and comes back so. */
-  readonly hostDirectory?: string | undefined
-}
-
 /** What is said of a process. */
 export const ProcessState = Schema.Struct({
   process_id: Schema.String,
@@ -52,7 +45,7 @@ const commandCharactersMax = 200
 export const make = (
   executor: Pick<Executor, "workspace">,
   table: ProcessTable,
-  options: ProcessToolsOptions = {}
+  options: ToolPath.PlaceOptions = {}
 ): ReadonlyArray<Tool.Tool> => [
   start(table, { ...options, workspace: executor.workspace }),
   list(table),

@@ -16,11 +16,7 @@ import * as ToolInput from "./internal/ToolInput.ts"
 import * as ToolPath from "./internal/ToolPath.ts"
 import * as Tool from "./Tool.ts"
 
-export interface ShellToolsOptions {
-  /** Where commands begin; the workspace when left out. */
-  readonly workingDirectory?: string | undefined
-  /** What the workspace is on the host: then `cwd` may be said so, and comes back so. */
-  readonly hostDirectory?: string | undefined
+export interface ShellToolsOptions extends ToolPath.PlaceOptions {
   /** The longest that a call may name (600); one that names none has 120, or this. */
   readonly timeoutSecondsMax?: number | undefined
   /** Of each of stdout and stderr, in the result (30,000): their beginning and their end are kept. */

@@ -7,6 +7,7 @@
  * told in whose name it is called.
  */
 import { Cause, Duration, Effect, Result, Schema } from "effect"
+import * as Excerpt from "./Excerpt.ts"
 import * as InputSchema from "./internal/InputSchema.ts"
 import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
@@ -121,7 +122,7 @@ export const make = <I, IE, O, OE>(options: {
               new ToolFailed({ code: "execution", detail: `${name} gave a result that is none of its own` })
           )
         )
-        const bytes = new TextEncoder().encode(JSON.stringify(encoded ?? null)).byteLength
+        const bytes = Excerpt.bytesOf(JSON.stringify(encoded ?? null))
         if (bytes > resultBytesMax) {
           return yield* new ToolFailed({
             code: "execution",

@@ -79,7 +79,7 @@ export const unknownNames = (
   { allow = [], deny = [] }: ToolOverrides,
   registered: ReadonlyArray<string>
 ): ReadonlyArray<string> => {
-  const known = [...registered, ...profiledTools.map(({ name }) => name)]
+  const known = [...registered, ...toolNames]
   return [...new Set([...allow, ...deny])].filter((entry) => !known.some((name) => covers(entry, name)))
 }
 
@@ -96,7 +96,7 @@ export const policyOf = (
   const registered = tools.map(({ name }) => dottedName(name))
   const names = unknownNames(overrides, registered)
   if (names.length > 0) {
-    const known = [...new Set([...registered, ...profiledTools.map(({ name }) => name)])].toSorted()
+    const known = [...new Set([...registered, ...toolNames])].toSorted()
     return Result.fail(new UnknownTools({ names, known }))
   }
   const inProfile = toolsOf(profile, registered)

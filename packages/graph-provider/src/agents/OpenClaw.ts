@@ -100,24 +100,16 @@ const Refused = Schema.Struct({
   error: Schema.Struct({ type: Schema.NonEmptyString, message: Schema.String })
 })
 
-const decodeEnvelope = Schema.decodeUnknownOption(Schema.Union([Refused, Answered]))
+const Envelope = Schema.Union([Refused, Answered])
 
-type Envelope = typeof Refused.Type | typeof Answered.Type
-
-const object = (text: string): unknown => {
-  try {
-    return JSON.parse(text) as unknown
-  } catch {
-    return undefined
-  }
-}
+const decodeEnvelope = Schema.decodeUnknownOption(Schema.fromJsonString(Envelope))
 
 /**
- * Objects that start at the beginning of a line and end at the end of one. As OpenClaw prints them, one over several
+ * Texts of objects that start at the beginning of a line and end at the end of one. As OpenClaw prints them, one over several
  * lines starts and ends with a line that is nothing but a brace; inside a string there are no line breaks.
  */
-const objects = (output: string): ReadonlyArray<unknown> => {
-  const found: Array<unknown> = []
+const objects = (output: string): ReadonlyArray<string> => {
+  const found: Array<string> = []
   let block: Array<string> | undefined
   for (const raw of output.split("\n")) {
     const line = raw.trimEnd()
@@ -125,9 +117,9 @@ const objects = (output: string): ReadonlyArray<unknown> => {
     else if (block !== undefined) {
       block.push(line)
       if (line !== "}") continue
-      found.push(object(block.join("\n")))
+      found.push(block.join("\n"))
       block = undefined
-    } else if (line.startsWith("{")) found.push(object(line))
+    } else if (line.startsWith("{")) found.push(line)
   }
   return found
 }
@@ -160,9 +152,7 @@ const answerOf = ({ meta, payloads }: typeof Answered.Type): AgentOutcome => {
 
 const parse = (output: string): AgentOutcome => {
   if (output.trim() === "") return unreadable("it wrote nothing")
-  const envelopes: ReadonlyArray<Envelope> = objects(output).flatMap((value) =>
-    Option.toArray(decodeEnvelope(value))
-  )
+  const envelopes = objects(output).flatMap((text) => Option.toArray(decodeEnvelope(text)))
   const refused = envelopes.find((envelope) => "ok" in envelope)
   if (refused !== undefined && "ok" in refused) {
     const { message, type } = refused.error

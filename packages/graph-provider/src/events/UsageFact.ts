@@ -93,9 +93,7 @@ export const ofUnknown = (owner: UsageOwner): UsageFact => fromTraffic(owner, un
 
 /** Of a run that was refused before anything was made: nothing was used. */
 export const ofNothing = (owner: UsageOwner): UsageFact => ({
-  ...owner,
-  source: executorType,
-  executorType,
+  ...ofUnknown(owner),
   inputTokens: 0,
   outputTokens: 0
 })

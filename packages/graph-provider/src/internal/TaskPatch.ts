@@ -100,25 +100,15 @@ export const end = Effect.fnUntraced(function* (
 ): Effect.fn.Return<GraphPatch, SandboxError> {
   if (Result.isFailure(base)) return none(`${base.failure}. ${remedy}`)
   const ask = (kind: "text" | "binary") =>
-    Effect.map(script(executor, endScript, [directory, base.success, String(patchBytesMax), kind]), (told) =>
-      Result.flatMap(told, (text) => read(text, patchBytesMax))
+    Effect.map(
+      script(executor, endScript, [directory, base.success, String(patchBytesMax), kind]),
+      Result.match({ onFailure: none, onSuccess: (told: string) => read(told, patchBytesMax) })
     )
   const first = yield* ask("text")
-  const told = Result.isSuccess(first) && first.success.text === "not_utf8" ? yield* ask("binary") : first
-  return Result.match(told, {
-    onFailure: none,
-    onSuccess: ({ bytes, files, text }) =>
-      text === "too_long"
-        ? {
-            files,
-            bytes,
-            problem: `the patch is longer than ${patchBytesMax} bytes. Ask for less at one time`
-          }
-        : text === "not_utf8"
-          ? { files, bytes, problem: "the patch is no text" }
-          : { files, bytes, text: text.value }
-  })
+  return first.problem === notText ? yield* ask("binary") : first
 })
+
+const notText = "the patch is no text"
 
 const none = (problem: string): GraphPatch => ({ files: 0, bytes: 0, problem })
 
@@ -153,29 +143,20 @@ const ofTheCommand: ReadonlySet<SandboxError["reason"]["_tag"]> = new Set([
 const problem = (said: string): string =>
   `the patch could not be made: ${excerpt(said, 400).text.replaceAll(/[\p{C}\s]+/gu, " ")}`
 
-interface Told {
-  readonly files: number
-  readonly bytes: number
-  readonly text: "too_long" | "not_utf8" | { readonly value: string }
-}
-
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-const read = (told: string, patchBytesMax: number): Result.Result<Told, string> => {
-  const [, files, bytes, encoded = ""] = /^ *(\d{1,9}) +(\d{1,15})\n?([A-Za-z0-9+/=]*)$/u.exec(told) ?? []
-  if (files === undefined || bytes === undefined)
-    return Result.fail(problem("git answered something else than a patch"))
-  const counted = { files: Number(files), bytes: Number(bytes) }
-  if (counted.bytes > patchBytesMax) return Result.succeed({ ...counted, text: "too_long" })
-  return Result.flatMap(
-    Result.mapError(Base64.decode(encoded), () => problem("it came in pieces")),
-    (decoded): Result.Result<Told, string> => {
-      if (decoded.byteLength !== counted.bytes) return Result.fail(problem("it came in pieces"))
-      try {
-        return Result.succeed({ ...counted, text: { value: strict.decode(decoded) } })
-      } catch {
-        return Result.succeed({ ...counted, text: "not_utf8" })
-      }
-    }
-  )
+const read = (told: string, patchBytesMax: number): GraphPatch => {
+  const found = /^ *(\d{1,9}) +(\d{1,15})\n?([A-Za-z0-9+/=]*)$/u.exec(told)
+  if (found === null) return none(problem("git answered something else than a patch"))
+  const counted = { files: Number(found[1]), bytes: Number(found[2]) }
+  if (counted.bytes > patchBytesMax) {
+    return { ...counted, problem: `the patch is longer than ${patchBytesMax} bytes. Ask for less at one time` }
+  }
+  const decoded = Result.getOrUndefined(Base64.decode(found[3] ?? ""))
+  if (decoded?.byteLength !== counted.bytes) return none(problem("it came in pieces"))
+  try {
+    return { ...counted, text: strict.decode(decoded) }
+  } catch {
+    return { ...counted, problem: notText }
+  }
 }

@@ -7,6 +7,7 @@
 import { type ChatErrorCode, ChatModelFailed, failed } from "../ChatModel.ts"
 import { APICallError } from "ai"
 import { AnswerTooLarge, Unreachable } from "./HostFetch.ts"
+import * as Json from "./Json.ts"
 
 /** What a body of the APIs' says of an error. */
 interface Told {
@@ -33,7 +34,7 @@ export const ofUnknown = (error: unknown, now: Date): ChatModelFailed => {
       ? failed("unreachable", `the answer broke off: ${why}`)
       : failed("invalid_answer", `what came is no answer: ${why}`)
   }
-  const told = toldOf(parse(responseBody))
+  const told = toldOf(Json.parse(responseBody ?? ""))
   const code = codeOf(status, told, responseHeaders["x-should-retry"] === "false")
   return failed(code, `${told.message ?? (message === "" ? "without a word" : message)} [status ${status}]`, {
     status,
@@ -98,14 +99,6 @@ const chain = (error: unknown): ReadonlyArray<Error> => {
 const isOfTheNetwork = (error: Error): boolean =>
   "code" in error && typeof error.code === "string" && /^E[A-Z]+$/u.test(error.code)
 
-const parse = (body: string | undefined): unknown => {
-  try {
-    return JSON.parse(body ?? "")
-  } catch {
-    return undefined
-  }
-}
-
 const toldOf = (body: unknown): Told => {
   const outer = recordOf(body)
   const inner = recordOf(outer["error"])
@@ -113,8 +106,7 @@ const toldOf = (body: unknown): Told => {
   return { message: textOf(told["message"]), type: textOf(told["type"]), code: textOf(told["code"]) }
 }
 
-const recordOf = (value: unknown): Readonly<Record<string, unknown>> =>
-  typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {}
+const recordOf = (value: unknown): Readonly<Record<string, unknown>> => (Json.isObject(value) ? value : {})
 
 const textOf = (value: unknown): string | undefined =>
   typeof value === "string" && value !== "" ? value : undefined

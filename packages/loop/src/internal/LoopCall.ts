@@ -9,6 +9,7 @@ import { Clock, Effect } from "effect"
 import type { ChatToolCall } from "../ChatModel.ts"
 import { excerpt } from "../Excerpt.ts"
 import * as Tool from "../Tool.ts"
+import * as Json from "./Json.ts"
 import type { Tell } from "./LoopEvent.ts"
 import type { LoopLimits } from "./LoopLimits.ts"
 import { remember, type Talk } from "./LoopTalk.ts"
@@ -38,8 +39,8 @@ export const read = (call: ChatToolCall, tools: ReadonlyArray<Tool.Tool>, talk: 
     const known = tools.map((other) => other.name).join(", ")
     return unreadable(id, name, call.arguments, `there is no tool ${name}. There are: ${known}`)
   }
-  const parsed = parse(call.arguments)
-  if (parsed === undefined) {
+  const parsed = Json.parse(call.arguments)
+  if (!Json.isObject(parsed)) {
     return unreadable(id, tool.name, call.arguments, "the arguments are no JSON object. Write one")
   }
   const problem = tool.check(parsed)
@@ -55,17 +56,6 @@ const unreadable = (id: string, name: string, written: string, problem: string):
     told: { id, name, arguments: JSON.stringify(input) },
     input,
     meant: { problem: excerpt(problem, 4 * malformedBytesMax).text }
-  }
-}
-
-const parse = (text: string): Readonly<Record<string, unknown>> | undefined => {
-  try {
-    const parsed: unknown = JSON.parse(text)
-    return typeof parsed === "object" && parsed !== null && !Array.isArray(parsed)
-      ? (parsed as Record<string, unknown>)
-      : undefined
-  } catch {
-    return undefined
   }
 }
 

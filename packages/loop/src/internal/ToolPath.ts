@@ -5,18 +5,21 @@
  * directory is known to lie behind the workspace, that one. Answers come in the form of the question. Lexical only:
  * where a link leads, the executor sees.
  */
-import { Effect, Result } from "effect"
+import { Effect } from "effect"
 import { posix } from "node:path"
 import * as Excerpt from "../Excerpt.ts"
 import { ToolFailed } from "../Tool.ts"
 
-export interface Places {
-  /** Of the executor; absolute. */
-  readonly workspace: string
+export interface PlaceOptions {
   /** Where commands begin, and what paths are relative to; the workspace when left out. */
   readonly workingDirectory?: string | undefined
-  /** What the workspace is on the host, absolute; nothing is translated where it is left out. */
+  /** What the workspace is on the host, absolute: then paths may be said so, and come back so. */
   readonly hostDirectory?: string | undefined
+}
+
+export interface Places extends PlaceOptions {
+  /** Of the executor; absolute. */
+  readonly workspace: string
 }
 
 export interface ToolPath {
@@ -35,17 +38,11 @@ const pathBytesMax = 4095
 export const at = (
   what: string,
   given: string | undefined,
-  places: Places
-): Effect.Effect<ToolPath, ToolFailed> => Effect.fromResult(resolve(what, given, places))
-
-export const resolve = (
-  what: string,
-  given: string | undefined,
   { hostDirectory, workspace, workingDirectory = workspace }: Places
-): Result.Result<ToolPath, ToolFailed> => {
+): Effect.Effect<ToolPath, ToolFailed> => {
   const path = given ?? workingDirectory
   const refuse = (detail: string) =>
-    Result.fail(new ToolFailed({ code: "validation", detail: `${what}: ${detail}` }))
+    Effect.fail(new ToolFailed({ code: "validation", detail: `${what}: ${detail}` }))
   if (/[\0\n\r]/u.test(path)) return refuse("a path holds no NUL and no line break")
   if (path === "") return refuse("it is empty; leave it out for the workspace itself")
   if (Excerpt.bytesOf(path) > pathBytesMax) return refuse(`it is longer than ${pathBytesMax} bytes`)
@@ -54,14 +51,14 @@ export const resolve = (
   if (below(workspace, inside) !== undefined) {
     const shown = isAbsolute ? inside : posix.relative(workingDirectory, inside) || "."
     // Said as it is inside, a relative path is understood as well.
-    return Result.succeed({ inside, shown, show: (text) => text })
+    return Effect.succeed({ inside, shown, show: (text) => text })
   }
   const ofHost = isAbsolute && hostDirectory !== undefined ? below(hostDirectory, inside) : undefined
   return ofHost === undefined || hostDirectory === undefined
     ? refuse(
         `${JSON.stringify(path.slice(0, 200))} leads out of the workspace. Give a path below ${workspace}, or one relative to it; a command can go elsewhere by itself`
       )
-    : Result.succeed({
+    : Effect.succeed({
         inside: posix.join(workspace, ofHost),
         shown: posix.join(hostDirectory, ofHost),
         show: (text) => replacePath(text, workspace, hostDirectory)

@@ -1,18 +1,12 @@
 /** The port to what sessions execute in: their sandboxes, and the host where somebody has chosen to have it. */
 import type { Executor } from "@cogni/sandbox-core/Executor"
-import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
+import type { Sandbox } from "@cogni/sandbox-core/SandboxRunner"
 import { Context, type Effect, type Option, type Scope } from "effect"
 import type { SessionRefused } from "../sandbox/SandboxManager.ts"
 
 /** A sandbox of a session, or anything that stands for one. */
-export interface SessionExecutor extends Executor {
-  readonly runId?: RunId | undefined
-  /** Where a loop on the host reaches the model in the sandbox's name. */
-  readonly llmSocketPath?: string | undefined
-  /** Never succeeds; fails, with the reason, when it can be used no more, its way to the model included. */
-  readonly ended?: Effect.Effect<never, SandboxError> | undefined
-}
+export interface SessionExecutor extends Executor, Partial<Pick<Sandbox, "runId" | "llmSocketPath" | "ended">> {}
 
 /** Where sessions execute. */
 export class Executors extends Context.Service<

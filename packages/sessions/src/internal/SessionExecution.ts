@@ -16,10 +16,11 @@ import type { SessionRefused } from "../sandbox/SandboxManager.ts"
 /** Where a message was executed, or would have been. */
 export interface Execution {
   readonly executor: "sandbox" | "host"
-  /** The host, in place of a sandbox. */
+  /** The host, in place of a sandbox that could not be had. */
   readonly fallback: boolean
-  /** What kept the sandbox from being had. */
+  /** What kept the sandbox from being had, where something did; commands were then refused, unless `fallback`. */
   readonly why?: string | undefined
+  /** Of the sandbox, where something was executed in one. */
   readonly runId?: RunId | undefined
 }
 

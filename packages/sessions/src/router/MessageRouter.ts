@@ -6,10 +6,9 @@
  * sandbox, where there is to be one, nothing executes on the host unless the configuration says so, and then it is
  * said: at the start, each time it happens, and in the reply.
  */
-import type { RunId } from "@cogni/sandbox-core/RunId"
 import { problemsOf } from "@cogni/sandbox-core/SandboxSpec"
 import * as Telemetry from "@cogni/sandbox-core/Telemetry"
-import { Cause, Context, Duration, Effect, Layer, Option, Schema, type Scope, Stream } from "effect"
+import { Cause, Context, Duration, Effect, Function, Layer, Option, Schema, type Scope, Stream } from "effect"
 import type { AgentConfig } from "../config/AgentConfig.ts"
 import * as AgentRouter from "./AgentRouter.ts"
 import * as Configuration from "../config/Configuration.ts"
@@ -31,21 +30,13 @@ import * as Orchestrator from "./Orchestrator.ts"
 import type { ToolRegistry } from "@cogni/sandbox-loop/ToolRegistry"
 
 /** What came of a message. */
-export interface Reply {
+export interface Reply extends SessionExecution.Execution {
   readonly text: string
   readonly agent: string
   /** The session's: `channel:sender:agent`. */
   readonly key: string
   /** Why it was this agent. */
   readonly rule: AgentRouter.Rule
-  /** Where it was executed, or would have been. */
-  readonly executor: "sandbox" | "host"
-  /** The host, in place of a sandbox that could not be had. */
-  readonly fallback: boolean
-  /** What kept the sandbox from being had, where something did; commands were then refused, unless `fallback`. */
-  readonly why?: string | undefined
-  /** Of the sandbox, where something was executed in one. */
-  readonly runId?: RunId | undefined
   /** The message's own. */
   readonly messageId?: string | undefined
 }
@@ -110,15 +101,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
     closeSecondsMax,
     idleSeconds: Effect.map(store.current, ({ sandbox }) => sandbox.idleSeconds)
   })
-  const routers = new WeakMap<Configuration.Configuration, AgentRouter.AgentRouter>()
-
-  const routerOf = (configuration: Configuration.Configuration) => {
-    const known = routers.get(configuration)
-    if (known !== undefined) return known
-    const made = AgentRouter.make(configuration)
-    routers.set(configuration, made)
-    return made
-  }
+  const routerOf = Function.memoize<Configuration.Configuration, AgentRouter.AgentRouter>(AgentRouter.make)
 
   const route = Effect.fnUntraced(function* (input: Orchestrator.Message) {
     const message = yield* decodeMessage(input).pipe(
@@ -153,14 +136,7 @@ export const make = Effect.fnUntraced(function* (options: RouterOptions) {
       )
     )
     const model = configuration.models[agent.modelTier]
-    const orchestrator = yield* orchestrators.make({
-      agent,
-      key,
-      executor,
-      bound,
-      tools,
-      model
-    })
+    const orchestrator = yield* orchestrators.make({ agent, key, executor, bound, tools, model })
     return { orchestrator, execution } satisfies AnsweringSession
   })
 

@@ -10,7 +10,7 @@ import * as ChatModel from "@cogni/sandbox-loop/ChatModel"
 import * as HostLoop from "@cogni/sandbox-loop/HostLoop"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import type { LlmIdentity } from "@cogni/sandbox-core/SandboxSpec"
-import { Effect, Layer, Scope } from "effect"
+import { Effect, Layer, Ref, Scope } from "effect"
 import * as Excerpt from "@cogni/sandbox-loop/Excerpt"
 import { type Tool, ToolFailed } from "@cogni/sandbox-loop/Tool"
 import { OrchestratorFailed, type OrchestratorInput, Orchestrators } from "./Orchestrator.ts"
@@ -49,7 +49,7 @@ export const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOpti
   const chatModel = yield* ChatModel.ChatModel
   return Orchestrators.of({
     make: Effect.fnUntraced(function* (input) {
-      const history = makeHistory(options.historyBytesMax ?? 256 * 1024)
+      const talk = yield* Ref.make<Talk>({ hasBegun: false, memory: undefined, turns: [] })
       const session = {
         runId: yield* RunId.generate,
         identity: { ...options.identity, sessionId: input.key.slice(0, 200) }
@@ -64,20 +64,21 @@ export const make = Effect.fnUntraced(function* (options: ModelOrchestratorsOpti
           const { at, ended } =
             options.endpoint === undefined ? yield* socketOf(input, onHost) : { at: options.endpoint }
           const said: ChatModel.ChatMessage = { role: "user", content: text }
-          const remembered =
-            options.readsMemory === true && history.isEmpty() ? yield* memoryOf(input) : undefined
-          if (remembered !== undefined) history.remember(remembered)
+          const { hasBegun, turns, ...before } = yield* Ref.get(talk)
+          const memory = options.readsMemory === true && !hasBegun ? yield* memoryOf(input) : before.memory
           const end = yield* HostLoop.run({
             at,
             ended,
             model,
-            messages: [...openingOf(prompt, history.memory()), ...history.messages(), said],
+            messages: [...openingOf(prompt, memory), ...turns.flat(), said],
             tools,
             session,
             limits: options.limits
           }).pipe(Effect.provideService(ChatModel.ChatModel, chatModel))
           if (end.outcome !== "finished") return yield* unanswered(end)
-          history.add(said, { role: "assistant", content: end.text })
+          const turn: Turn = [said, { role: "assistant", content: end.text }]
+          const kept = latest([...turns, turn], options.historyBytesMax ?? 256 * 1024)
+          yield* Ref.set(talk, { hasBegun: true, memory, turns: kept })
           return { text: end.text }
         })
       }
@@ -98,28 +99,24 @@ const openingOf = (
   ...(memory === undefined ? [] : [{ role: "user", content: memory } as const])
 ]
 
-/** What was said, two turns at a time, so that an answer never stands without its question. */
-const makeHistory = (bytesMax: number) => {
-  const turns: Array<{ readonly pair: ReadonlyArray<ChatModel.ChatMessage>; readonly bytes: number }> = []
-  const encoder = new TextEncoder()
+/** A message and its answer. */
+type Turn = readonly [ChatModel.ChatMessage, ChatModel.ChatMessage]
+
+interface Talk {
+  readonly hasBegun: boolean
+  /** What the agent had noted when it began. */
+  readonly memory: string | undefined
+  readonly turns: ReadonlyArray<Turn>
+}
+
+/** As many as fit; an answer never stands without its question. */
+const latest = (turns: ReadonlyArray<Turn>, bytesMax: number): ReadonlyArray<Turn> => {
   let bytes = 0
-  let memory: string | undefined
-  let hasBegun = false
-  return {
-    isEmpty: () => !hasBegun,
-    memory: () => memory,
-    remember: (text: string) => {
-      memory = text
-    },
-    messages: () => turns.flatMap(({ pair }) => pair),
-    add: (...pair: ReadonlyArray<ChatModel.ChatMessage>) => {
-      hasBegun = true
-      const size = pair.reduce((sum, { content }) => sum + encoder.encode(content).byteLength, 0)
-      turns.push({ pair, bytes: size })
-      bytes += size
-      while (bytes > bytesMax && turns.length > 0) bytes -= turns.shift()!.bytes
-    }
-  }
+  const tooMuch = turns.findLastIndex((turn) => {
+    for (const { content } of turn) bytes += Excerpt.bytesOf(content)
+    return bytes > bytesMax
+  })
+  return turns.slice(tooMuch + 1)
 }
 
 /** Without a sandbox a model can still talk: that a tool has none is told to it, and ends nothing. */

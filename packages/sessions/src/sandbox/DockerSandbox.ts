@@ -7,10 +7,8 @@
  * them: no network, no capability, limits on memory, processes, output, disk and time, a posture that was read from
  * inside, and a record. Files and background processes stay from command to command; environment does not.
  */
-import type { Executor } from "@cogni/sandbox-core/Executor"
-import type { RunId } from "@cogni/sandbox-core/RunId"
 import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
+import { type Sandbox, SandboxRunner } from "@cogni/sandbox-core/SandboxRunner"
 import type { SandboxSpecInput } from "@cogni/sandbox-core/SandboxSpec"
 import { Context, Deferred, Effect, Exit, Layer, Scope } from "effect"
 import * as ProcessTable from "@cogni/sandbox-loop/ProcessTable"
@@ -20,13 +18,9 @@ import type { SessionId } from "./SessionId.ts"
 /** How the sandboxes of sessions are held. A run id is made for each. */
 export type SandboxSettings = Omit<SandboxSpecInput, "argv" | "runId" | "workspace" | "inputs" | "memory">
 
-export interface SessionSandbox extends Executor {
+export interface SessionSandbox extends Sandbox {
   readonly sessionId: SessionId
-  /** Of the container: labels, record and logs go by it. */
-  readonly runId: RunId
   readonly isRunning: Effect.Effect<boolean>
-  /** Never succeeds; fails, with the reason, when the sandbox can be used no more. */
-  readonly ended: Effect.Effect<never, SandboxError>
   /** End it, with all that runs in it. Settles when nothing of it is left; a second time: nothing. */
   readonly destroy: Effect.Effect<void>
   /** Processes that go on by themselves: start, list, logs, signal, wait. They end with the container. */
@@ -36,8 +30,6 @@ export interface SessionSandbox extends Executor {
     RepoMemory.RepoMemory | undefined,
     SandboxError | RepoMemory.RepoMemoryInvalid
   >
-  /** Where a loop on the host reaches the model, if the settings have `llm.caller: "host"`. */
-  readonly llmSocketPath?: string | undefined
 }
 
 export interface CreateOptions {

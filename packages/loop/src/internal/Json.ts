@@ -1,0 +1,10 @@
+/** JSON that comes from outside. */
+import { Option, Schema } from "effect"
+
+const decode = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Unknown))
+
+/** `undefined` where the text is no JSON. */
+export const parse = (text: string): unknown => Option.getOrUndefined(decode(text))
+
+export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
