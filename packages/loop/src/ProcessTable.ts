@@ -54,27 +54,28 @@ export interface ProcessStart extends Pick<SpawnOptions, "env" | "workingDirecto
   readonly name?: string | undefined
 }
 
-/** How a process ended. */
-export interface ProcessEnd {
-  /** `undefined` where the sandbox ended it, or was gone. */
-  readonly exitCode?: number | undefined
-  readonly signal?: string | undefined
-  readonly endedAtMs: number
-  /** The limit that it broke, or `SandboxEnded`. */
-  readonly error?: { readonly code: string; readonly message: string } | undefined
-}
-
-export interface Process {
-  readonly processId: string
-  readonly name?: string | undefined
-  readonly command: string
+/** A process of the table. */
+export const Process = Schema.Struct({
+  processId: Schema.String,
+  name: Schema.optionalKey(Schema.String),
+  command: Schema.String,
   /** As it was given. */
-  readonly workingDirectory?: string | undefined
-  readonly startedAtMs: number
+  workingDirectory: Schema.optionalKey(Schema.String),
+  state: Schema.Literals(["running", "ended"]),
+  /** Absent also where the sandbox ended it, or was gone. */
+  exitCode: Schema.optionalKey(Schema.Int),
+  signal: Schema.optionalKey(Schema.String),
+  startedAt: Schema.DateFromString,
+  endedAt: Schema.optionalKey(Schema.DateFromString),
   /** All that it has printed. */
-  readonly outputBytes: number
-  readonly end?: ProcessEnd | undefined
-}
+  outputBytes: Schema.Int,
+  /** The limit that it broke, or `SandboxEnded`. */
+  error: Schema.optionalKey(Schema.Struct({ code: Schema.String, message: Schema.String }))
+})
+
+export type Process = typeof Process.Type
+
+type ProcessEnd = Pick<Process, "endedAt" | "error" | "exitCode" | "signal">
 
 /** The end of what a process printed, on either channel, as it came. */
 export interface ProcessLog {
@@ -104,7 +105,7 @@ export interface ProcessTable {
 }
 
 interface Entry {
-  readonly started: Omit<Process, "outputBytes" | "end">
+  readonly started: Omit<Process, "outputBytes" | "state" | keyof ProcessEnd>
   readonly running: RunningCommand
   readonly log: Excerpt.LastBytes
   readonly ended: Deferred.Deferred<ProcessEnd>
@@ -171,10 +172,10 @@ export const make = Effect.fnUntraced(function* (
         const entry: Entry = {
           started: {
             processId,
-            name,
             command,
-            workingDirectory,
-            startedAtMs: yield* Clock.currentTimeMillis
+            ...(name === undefined ? {} : { name }),
+            ...(workingDirectory === undefined ? {} : { workingDirectory }),
+            startedAt: new Date(yield* Clock.currentTimeMillis)
           },
           running: spawned,
           log: Excerpt.lastBytes(logBytesMax),
@@ -213,8 +214,9 @@ const tooMany = (processesMax: number) => ({
 
 const described = ({ end, log, started }: Entry): Process => ({
   ...started,
+  state: end === undefined ? "running" : "ended",
   outputBytes: log.total(),
-  ...(end === undefined ? {} : { end })
+  ...end
 })
 
 /** Everything a process prints, at a bounded pace, to its end. */
@@ -235,7 +237,7 @@ const read = ({ log, running }: Entry, bytesPerSecond: number): Effect.Effect<Pr
     Effect.catch((error) => lost(error)),
     Effect.catchDefect((defect) => gone(String(defect))),
     Effect.tap(() => Effect.sync(() => [texts.stdout(), texts.stderr()].forEach(log.add))),
-    Effect.flatMap((end) => Effect.map(Clock.currentTimeMillis, (endedAtMs) => ({ ...end, endedAtMs })))
+    Effect.flatMap((end) => Effect.map(Clock.currentTimeMillis, (ms) => ({ ...end, endedAt: new Date(ms) })))
   )
 }
 
@@ -247,12 +249,10 @@ const lost = (error: SandboxError) => {
   if (reason._tag === "CommandRefused") {
     return Effect.succeed({ error: { code: reason._tag as string, message: reason.message } })
   }
-  return ToolFault.isLimit(reason)
-    ? Effect.succeed({
-        ...(exitCode === undefined ? {} : { exitCode }),
-        error: { code: reason._tag as string, message: ToolFault.explain(reason) }
-      })
-    : gone(error.message)
+  const limit = ToolFault.limitOf(reason)
+  return limit === undefined
+    ? gone(error.message)
+    : Effect.succeed({ ...(exitCode === undefined ? {} : { exitCode }), error: limit })
 }
 
 const gone = (why: string) =>

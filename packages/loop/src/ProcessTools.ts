@@ -11,26 +11,29 @@ import * as Excerpt from "./Excerpt.ts"
 import * as ToolFault from "./internal/ToolFault.ts"
 import * as ToolInput from "./internal/ToolInput.ts"
 import * as ToolPath from "./internal/ToolPath.ts"
-import type { Process, ProcessTable } from "./ProcessTable.ts"
+import { Process, type ProcessTable } from "./ProcessTable.ts"
 import * as Tool from "./Tool.ts"
 
-/** What is said of a process. */
-export const ProcessState = Schema.Struct({
-  process_id: Schema.String,
-  name: Schema.optionalKey(Schema.String),
-  /** Its beginning. */
-  command: Schema.String,
-  state: Schema.Literals(["running", "ended"]),
-  exit_code: Schema.optionalKey(Schema.Int),
-  signal: Schema.optionalKey(Schema.String),
-  started_at: Schema.String,
-  ended_at: Schema.optionalKey(Schema.String),
-  /** All that it has printed. */
-  output_bytes: Schema.Int,
-  error: Schema.optionalKey(Schema.Struct({ code: Schema.String, message: Schema.String }))
-})
+const { workingDirectory: _, ...said } = Process.fields
 
-export type ProcessState = typeof ProcessState.Type
+const wireNames = {
+  processId: "process_id",
+  exitCode: "exit_code",
+  startedAt: "started_at",
+  endedAt: "ended_at",
+  outputBytes: "output_bytes"
+} as const
+
+/** What is said of a process; of its command, the beginning. */
+export const ProcessState = Schema.Struct(said).pipe(Schema.encodeKeys(wireNames))
+
+const ProcessOutput = Schema.Struct({
+  ...said,
+  text: Schema.String,
+  /** Of what was asked for: forgotten, or too much for one answer. */
+  droppedBytes: Schema.Int,
+  nextByte: Schema.Int
+}).pipe(Schema.encodeKeys({ ...wireNames, droppedBytes: "dropped_bytes", nextByte: "next_byte" }))
 
 /** Of a log, in the result: its end is kept. */
 const outputBytesMax = 30_000
@@ -95,14 +98,14 @@ const list = (table: ProcessTable) =>
     effect: "read_only",
     input: Schema.Struct({
       state: Schema.optionalKey(
-        ProcessState.fields.state.annotate({ description: "Only those; all of them when left out" })
+        Process.fields.state.annotate({ description: "Only those; all of them when left out" })
       )
     }),
     output: Schema.Struct({ processes: Schema.Array(ProcessState) }),
     resultBytesMax: 1024 * 1024,
     execute: ({ state }) =>
       Effect.map(table.list, (all) => ({
-        processes: all.map(stateOf).filter((process) => state === undefined || process.state === state)
+        processes: all.filter((process) => state === undefined || process.state === state).map(shortened)
       }))
   })
 
@@ -119,22 +122,11 @@ const logs = (table: ProcessTable) =>
         ToolInput.count(0, Number.MAX_SAFE_INTEGER, "The next_byte of an earlier answer")
       )
     }),
-    output: Schema.Struct({
-      ...ProcessState.fields,
-      text: Schema.String,
-      /** Of what was asked for: forgotten, or too much for one answer. */
-      dropped_bytes: Schema.Int,
-      next_byte: Schema.Int
-    }),
+    output: ProcessOutput,
     resultBytesMax: ToolInput.jsonBytesMax(outputBytesMax),
     execute: ({ after_byte, process_id }) =>
       table.log(process_id, { afterByte: after_byte, textBytesMax: outputBytesMax }).pipe(
-        Effect.map(({ droppedBytes, nextByte, process, text }) => ({
-          ...stateOf(process),
-          text,
-          dropped_bytes: droppedBytes,
-          next_byte: nextByte
-        })),
+        Effect.map(({ process, ...log }) => ({ ...shortened(process), ...log })),
         Effect.catch(unknown)
       )
   })
@@ -168,7 +160,7 @@ const wait = (table: ProcessTable) =>
     output: ProcessState,
     runtimeSecondsMax: waitSecondsMax + ToolInput.slackSeconds,
     execute: ({ process_id, timeout_seconds }) =>
-      table.wait(process_id, timeout_seconds ?? waitSeconds).pipe(Effect.map(stateOf), Effect.catch(unknown))
+      table.wait(process_id, timeout_seconds ?? waitSeconds).pipe(Effect.map(shortened), Effect.catch(unknown))
   })
 
 const processId = Schema.String.annotate({ description: "As process__start gave it" })
@@ -176,20 +168,7 @@ const processId = Schema.String.annotate({ description: "As process__start gave 
 const unknown = ({ message }: { readonly message: string }) =>
   Effect.fail(new Tool.ToolFailed({ code: "validation", detail: message }))
 
-const iso = (millis: number) => new Date(millis).toISOString()
-
-const stateOf = (process: Process): ProcessState => {
-  const { command, end, name, outputBytes, startedAtMs } = process
-  return {
-    process_id: process.processId,
-    ...(name === undefined ? {} : { name }),
-    command: Excerpt.short(command, commandCharactersMax),
-    state: end === undefined ? "running" : "ended",
-    ...(end?.exitCode === undefined ? {} : { exit_code: end.exitCode }),
-    ...(end?.signal === undefined ? {} : { signal: end.signal }),
-    started_at: iso(startedAtMs),
-    ...(end === undefined ? {} : { ended_at: iso(end.endedAtMs) }),
-    output_bytes: outputBytes,
-    ...(end?.error === undefined ? {} : { error: end.error })
-  }
-}
+const shortened = (process: Process): Process => ({
+  ...process,
+  command: Excerpt.short(process.command, commandCharactersMax)
+})

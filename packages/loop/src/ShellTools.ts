@@ -39,12 +39,7 @@ export const ShellResult = Schema.Struct({
   /** Where it ran, in the form the caller gave. */
   cwd: Schema.String,
   /** The limit of the sandbox that ended it. */
-  error: Schema.optionalKey(
-    Schema.Struct({
-      code: Schema.Literals(["OomKilled", "PidsExhausted", "OutputLimitExceeded", "DiskFull"]),
-      message: Schema.String
-    })
-  )
+  error: Schema.optionalKey(Schema.Struct({ code: ToolFault.LimitCode, message: Schema.String }))
 })
 
 export type ShellResult = typeof ShellResult.Type
@@ -135,13 +130,10 @@ const collect = Effect.fnUntraced(function* (
       timed_out: false
     })),
     Effect.catch((error) => {
-      const { partial, reason } = error
-      if (!ToolFault.isLimit(reason)) return Effect.fail(error)
-      return Effect.succeed<End>({
-        exit_code: partial?.exitCode ?? null,
-        timed_out: false,
-        error: { code: reason._tag, message: ToolFault.explain(reason) }
-      })
+      const limit = ToolFault.limitOf(error.reason)
+      return limit === undefined
+        ? Effect.fail(error)
+        : Effect.succeed<End>({ exit_code: error.partial?.exitCode ?? null, timed_out: false, error: limit })
     }),
     Effect.forkScoped({ startImmediately: true })
   )

@@ -66,7 +66,7 @@ describe("a table", () => {
       assert.strictEqual(refused._tag, "ProcessRefused")
       assert.match(refused.message, /64 run already.*SIGTERM/u)
       assert.isTrue(yield* table.signal("proc-7", "SIGTERM"))
-      assert.containSubset(yield* table.wait("proc-7", 10), { end: { exitCode: 143, signal: "SIGTERM" } })
+      assert.containSubset(yield* table.wait("proc-7", 10), { exitCode: 143, signal: "SIGTERM" })
       assert.strictEqual((yield* table.start(waits)).processId, "proc-65")
       assert.strictEqual((yield* Effect.flip(table.start(waits)))._tag, "ProcessRefused")
     })
@@ -135,7 +135,7 @@ describe("a table", () => {
       }
       const listed = yield* table.list
       assert.deepStrictEqual(
-        listed.map(({ end, processId }) => [processId, end?.exitCode]),
+        listed.map(({ exitCode, processId }) => [processId, exitCode]),
         [
           ["proc-1", undefined],
           ["proc-4", 3],
@@ -185,7 +185,7 @@ describe("a table", () => {
       yield* TestClock.adjust("29 seconds")
       assert.isUndefined(waiting.pollUnsafe())
       yield* TestClock.adjust("1 second")
-      assert.isUndefined((yield* Fiber.join(waiting)).end)
+      assert.strictEqual((yield* Fiber.join(waiting)).state, "running")
     })
   )
 })
@@ -195,7 +195,7 @@ describe("how a process ended", () => {
     const { executor } = executorOf({ output: Stream.fromEffectDrain(failing(reason)) })
     const table = yield* ProcessTable.make(executor)
     const { processId } = yield* table.start({ command: "x" })
-    return (yield* table.wait(processId, 10)).end
+    return yield* table.wait(processId, 10)
   })
   const partial = { exitCode: 137, output: emptyOutput, peak: {} }
 
@@ -203,7 +203,7 @@ describe("how a process ended", () => {
     Effect.gen(function* () {
       const end = yield* endOf(new OomKilled({ memoryBytesMax: 64 * MiB, partial }))
       assert.containSubset(end, { exitCode: 137, error: { code: "OomKilled" } })
-      assert.match(end?.error?.message ?? "", /67108864 bytes/u)
+      assert.match(end.error?.message ?? "", /67108864 bytes/u)
     })
   )
 
@@ -216,7 +216,7 @@ describe("how a process ended", () => {
         )
         assert.containSubset(refused, { error: { code: "CommandRefused" } })
         const lost = yield* endOf(new TimedOut({ runtimeSecondsMax: 1, partial }))
-        assert.deepStrictEqual(lost?.error, {
+        assert.deepStrictEqual(lost.error, {
           code: "SandboxEnded",
           message: "the sandbox it ran in is no more"
         })
@@ -229,7 +229,7 @@ describe("how a process ended", () => {
       const table = yield* ProcessTable.make(executor, { processesMax: 1 })
       for (let index = 0; index < 3; index++) {
         const { processId } = yield* table.start({ command: "x" })
-        assert.containSubset((yield* table.wait(processId, 10)).end, { error: { code: "SandboxEnded" } })
+        assert.containSubset(yield* table.wait(processId, 10), { error: { code: "SandboxEnded" } })
       }
       yield* Effect.yieldNow
       assert.strictEqual(living.count, 0)

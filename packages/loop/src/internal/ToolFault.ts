@@ -7,20 +7,21 @@
  */
 import type { LimitReason, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { ToolFailed } from "../Tool.ts"
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import type { ToolPath } from "./ToolPath.ts"
 
-/** Of a command that runs, what is a result: the sandbox held it, and said so. */
-export type Limit = Extract<
-  LimitReason,
-  { readonly _tag: "OomKilled" | "PidsExhausted" | "OutputLimitExceeded" | "DiskFull" }
->
+/** Limits of a sandbox. Of a command that runs, one that is broken is a part of its result. */
+export const LimitCode = Schema.Literals(["OomKilled", "PidsExhausted", "OutputLimitExceeded", "DiskFull"])
 
-export const isLimit = (reason: Reason): reason is Limit =>
-  reason._tag === "OomKilled" ||
-  reason._tag === "PidsExhausted" ||
-  reason._tag === "OutputLimitExceeded" ||
-  reason._tag === "DiskFull"
+type Limit = Extract<LimitReason, { readonly _tag: typeof LimitCode.Type }>
+
+const isLimitCode = Schema.is(LimitCode)
+
+const isLimit = (reason: Reason): reason is Limit => isLimitCode(reason._tag)
+
+/** The limit that a command broke, where it broke one. */
+export const limitOf = (reason: Reason) =>
+  isLimit(reason) ? { code: reason._tag, message: explain(reason) } : undefined
 
 /** `path` is what the caller named, where it named one. */
 export const failed = (error: SandboxError, path?: ToolPath): Effect.Effect<never, ToolFailed> => {
@@ -60,7 +61,7 @@ const unavailable = (error: SandboxError) =>
   )
 
 /** For the model, which can do with less, and not for whoever may give it more. */
-export const explain = (limit: Limit): string => {
+const explain = (limit: Limit): string => {
   switch (limit._tag) {
     case "OomKilled":
       return `the kernel killed a process of it at the sandbox's memory limit of ${limit.memoryBytesMax} bytes. Use less: smaller batches, fewer workers; files in /tmp count as memory`
