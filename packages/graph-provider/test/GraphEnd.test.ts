@@ -19,11 +19,8 @@ const usage = {
 }
 const seen = traffic([call()], { usage })
 
-const failed = (reason: Reason, textSoFar = ""): GraphEnd.Outcome => ({
-  _tag: "Failed",
-  error: new SandboxError({ runId: context.runId, reason, llm: seen }),
-  textSoFar
-})
+const failed = (reason: Reason, textSoFar: string) =>
+  GraphEnd.failed(new SandboxError({ runId: context.runId, reason, llm: seen }), textSoFar)
 
 const evidence = {
   at: "2026-01-01T00:00:00.000Z",
@@ -42,7 +39,7 @@ describe("GraphEnd", () => {
     ["internal", new Errors.ProxyFailed({ detail: "is gone", remedy: "Look" })]
   ])("%s: the coarse code, its finer reason, what was said and what was used", (error, reason) => {
     const outcome = failed(reason, "half of it")
-    const { ending, final } = GraphEnd.make(request(), context, outcome, GraphEnd.trafficOf(outcome))
+    const { ending, final } = GraphEnd.make(request(), context, outcome, outcome.traffic)
     assert.containSubset(final, {
       ok: false,
       error,
@@ -58,17 +55,16 @@ describe("GraphEnd", () => {
   })
 
   it("of a run that was stopped, there is what it had said; nothing is no content", () => {
-    const stopped = { _tag: "Stopped", why: "cancelled" } as const
-    const { final } = GraphEnd.make(request(), context, { ...stopped, textSoFar: "half" }, undefined)
+    const { final } = GraphEnd.make(request(), context, GraphEnd.stopped("cancelled", "half"), undefined)
     assert.containSubset(final, { ok: false, error: "aborted", content: "half" })
-    const silent = GraphEnd.make(request(), context, { ...stopped, textSoFar: "" }, undefined)
+    const silent = GraphEnd.make(request(), context, GraphEnd.stopped("cancelled", ""), undefined)
     assert.notProperty(silent.final, "content")
   })
 
   it("a run whose id was taken has used nothing, and says so", () => {
     const reason = new Errors.RunIdInUse({ runId: context.runId })
     const error = new SandboxError({ runId: context.runId, reason })
-    const { ending } = GraphEnd.make(request(), context, { _tag: "Failed", error, textSoFar: "" }, undefined)
+    const { ending } = GraphEnd.make(request(), context, GraphEnd.failed(error, ""), undefined)
     assert.deepStrictEqual([ending.facts[0].inputTokens, ending.facts[0].outputTokens], [0, 0])
   })
 })

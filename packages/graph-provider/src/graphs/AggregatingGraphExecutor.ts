@@ -39,7 +39,7 @@ export const make = (providers: ReadonlyArray<GraphProvider>): GraphExecutor["Se
 
   const refuse = (request: GraphRunRequest, context: RunContext) => {
     const refused = namespaceUnknown(request.graphId, providers)
-    const end = GraphEnd.make(request, context, { _tag: "Refused", refused }, undefined)
+    const end = GraphEnd.make(request, context, GraphEnd.refused(refused), undefined)
     return GraphLife.make(
       context.runId,
       () => Effect.succeed(end),

@@ -108,7 +108,7 @@ const neverBegun = (request: GraphRunRequest, context: RunContext, exit: Exit.Ex
   const isClosed = Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)
   const outcome = isClosed
     ? GraphEnd.stopped("cancelled", "")
-    : ({ _tag: "Broken", message: "the provider of the graph failed before it began" } as const)
+    : GraphEnd.broken("the provider of the graph failed before it began")
   const { ending, final } = GraphEnd.make(request, context, outcome, undefined)
   return { events: Stream.fromIterable(EventGrammar.ending(ending)), final, cancel: Effect.void }
 }

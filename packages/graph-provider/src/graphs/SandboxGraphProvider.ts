@@ -15,6 +15,7 @@ import { AgentRegistry } from "../agents/AgentRegistry.ts"
 import type { GraphProvider, GraphRunRequest, RunContext } from "./GraphProvider.ts"
 import type { GrantStore } from "../grants/GrantStore.ts"
 import * as Admission from "../internal/Admission.ts"
+import * as GraphEnd from "../internal/GraphEnd.ts"
 import * as GraphRefusal from "../internal/GraphRefusal.ts"
 import * as GraphSpec from "../internal/GraphSpec.ts"
 import * as GraphWork from "../internal/GraphWork.ts"
@@ -85,7 +86,7 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
         },
         inClone
       ).pipe(
-        Effect.map((ended) => ({ _tag: "Ended" as const, ...ended })),
+        Effect.map(GraphEnd.ended),
         Effect.provideService(SandboxRunner, runner)
       )
   )

@@ -42,18 +42,15 @@ export const make = Effect.fnUntraced(function* (
   let concluding: Fiber.Fiber<LifeEnd> | undefined
 
   /** What the proxy saw; of the record, where the end itself does not say. */
-  const trafficOf = (outcome: GraphEnd.Outcome) => {
-    const known = GraphEnd.trafficOf(outcome)
-    return known === undefined
+  const trafficOf = ({ traffic }: GraphEnd.Outcome) =>
+    traffic === undefined
       ? Effect.map(
           beside("what a run has used cannot be read", store.describe(runId)),
           (record) => record?.llm
         )
-      : Effect.succeed(known)
-  }
+      : Effect.succeed(traffic)
 
-  const write = (outcome: GraphEnd.Outcome, end: LifeEnd) => {
-    const delivery = GraphEnd.deliveryOf(outcome)
+  const write = ({ delivery }: GraphEnd.Outcome, end: LifeEnd) => {
     const annotations = {
       graph: GraphEnd.annotation(request, context, end, digest.value()),
       ...(delivery === undefined ? {} : { relay: delivery.record })
@@ -62,7 +59,7 @@ export const make = Effect.fnUntraced(function* (
   }
 
   const concluded = Effect.fnUntraced(function* (outcome: GraphEnd.Outcome) {
-    const isOurs = GraphEnd.isOnRecord(outcome) && (isClaimed || outcome._tag === "Failed")
+    const isOurs = outcome.isOnRecord && (isClaimed || outcome.isClaimed === true)
     const end = GraphEnd.make(request, context, outcome, isOurs ? yield* trafficOf(outcome) : undefined)
     digest.add(EventGrammar.ending(end.ending))
     if (isOurs) yield* write(outcome, end)
@@ -94,10 +91,10 @@ export const make = Effect.fnUntraced(function* (
     conclude,
     broken: (cause) =>
       Cause.hasInterruptsOnly(cause)
-        ? conclude({ _tag: "Stopped", why: "reader_left", textSoFar: "" })
+        ? conclude(GraphEnd.stopped("reader_left", ""))
         : Effect.andThen(
             Effect.logError("a graph's run broke", cause),
-            conclude({ _tag: "Broken", message: "the executor failed; its log says why" })
+            conclude(GraphEnd.broken("the executor failed; its log says why"))
           )
   } satisfies Conclusion
 })

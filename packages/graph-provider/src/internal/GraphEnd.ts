@@ -3,43 +3,89 @@ import type { ChatErrorCode } from "@cogni/sandbox-loop/ChatModel"
 import type { LoopEnd, LoopOutcome } from "@cogni/sandbox-loop/HostLoop"
 import type { LlmTraffic } from "@cogni/sandbox-core/RunResult"
 import { describeExhaustion, type Reason, type SandboxError } from "@cogni/sandbox-core/SandboxError"
-import type { Schema } from "effect"
+import { Result, type Schema } from "effect"
 import type { AgentRunEnd } from "../AgentRun.ts"
 import type { AiErrorCode, AiEvent } from "../events/AiEvent.ts"
 import type { Ending } from "../events/EventGrammar.ts"
+import type { GraphPatch } from "../events/GraphPatch.ts"
 import type { GraphFinal, GraphRefused, GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import type { RepositoryDelivery, RepositoryUnavailable } from "../Repositories.ts"
 import type { TaskRunEnd } from "../TaskRun.ts"
 import { executorType, fromTraffic, ofNothing } from "../events/UsageFact.ts"
 import type { LifeEnd, Stop } from "./GraphLife.ts"
 
+type Failure = NonNullable<Ending["failure"]>
+
 /** What became of a run. */
-export type Outcome =
-  | { readonly _tag: "Refused"; readonly refused: GraphRefused }
-  | ({ readonly _tag: "Ended" } & AgentRunEnd<RepositoryDelivery>)
-  /** A loop of the host's, over a sandbox that lived to its end. */
-  | ({ readonly _tag: "Looped" } & Omit<TaskRunEnd<RepositoryDelivery>, "complaint">)
-  | { readonly _tag: "Failed"; readonly error: SandboxError; readonly textSoFar: string }
-  | { readonly _tag: "NoRepository"; readonly error: RepositoryUnavailable }
-  | { readonly _tag: "Stopped"; readonly why: Stop; readonly textSoFar: string }
-  | { readonly _tag: "Broken"; readonly message: string }
+export interface Outcome {
+  /** What it has against it, with what the proxy of the run saw. */
+  readonly failureOf: (traffic: LlmTraffic | undefined) => Failure | undefined
+  readonly answer?: string | undefined
+  /** Of a run that has no answer. */
+  readonly textSoFar?: string | undefined
+  /** What became of the commits, where there is a repository. */
+  readonly delivery?: RepositoryDelivery | undefined
+  readonly patch?: GraphPatch | undefined
+  /** What the proxy of the run saw, where its end says it. */
+  readonly traffic?: LlmTraffic | undefined
+  /** Whether the run is on record under its id. An id that was taken is somebody else's. */
+  readonly isOnRecord: boolean
+  /** Its end says that its id is its own. */
+  readonly isClaimed?: boolean | undefined
+}
 
-export const refused = (why: GraphRefused): Outcome => ({ _tag: "Refused", refused: why })
+const failing = (failure: Failure, more: Partial<Outcome> = {}): Outcome => ({
+  failureOf: () => failure,
+  isOnRecord: true,
+  ...more
+})
 
-/** Changes that were not committed in a clone were not delivered. */
-export const looped = ({ complaint, delivery, ...ended }: TaskRunEnd<RepositoryDelivery>): Outcome => {
+export const refused = ({ error, message, reason }: GraphRefused): Outcome =>
+  failing({ error, reason, message }, { isOnRecord: false })
+
+export const noRepository = ({ message, reason }: RepositoryUnavailable): Outcome =>
+  failing({ error: "internal", reason, message }, { isOnRecord: false })
+
+export const stopped = (why: Stop, textSoFar: string): Outcome =>
+  failing({ error: "aborted", reason: "Aborted", message: stops[why] }, { textSoFar })
+
+export const broken = (message: string): Outcome => failing({ error: "internal", reason: "Defect", message })
+
+export const failed = ({ llm, message, reason }: SandboxError, textSoFar: string): Outcome => {
+  const isOnRecord = !neverClaimed.has(reason._tag)
+  return failing(
+    { error: errorCodes[reason._tag] ?? "internal", reason: reason._tag, message },
+    { textSoFar, traffic: llm, isOnRecord, isClaimed: isOnRecord }
+  )
+}
+
+/** An agent that lived to its end. */
+export const ended = ({ delivery, judged, result }: AgentRunEnd<RepositoryDelivery>): Outcome => ({
+  ...Result.match(judged, {
+    onFailure: ({ message, textSoFar }) =>
+      failing({ error: "internal", reason: "AgentFailed", message }, { textSoFar }),
+    onSuccess: ({ text }) => ({ answer: text, failureOf: () => undelivered(delivery), isOnRecord: true })
+  }),
+  delivery,
+  traffic: result.llm
+})
+
+/** A loop of the host's, over a sandbox that lived to its end. Changes that were not committed were not delivered. */
+export const looped = (run: TaskRunEnd<RepositoryDelivery>): Outcome => {
+  const { complaint, end, patch } = run
   const problem =
     complaint === undefined
       ? undefined
       : { reason: "CommitFailed", message: `${complaint}. What changed is in the patch` }
+  const delivery = run.delivery && { ...run.delivery, problem: run.delivery.problem ?? problem }
   return {
-    _tag: "Looped",
-    ...ended,
-    delivery: delivery && { ...delivery, problem: delivery.problem ?? problem }
+    ...(end.outcome === "finished" ? { answer: end.text } : { textSoFar: end.text }),
+    failureOf: (traffic) => loopFailureOf(end, traffic) ?? undelivered(delivery),
+    delivery,
+    patch,
+    isOnRecord: true
   }
 }
-
-export const stopped = (why: Stop, textSoFar: string): Outcome => ({ _tag: "Stopped", why, textSoFar })
 
 /** The coarse code of what ends a run; whatever is not here is `internal`. */
 const errorCodes: Partial<Record<Reason["_tag"], AiErrorCode>> = {
@@ -56,7 +102,12 @@ const stops: Record<Stop, string> = {
   reader_stalled: "its events were not read for too long, so the run was ended"
 }
 
-type Failure = NonNullable<Ending["failure"]>
+/** Before the run had an id of its own. */
+const neverClaimed: ReadonlySet<string> = new Set<Reason["_tag"]>([
+  "InvalidSpec",
+  "RunIdInUse",
+  "StoreUnavailable"
+])
 
 const modelErrorCodes: Partial<Record<ChatErrorCode, AiErrorCode>> = {
   rate_limit: "rate_limit",
@@ -100,95 +151,23 @@ const undelivered = (delivery: RepositoryDelivery | undefined): Failure | undefi
     : { ...problem, error: problem.reason === "PolicyRefused" ? "policy_denied" : "internal" }
 }
 
-const failureOf = (outcome: Outcome, traffic?: LlmTraffic): Failure | undefined => {
-  switch (outcome._tag) {
-    case "Refused":
-      return {
-        error: outcome.refused.error,
-        reason: outcome.refused.reason,
-        message: outcome.refused.message
-      }
-    case "Failed": {
-      const { message, reason } = outcome.error
-      return { error: errorCodes[reason._tag] ?? "internal", reason: reason._tag, message }
-    }
-    case "NoRepository":
-      return { error: "internal", reason: outcome.error.reason, message: outcome.error.message }
-    case "Stopped":
-      return { error: "aborted", reason: "Aborted", message: stops[outcome.why] }
-    case "Broken":
-      return { error: "internal", reason: "Defect", message: outcome.message }
-    case "Ended": {
-      const { delivery, judged } = outcome
-      return judged._tag === "Failure"
-        ? { error: "internal", reason: "AgentFailed", message: judged.failure.message }
-        : undelivered(delivery)
-    }
-    case "Looped":
-      return loopFailureOf(outcome.end, traffic) ?? undelivered(outcome.delivery)
-  }
-}
-
 /** What is added to an answer, so that whoever reads it knows where the commits are. */
-export const deliveryText = (delivery: RepositoryDelivery | undefined): string => {
+const deliveryText = (delivery: RepositoryDelivery | undefined): string => {
   if (delivery === undefined || (delivery.status !== "pushed" && delivery.status !== "unchanged")) return ""
   const { branch, pullRequestUrl } = delivery
   return `\n\nBranch: ${branch}${pullRequestUrl === undefined ? "" : `\nPull request: ${pullRequestUrl}`}`
 }
 
-const textOf = (outcome: Outcome): string | undefined => {
-  switch (outcome._tag) {
-    case "Ended":
-      return outcome.judged._tag === "Success"
-        ? `${outcome.judged.success.text}${deliveryText(outcome.delivery)}`
-        : outcome.judged.failure.textSoFar
-    case "Looped":
-      return outcome.end.outcome === "finished"
-        ? `${outcome.end.text}${deliveryText(outcome.delivery)}`
-        : outcome.end.text
-    case "Failed":
-    case "Stopped":
-      return outcome.textSoFar
-    default:
-      return undefined
-  }
-}
-
-const contentOf = (outcome: Outcome): string | undefined => {
-  const text = textOf(outcome)
-  return text === "" && failureOf(outcome) !== undefined ? undefined : text
-}
-
 /** What of the answer its reader has not been told piece by piece. */
-export const unspoken = (outcome: Outcome, hasSpoken: boolean): ReadonlyArray<AiEvent> => {
-  if (outcome._tag === "Looped" && outcome.end.outcome === "finished") {
-    const delta = deliveryText(outcome.delivery)
-    return delta === "" ? [] : [{ type: "text_delta", delta }]
-  }
-  if (outcome._tag !== "Ended" || outcome.judged._tag === "Failure") return []
-  const delta = `${hasSpoken ? "" : outcome.judged.success.text}${deliveryText(outcome.delivery)}`
+export const unspoken = ({ answer, delivery }: Outcome, hasSpoken: boolean): ReadonlyArray<AiEvent> => {
+  const delta = answer === undefined ? "" : `${hasSpoken ? "" : answer}${deliveryText(delivery)}`
   return delta === "" ? [] : [{ type: "text_delta", delta }]
 }
 
-/** What became of the commits, where there is a repository. */
-export const deliveryOf = (outcome: Outcome): RepositoryDelivery | undefined =>
-  outcome._tag === "Ended" || outcome._tag === "Looped" ? outcome.delivery : undefined
-
-const neverClaimed: ReadonlySet<string> = new Set<Reason["_tag"]>([
-  "InvalidSpec",
-  "RunIdInUse",
-  "StoreUnavailable"
-])
-
-/** Whether the run is on record under its id. An id that was taken is somebody else's. */
-export const isOnRecord = (outcome: Outcome): boolean =>
-  outcome._tag !== "Refused" &&
-  outcome._tag !== "NoRepository" &&
-  !(outcome._tag === "Failed" && neverClaimed.has(outcome.error.reason._tag))
-
-/** What the proxy of the run saw, where its end says it. */
-export const trafficOf = (outcome: Outcome): LlmTraffic | undefined =>
-  outcome._tag === "Ended" ? outcome.result.llm : outcome._tag === "Failed" ? outcome.error.llm : undefined
+const contentOf = ({ answer, delivery, textSoFar }: Outcome, hasFailed: boolean): string | undefined => {
+  const text = answer === undefined ? textSoFar : `${answer}${deliveryText(delivery)}`
+  return text === "" && hasFailed ? undefined : text
+}
 
 /** `traffic`: what the proxy of the run saw, as far as anybody knows. */
 export const make = (
@@ -200,11 +179,10 @@ export const make = (
   const { billingAccountId, requestId, virtualKeyId } = request.caller
   const { attempt, runId } = context
   const owner = { runId, attempt, graphId: request.graphId, billingAccountId, virtualKeyId }
-  const failure = failureOf(outcome, traffic)
-  const content = contentOf(outcome)
+  const { delivery, isOnRecord, patch } = outcome
+  const failure = outcome.failureOf(traffic)
+  const content = contentOf(outcome, failure !== undefined)
   const usage = traffic?.usage
-  const delivery = deliveryOf(outcome)
-  const patch = outcome._tag === "Looped" ? outcome.patch : undefined
   const final: GraphFinal = {
     ok: failure === undefined,
     runId,
@@ -219,9 +197,7 @@ export const make = (
     ...(patch === undefined ? {} : { patch })
   }
   const facts =
-    traffic === undefined && !isOnRecord(outcome)
-      ? ([ofNothing(owner)] as const)
-      : fromTraffic(owner, traffic)
+    traffic === undefined && !isOnRecord ? ([ofNothing(owner)] as const) : fromTraffic(owner, traffic)
   return { ending: { content, facts, failure }, final }
 }
 

@@ -63,10 +63,8 @@ export const provider = Effect.fnUntraced(function* <A>(
           Effect.scoped,
           Effect.catchTags({
             GraphRefused: (refused) => Effect.succeed(GraphEnd.refused(refused)),
-            RepositoryUnavailable: (error) =>
-              Effect.succeed<GraphEnd.Outcome>({ _tag: "NoRepository", error }),
-            SandboxError: (error) =>
-              Effect.sync((): GraphEnd.Outcome => ({ _tag: "Failed", error, textSoFar: text }))
+            RepositoryUnavailable: (error) => Effect.succeed(GraphEnd.noRepository(error)),
+            SandboxError: (error) => Effect.sync(() => GraphEnd.failed(error, text))
           })
         ),
         Effect.map(life.stopped, (why) => GraphEnd.stopped(why, text))
