@@ -75,23 +75,23 @@ export const run = Effect.fn("HostLoop.run")(function* (
   options: LoopOptions,
   tell: Tell = () => Effect.void
 ): Effect.fn.Return<LoopEnd, never, ChatModel.ChatModel> {
+  const { at, ended = Effect.never, model, tools } = options
   const limits: LoopLimits = { ...defaultLimits, ...options.limits }
-  yield* Effect.annotateCurrentSpan(Telemetry.attribute.model, options.model)
+  yield* Effect.annotateCurrentSpan(Telemetry.attribute.model, model)
   const startedMs = yield* Clock.currentTimeMillis
   const talk = LoopTalk.make(options.messages)
   const session = options.session ?? { runId: yield* RunId.generate, identity: nobody }
+  const loop: LoopTalk.Loop = { at, model, tools, session, limits, tell, talk }
   const verdict = yield* Effect.raceFirst(
-    conversation({ ...options, session }, limits, talk, tell),
-    (options.ended ?? Effect.never).pipe(
-      Effect.catch((error) => Effect.succeed<LoopVerdict>({ outcome: "sandbox_failed", error }))
-    )
+    conversation(loop),
+    Effect.catch(ended, (error) => Effect.succeed<LoopVerdict>({ outcome: "sandbox_failed", error }))
   ).pipe(
     Effect.timeoutOrElse({
       duration: Duration.seconds(limits.runtimeSecondsMax),
       orElse: () => Effect.succeed<LoopVerdict>({ outcome: "timeout" })
     })
   )
-  yield* LoopCall.endOpen(talk, tell)
+  yield* LoopCall.endOpen(loop)
   return {
     ...verdict,
     text: talk.text,
@@ -121,18 +121,16 @@ const nobody = { billingAccountId: "local", attempt: 0 }
 
 /** Everything but what may come at any time: the end of the sandbox, and of the time. */
 const conversation = Effect.fnUntraced(function* (
-  options: LoopOptions & { readonly session: ToolSession },
-  limits: LoopLimits,
-  talk: LoopTalk.Talk,
-  tell: Tell
+  loop: LoopTalk.Loop
 ): Effect.fn.Return<LoopVerdict, never, ChatModel.ChatModel> {
+  const { limits, talk, tell } = loop
   const chat = yield* ChatModel.ChatModel
   while (true) {
     if (talk.contextBytes > limits.contextBytesMax) return { outcome: "context_exhausted" }
     talk.steps += 1
     const step = talk.steps
     yield* tell({ type: "step_started", step })
-    const asked = yield* Effect.result(LoopStep.ask(chat, options, limits, talk, tell))
+    const asked = yield* Effect.result(LoopStep.ask(chat, loop))
     if (asked._tag === "Failure") return { outcome: "model_failed", error: asked.failure }
     const answer = asked.success
     yield* tell({ type: "step_ended", step, ...answer.usage })
@@ -149,7 +147,7 @@ const conversation = Effect.fnUntraced(function* (
     })
     for (const call of answer.toolCalls) {
       if (talk.toolCalls >= limits.toolCallsMax) return { outcome: "tool_calls_exhausted" }
-      const done = yield* Effect.result(LoopCall.answer(call, options.session, limits, talk, tell))
+      const done = yield* Effect.result(LoopCall.answer(call, loop))
       if (done._tag === "Failure") return { outcome: "sandbox_failed", error: done.failure }
       if (talk.invalidCalls > limits.invalidCallsMax) return { outcome: "invalid_calls_exhausted" }
     }

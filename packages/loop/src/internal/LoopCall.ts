@@ -10,9 +10,7 @@ import type { ChatToolCall } from "../ChatModel.ts"
 import { excerpt } from "../Excerpt.ts"
 import * as Tool from "../Tool.ts"
 import * as Json from "./Json.ts"
-import type { Tell } from "./LoopEvent.ts"
-import type { LoopLimits } from "./LoopLimits.ts"
-import { remember, type Talk } from "./LoopTalk.ts"
+import { type Loop, remember, type Talk } from "./LoopTalk.ts"
 
 /** A call of the model's, read. */
 export interface ReadCall {
@@ -29,7 +27,7 @@ const malformedBytesMax = 500
 const plainName = /^[A-Za-z0-9_-]{1,64}$/u
 const plainId = /^[\x21-\x7e]{1,128}$/u
 
-export const read = (call: ChatToolCall, tools: ReadonlyArray<Tool.Tool>, talk: Talk): ReadCall => {
+export const read = (call: ChatToolCall, { talk, tools }: Loop): ReadCall => {
   const id = freshId(call.id, talk)
   const tool = tools.find(({ name }) => name === call.name)
   if (tool === undefined) {
@@ -71,10 +69,7 @@ const freshId = (given: string, talk: Talk): string => {
 /** Fails when the sandbox can be used no more. */
 export const answer = Effect.fnUntraced(function* (
   { input, meant, told }: ReadCall,
-  session: Tool.ToolSession,
-  limits: LoopLimits,
-  talk: Talk,
-  tell: Tell
+  { limits, session, talk, tell }: Loop
 ): Effect.fn.Return<void, SandboxError> {
   const { id, name } = told
   talk.toolCalls += 1
@@ -102,7 +97,7 @@ export const answer = Effect.fnUntraced(function* (
 })
 
 /** A call that the end of the loop has cut short is told to have ended. */
-export const endOpen = Effect.fnUntraced(function* (talk: Talk, tell: Tell) {
+export const endOpen = Effect.fnUntraced(function* ({ talk, tell }: Loop) {
   if (talk.open === undefined) return
   const { id, name, startedMs } = talk.open
   talk.open = undefined

@@ -1,23 +1,15 @@
 /** One question to a model, and what its answer comes to. */
 import { Duration, Effect, Stream } from "effect"
 import * as ChatModel from "../ChatModel.ts"
-import type { Tool } from "../Tool.ts"
 import * as LoopCall from "./LoopCall.ts"
-import type { LoopUsage, LoopVerdict, Tell } from "./LoopEvent.ts"
-import type { LoopLimits } from "./LoopLimits.ts"
-import type { Talk } from "./LoopTalk.ts"
+import type { LoopUsage, LoopVerdict } from "./LoopEvent.ts"
+import type { Loop, Talk } from "./LoopTalk.ts"
 
 export interface Answer {
   readonly text: string
   readonly toolCalls: ReadonlyArray<LoopCall.ReadCall>
   readonly finish: ChatModel.ChatFinish
   readonly usage: LoopUsage
-}
-
-export interface Asked {
-  readonly at: ChatModel.ChatEndpoint
-  readonly model: string
-  readonly tools: ReadonlyArray<Tool>
 }
 
 /** What an answer's bytes come to at least, where nobody counted: few tokens have more than four. */
@@ -35,15 +27,13 @@ interface Heard {
 /** Ask, and ask again where the model cannot answer now and nothing of an answer has come. */
 export const ask = (
   chat: ChatModel.ChatModel["Service"],
-  options: Asked,
-  limits: LoopLimits,
-  talk: Talk,
-  tell: Tell
+  loop: Loop
 ): Effect.Effect<Answer, ChatModel.ChatModelFailed> => {
+  const { limits, talk } = loop
   const request: ChatModel.ChatRequest = {
-    model: options.model,
+    model: loop.model,
     messages: [...talk.messages],
-    tools: options.tools.map(({ description, inputSchema, name }) => ({ name, description, inputSchema })),
+    tools: loop.tools.map(({ description, inputSchema, name }) => ({ name, description, inputSchema })),
     ...(limits.answerTokensMax === undefined
       ? {}
       : {
@@ -63,7 +53,7 @@ export const ask = (
         inputTokens: undefined,
         outputTokens: undefined
       }
-      return listen(chat.stream(request, options.at), limits, talk, heard, tell).pipe(
+      return listen(chat.stream(request, loop.at), loop, heard).pipe(
         // What was heard of an answer has been paid for, however it ended.
         Effect.ensuring(Effect.sync(() => count(talk, heard))),
         Effect.as(heard),
@@ -81,16 +71,14 @@ export const ask = (
     text: heard.text,
     finish: heard.finish,
     usage: usageOf(heard),
-    toolCalls: heard.calls.map((call) => LoopCall.read(call, options.tools, talk))
+    toolCalls: heard.calls.map((call) => LoopCall.read(call, loop))
   }))
 }
 
 const listen = (
   answer: Stream.Stream<ChatModel.ChatPart, ChatModel.ChatModelFailed>,
-  limits: LoopLimits,
-  talk: Talk,
-  heard: Heard,
-  tell: Tell
+  { limits, talk, tell }: Loop,
+  heard: Heard
 ): Effect.Effect<void, ChatModel.ChatModelFailed> =>
   Stream.runForEach(ChatModel.bounded(answer, limits.answer), (part) => {
     heard.bytes += ChatModel.bytesOf(part)

@@ -1,5 +1,19 @@
-/** What a loop knows of itself, and what is remembered of its conversation. */
+/** What a loop is, what it knows of itself, and what is remembered of its conversation. */
 import * as ChatModel from "../ChatModel.ts"
+import type { Tool, ToolSession } from "../Tool.ts"
+import type { Tell } from "./LoopEvent.ts"
+import type { LoopLimits } from "./LoopLimits.ts"
+
+/** One loop, as all of its parts have it. */
+export interface Loop {
+  readonly at: ChatModel.ChatEndpoint
+  readonly model: string
+  readonly tools: ReadonlyArray<Tool>
+  readonly session: ToolSession
+  readonly limits: LoopLimits
+  readonly tell: Tell
+  readonly talk: Talk
+}
 
 /** Asked for also where the loop is cut short. */
 export interface Talk {

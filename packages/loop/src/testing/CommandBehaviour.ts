@@ -2,7 +2,248 @@
  * What the commands of `ToolContract` and of the `ExecutorContract` of sessions do: named once, and said once for a
  * shell and once for memory.
  */
-import type { CommandLine } from "@cogni/sandbox-core/Executor"
 import type { Program, ProgramIo } from "@cogni/sandbox-core/MemoryContainerRuntime"
 import { quoted } from "@cogni/sandbox-core/testing/Behaviour"
 import { Effect, Stream } from "effect"
+
+/** What a command of a contract does. */
+export type Behaviour =
+  | { readonly _tag: "ExitsWith"; readonly exitCode: number }
+  | { readonly _tag: "Writes"; readonly stdout: string; readonly stderr: string }
+  /** Each on a channel that it opens again by its name. */
+  | { readonly _tag: "WritesByName"; readonly stdout: string; readonly stderr: string }
+  /** Writes so many `x`, and ends. */
+  | { readonly _tag: "WritesManyBytes"; readonly bytes: number }
+  /** Lines with their numbers, from 1, so many. */
+  | { readonly _tag: "Counts"; readonly lines: number }
+  | { readonly _tag: "EchoesStdin" }
+  /** Each with a NUL after it. */
+  | { readonly _tag: "SaysArguments"; readonly arguments: ReadonlyArray<string> }
+  /** Or `unset`. */
+  | { readonly _tag: "SaysVariable"; readonly name: string }
+  | { readonly _tag: "SaysDirectory" }
+  | { readonly _tag: "SaysFile"; readonly path: string }
+  | { readonly _tag: "WritesFile"; readonly path: string; readonly content: string }
+  | { readonly _tag: "KillsItself"; readonly signal: "SIGKILL" | "SIGTERM" }
+  /** Says `ready`; on SIGTERM says `tidied` and ends with this code. */
+  | { readonly _tag: "TidiesUp"; readonly exitCode: number }
+  /** Says `ready`, and lives until it is ended. */
+  | { readonly _tag: "Sleeps" }
+  /** Says `ready`, and lives whatever it is asked. */
+  | { readonly _tag: "IgnoresTerm" }
+  /** As a server does: a line every tenth of a second, until something ends it. */
+  | { readonly _tag: "Ticks" }
+  /** Says `ready` and lives until it is ended; its child writes to a file again and again. SIGTERM ends who does not ignore it. */
+  | { readonly _tag: "Beats"; readonly path: string; readonly ignoringTerm: "nobody" | "child" | "both" }
+  /** Says `ready` and ends, and leaves a child that writes to a file again and again, for some seconds. */
+  | { readonly _tag: "LeavesBeating"; readonly path: string }
+  /** Says `ready` and ends, and leaves a child that writes two gigabytes to stdout. */
+  | { readonly _tag: "LeavesWriting" }
+  /** Its child writes to a file again and again; once it has, this writes to stdout without end. */
+  | { readonly _tag: "Floods"; readonly path: string }
+
+/** How commands behave so for one kind of executor. */
+export interface Words {
+  readonly argv: (behaviour: Behaviour) => readonly [string, ...ReadonlyArray<string>]
+  /** The same, as a line for a shell. */
+  readonly line: (behaviour: Behaviour) => string
+}
+
+const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
+
+/** Some ten seconds, so that what a test may have left behind goes by itself. */
+const beating = (path: string) =>
+  `i=0; while [ $i -lt 200 ]; do printf x >> ${quoted(path)}; sleep 0.05; i=$((i + 1)); done`
+
+const beats = (path: string, ignoringTerm: "nobody" | "child" | "both") => {
+  const ignore = "trap '' TERM; "
+  const all = ignoringTerm === "both" ? ignore : ""
+  return `${all}(${ignoringTerm === "child" ? ignore : ""}${beating(path)}) & echo ready; while :; do wait; sleep 0.1; done`
+}
+
+const script = (behaviour: Behaviour): string => {
+  switch (behaviour._tag) {
+    case "ExitsWith":
+      return `exit ${behaviour.exitCode}`
+    case "Writes":
+      return `printf %s ${quoted(behaviour.stdout)}; printf %s ${quoted(behaviour.stderr)} >&2`
+    case "WritesByName":
+      return `printf %s ${quoted(behaviour.stdout)} > /dev/stdout; printf %s ${quoted(behaviour.stderr)} > /dev/stderr`
+    case "WritesManyBytes":
+      return `head -c ${behaviour.bytes} /dev/zero | tr '\\0' x`
+    case "Counts":
+      return `seq 1 ${behaviour.lines}`
+    case "EchoesStdin":
+      return "cat"
+    case "SaysArguments":
+      return `printf '%s\\0' ${behaviour.arguments.map(quoted).join(" ")}`
+    case "SaysVariable":
+      return `printf %s "\${${behaviour.name}-unset}"`
+    case "SaysDirectory":
+      return "pwd"
+    case "SaysFile":
+      return `cat ${quoted(behaviour.path)}`
+    case "WritesFile":
+      return `printf %s ${quoted(behaviour.content)} > ${quoted(behaviour.path)}`
+    case "KillsItself":
+      return `kill -s ${behaviour.signal.slice("SIG".length)} $$; sleep 1000`
+    case "TidiesUp":
+      return `trap 'echo tidied; exit ${behaviour.exitCode}' TERM; echo ready; while :; do sleep 0.1; done`
+    case "Sleeps":
+      return "echo ready; sleep 1000"
+    case "IgnoresTerm":
+      return "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    case "Ticks":
+      return "n=0; while :; do n=$((n+1)); echo tick $n; sleep 0.1; done"
+    case "Beats":
+      return beats(behaviour.path, behaviour.ignoringTerm)
+    case "LeavesBeating":
+      return `(${beating(behaviour.path)}) & echo ready`
+    case "LeavesWriting":
+      return "head -c 2000000000 /dev/zero & echo ready"
+    case "Floods":
+      return `(${beating(behaviour.path)}) & while [ ! -s ${quoted(behaviour.path)} ]; do sleep 0.02; done; yes`
+  }
+}
+
+/** For any executor with a POSIX shell and coreutils. */
+export const shell: Words = {
+  // Arguments are the program's own words: no shell reads them.
+  argv: (behaviour) =>
+    behaviour._tag === "SaysArguments"
+      ? ["printf", "%s\\0", ...behaviour.arguments]
+      : ["sh", "-c", script(behaviour)],
+  line: script
+}
+
+/** For a sandbox in memory whose program is {@link program}. */
+export const memory: Words = {
+  argv: (behaviour) => ["behave", JSON.stringify(behaviour)],
+  line: (behaviour) => `behave ${JSON.stringify(behaviour)}`
+}
+
+const beat = ({ files }: ProgramIo, path: string) =>
+  Effect.forEach(
+    Array.from({ length: 200 }, (_, index) => index),
+    (index) => Effect.andThen(files.write(path, "x".repeat(index + 1)), Effect.sleep("50 millis")),
+    { discard: true }
+  ).pipe(Effect.ignore)
+
+/** 143 on SIGTERM, 129 and 130 on the others that end what does not listen. */
+const untilEnded = ({ signals, terminated }: ProgramIo): Effect.Effect<number> =>
+  Effect.raceFirst(
+    Effect.as(terminated, 143),
+    signals.pipe(
+      Stream.filter((name) => name === "SIGINT" || name === "SIGHUP"),
+      Stream.runHead,
+      Effect.flatMap((found) =>
+        found._tag === "None" ? Effect.never : Effect.succeed(found.value === "SIGINT" ? 130 : 129)
+      )
+    )
+  )
+
+const said = (io: ProgramIo, behaviour: Behaviour): Effect.Effect<number> => {
+  const { env, files, stderr, stdin, stdout, terminated, workingDirectory } = io
+  const ready = stdout("ready\n")
+  switch (behaviour._tag) {
+    case "ExitsWith":
+      return Effect.succeed(behaviour.exitCode)
+    case "Writes":
+    case "WritesByName":
+      return stdout(behaviour.stdout).pipe(Effect.andThen(stderr(behaviour.stderr)), Effect.as(0))
+    case "WritesManyBytes":
+      return Effect.as(inPieces(io, behaviour.bytes), 0)
+    case "Counts":
+      return Effect.raceFirst(untilEnded(io), Effect.as(counted(io, behaviour.lines), 0))
+    case "EchoesStdin":
+      return Effect.as(stdout(stdin), 0)
+    case "SaysArguments":
+      return Effect.as(stdout(behaviour.arguments.map((argument) => `${argument}\0`).join("")), 0)
+    case "SaysVariable":
+      return Effect.as(stdout(env[behaviour.name] ?? "unset"), 0)
+    case "SaysDirectory":
+      return Effect.as(stdout(`${workingDirectory}\n`), 0)
+    case "SaysFile":
+      return Effect.matchEffect(files.read(behaviour.path), {
+        onSuccess: (content) => Effect.as(stdout(content), 0),
+        onFailure: ({ message }) => Effect.as(stderr(`${message}\n`), 1)
+      })
+    case "WritesFile":
+      return Effect.match(files.write(behaviour.path, behaviour.content), {
+        onSuccess: () => 0,
+        onFailure: () => 1
+      })
+    case "KillsItself":
+      return Effect.succeed(behaviour.signal === "SIGKILL" ? 137 : 143)
+    case "TidiesUp":
+      return ready.pipe(
+        Effect.andThen(terminated),
+        Effect.andThen(stdout("tidied\n")),
+        Effect.as(behaviour.exitCode)
+      )
+    case "Sleeps":
+      return Effect.andThen(ready, untilEnded(io))
+    case "IgnoresTerm":
+      return Effect.andThen(ready, Effect.never)
+    case "Ticks":
+      return Effect.raceFirst(untilEnded(io), ticks(io))
+    case "Beats":
+      return Effect.forkChild(beat(io, behaviour.path)).pipe(
+        Effect.andThen(ready),
+        Effect.andThen(behaviour.ignoringTerm === "both" ? Effect.never : untilEnded(io))
+      )
+    case "LeavesBeating":
+      return Effect.forkDetach(beat(io, behaviour.path)).pipe(Effect.andThen(ready), Effect.as(0))
+    case "LeavesWriting":
+      return Effect.forkDetach(inPieces(io, 2_000_000_000)).pipe(Effect.andThen(ready), Effect.as(0))
+    case "Floods":
+      return Effect.forkChild(beat(io, behaviour.path), { startImmediately: true }).pipe(
+        Effect.andThen(Effect.forever(stdout("y\n".repeat(1024))))
+      )
+  }
+}
+
+const inPieces = ({ stdout }: ProgramIo, bytes: number) => {
+  const pieceBytes = 32 * 1024
+  const pieces = Array.from({ length: Math.ceil(bytes / pieceBytes) }, (_, index) =>
+    Math.min(pieceBytes, bytes - index * pieceBytes)
+  )
+  return Effect.forEach(pieces, (piece) => stdout("x".repeat(piece)), { discard: true })
+}
+
+const linesAtOnce = 5000
+
+const counted = ({ stdout }: ProgramIo, lines: number) =>
+  Stream.runForEach(Stream.range(1, Math.ceil(lines / linesAtOnce)), (piece) => {
+    const from = (piece - 1) * linesAtOnce
+    const length = Math.min(linesAtOnce, lines - from)
+    return stdout(Array.from({ length }, (_, index) => `${from + index + 1}\n`).join(""))
+  })
+
+const ticks = ({ stdout }: ProgramIo) => {
+  let count = 0
+  return Effect.suspend(() => stdout(`tick ${++count}\n`)).pipe(
+    Effect.andThen(Effect.sleep("100 millis")),
+    Effect.forever
+  )
+}
+
+/** What a shell says of a program that it cannot run, and ends with. */
+const unknown = ({ files, stderr }: ProgramIo, name: string) =>
+  Effect.matchEffect(files.read(name), {
+    onSuccess: () => Effect.as(stderr(`${name}: permission denied\n`), 126),
+    onFailure: ({ problem }) =>
+      problem === "not_a_file"
+        ? Effect.as(stderr(`${name}: permission denied\n`), 126)
+        : Effect.as(stderr(`${name}: not found\n`), 127)
+  })
+
+/** For `MemoryContainerRuntime`. */
+export const program: Program = (io) => {
+  const [name = "", first = "", line = ""] = io.argv
+  if (name === "behave") return said(io, JSON.parse(first) as Behaviour)
+  const [, told] = /^behave (.*)$/su.exec(line) ?? []
+  if (name === "/bin/sh" && first === "-c" && told !== undefined)
+    return said(io, JSON.parse(told) as Behaviour)
+  return unknown(io, name)
+}

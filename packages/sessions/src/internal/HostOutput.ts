@@ -9,13 +9,6 @@ import type { OutputChunk } from "@cogni/sandbox-core/RunResult"
 import { Cause, Effect, Queue, Stream } from "effect"
 import type { ChildProcessHandle } from "effect/process/ChildProcessSpawner"
 
-export interface HostOutput {
-  /** For one reader. */
-  readonly stream: Stream.Stream<OutputChunk>
-  /** Read and drop what still comes. */
-  readonly drop: Effect.Effect<unknown>
-}
-
 /** More than a pipe and the buffers of Node hold. A child that goes on writing would never let the output end. */
 const lateBytesMax = 1024 * 1024
 
@@ -29,16 +22,10 @@ const turn = Effect.callback<void>((resume) => {
   setImmediate(() => resume(Effect.void))
 })
 
-/** What is known of the command's own process. */
-export interface Life {
-  readonly isLive: Effect.Effect<boolean>
-  /** Settles when it has ended. */
-  readonly exited: Effect.Effect<unknown>
-}
-
+/** `stream` is for one reader; `drop` reads and drops what still comes. `exited` settles when the process has ended. */
 export const make = Effect.fnUntraced(function* (
   { stderr, stdout }: ChildProcessHandle,
-  { exited, isLive }: Life
+  { exited, isLive }: { readonly isLive: Effect.Effect<boolean>; readonly exited: Effect.Effect<unknown> }
 ) {
   const queue = yield* Queue.bounded<OutputChunk, Cause.Done>(1)
   const drop = Queue.shutdown(queue)
@@ -62,5 +49,5 @@ export const make = Effect.fnUntraced(function* (
       return [chunk, isInTime ? 0 : lateBytes + chunk.bytes.byteLength] as const
     }).pipe(Effect.catch(() => Effect.as(drop, undefined)))
   )
-  return { stream, drop } satisfies HostOutput
+  return { stream, drop }
 })

@@ -16,9 +16,10 @@ import { SessionWorkspaces } from "./SessionWorkspaces.ts"
 export interface Options {
   /** Made when it is missing. Only this process and its user should be able to enter it. */
   readonly directory: string
-  /** Whom a workspace belongs to where this process is root; uid and gid, never 0. */
-  readonly owner?: { readonly userId: number; readonly groupId: number } | undefined
 }
+
+/** Whom a workspace belongs to where this process is root. */
+const owner = { userId: 1000, groupId: 1000 }
 
 const unusable = (path: string) => (message: string) =>
   new WorkspaceFailed({
@@ -29,7 +30,6 @@ const unusable = (path: string) => (message: string) =>
 
 export const make = (options: Options) => {
   const root = resolve(options.directory)
-  const owner = options.owner ?? { userId: 1000, groupId: 1000 }
   const pathOf = (sessionId: SessionId.SessionId) => join(root, SessionId.digest(sessionId))
 
   return SessionWorkspaces.of({

@@ -4,7 +4,6 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { argumentBytesMax } from "@cogni/sandbox-core/SandboxSpec"
 import { assert } from "@effect/vitest"
 import { Effect, Stream } from "effect"
-import { linesOf } from "@cogni/sandbox-loop/testing/CommandBehaviour"
 import { type Promises, reasonOf, type Subject } from "./CommandSubject.ts"
 
 const everyByte = Uint8Array.from({ length: 256 }, (_, index) => index)
@@ -13,7 +12,8 @@ export const ends: Promises = {
   "an exit code is a value, of an argv and of a line for the shell": ({ executor, words }) =>
     Effect.gen(function* () {
       for (const exitCode of [0, 1, 3, 125, 255]) {
-        for (const line of linesOf(words, { _tag: "ExitsWith", exitCode })) {
+        for (const say of [words.argv, words.line]) {
+          const line = say({ _tag: "ExitsWith", exitCode })
           const result = yield* executor.exec(line)
           assert.strictEqual(result.exitCode, exitCode)
           assert.isUndefined(result.signal)
