@@ -47,7 +47,9 @@ export const tools: ReadonlyArray<string> = ["read", "write", "edit", "apply_pat
 
 const changing = ["write", "edit", "apply_patch"]
 
-export const personalities: Readonly<Record<string, OpenClawPersonality>> = {
+type Personalities = Readonly<Record<string, OpenClawPersonality>>
+
+export const personalities: Personalities = {
   [defaultPersonality]: {},
   coder: {
     name: "Coder",
@@ -179,21 +181,15 @@ export const timeoutSeconds = (runtimeSecondsMax: number): number => {
   return Math.max(1, runtimeSecondsMax - Math.min(graceSecondsMax, Math.max(graceSecondsMin, grace)))
 }
 
-const entry =
-  (workspace: string) =>
-  ({ name, toolsDenied = [] }: OpenClawPersonality) => ({
-    workspace,
-    ...(name === undefined ? {} : { identity: { name } }),
-    ...(toolsDenied.length === 0 ? {} : { tools: { deny: toolsDenied } })
-  })
+const entry = (workspace: string, { name, toolsDenied = [] }: OpenClawPersonality) => ({
+  workspace,
+  ...(name === undefined ? {} : { identity: { name } }),
+  ...(toolsDenied.length === 0 ? {} : { tools: { deny: toolsDenied } })
+})
 
-const configuration = (
-  known: Readonly<Record<string, OpenClawPersonality>>,
-  task: AgentTask
-) => {
+const configuration = (known: Personalities, task: AgentTask) => {
   const { model, runtimeSecondsMax, workingDirectory } = task
   const seconds = timeoutSeconds(runtimeSecondsMax)
-  const ofPersonality = entry(workingDirectory)
   return {
     models: {
       // None but this one: what OpenClaw knows of models elsewhere is gone.
@@ -211,7 +207,7 @@ const configuration = (
         timeoutSeconds: seconds,
         subagents: { runTimeoutSeconds: timeoutSeconds(seconds) }
       },
-      entries: Object.fromEntries(Object.entries(known).map(([id, one]) => [id, ofPersonality(one)]))
+      entries: Object.fromEntries(Object.entries(known).map(([id, one]) => [id, entry(workingDirectory, one)]))
     },
     tools: {
       allow: tools,
@@ -228,20 +224,19 @@ const configuration = (
   }
 }
 
-const personalityOf = (
-  known: Readonly<Record<string, OpenClawPersonality>>,
-  { personality = defaultPersonality }: Pick<AgentTask, "personality">
-): OpenClawPersonality => known[personality] ?? {}
-
 /** What a personality is told comes before the conversation. */
-const withInstructions = ({ instructions }: OpenClawPersonality, task: AgentTask): AgentTask["messages"] =>
-  instructions === undefined ? task.messages : [{ role: "system", content: instructions }, ...task.messages]
+const instructed = (known: Personalities, task: AgentTask): AgentTask["messages"] => {
+  const { instructions } = known[task.personality ?? defaultPersonality] ?? {}
+  return instructions === undefined
+    ? task.messages
+    : [{ role: "system", content: instructions }, ...task.messages]
+}
 
 /**
  * With personalities of one's own, and `main`, whatever they are. One that is not among them is refused before anything
  * is made.
  */
-export const make = (known: Readonly<Record<string, OpenClawPersonality>>): Agent => {
+export const make = (known: Personalities): Agent => {
   const all = { [defaultPersonality]: {}, ...known }
   return {
     id: AgentId.make("openclaw"),
@@ -276,7 +271,7 @@ export const make = (known: Readonly<Record<string, OpenClawPersonality>>): Agen
     limits: { memoryBytesMax: 2 * 1024 * 1024 * 1024 },
     inputs: (task) => [
       { name: "openclaw.json", content: JSON.stringify(configuration(all, task), undefined, 2) },
-      promptInput({ messages: withInstructions(personalityOf(all, task), task) })
+      promptInput({ messages: instructed(all, task) })
     ],
     reader: whole(parse)
   }
