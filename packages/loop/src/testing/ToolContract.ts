@@ -11,8 +11,8 @@ import {
   type Fixture,
   hostDirectory,
   memoryFixture,
-  type Suite,
-  TestExecutor,
+  type Promises,
+  type TestExecutor,
   toolsOf
 } from "./ToolHarness.ts"
 
@@ -24,37 +24,31 @@ export const suite = <E>(
   layer: Layer.Layer<TestExecutor, E>,
   fixture: Fixture = memoryFixture
 ): void => {
-  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(
-    `tools of a session (${name})`,
-    (it) => {
-      commands(it, fixture)
-      directories(it, fixture)
-      processes(it, fixture)
-      files(it, fixture)
-      if (fixture.hasShell) oddFiles(it, fixture)
+  const promised = { ...commands, ...directories, ...processes, ...files, ...(fixture.hasShell ? oddFiles : {}) }
+  const named = it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })
+  named(`tools of a session (${name})`, (it) => {
+    for (const [title, promise] of Object.entries(promised)) {
+      it.effect(title, () => Effect.flatMap(toolsOf(fixture), promise))
     }
-  )
+  })
 }
 
-const commands = (it: Suite, fixture: Fixture) => {
-  it.effect.each([0, 1, 7, 126, 255])("shell.exec: an exit code is a result: %s", (exitCode) =>
-    Effect.gen(function* () {
-      const { shell } = yield* toolsOf(fixture)
-      const result = yield* shell({ _tag: "ExitsWith", exitCode })
-      assert.containSubset(result, {
-        exit_code: exitCode,
-        stdout: "",
-        stderr: "",
-        truncated: false,
-        timed_out: false
-      })
-      assert.isAtLeast(result.duration_ms as number, 0)
-    })
-  )
+const commands: Promises = {
+  ...Object.fromEntries(
+    [0, 1, 7, 126, 255].map((exitCode): [string, Promises[string]] => [
+      `shell.exec: an exit code is a result: ${exitCode}`,
+      ({ shell }) =>
+        Effect.gen(function* () {
+          const result = yield* shell({ _tag: "ExitsWith", exitCode })
+          const said = { stdout: "", stderr: "", truncated: false, timed_out: false }
+          assert.containSubset(result, { exit_code: exitCode, ...said })
+          assert.isAtLeast(result.duration_ms as number, 0)
+        })
+    ])
+  ),
 
-  it.effect("shell.exec: stdout and stderr come apart, stdin and the environment come in", () =>
+  "shell.exec: stdout and stderr come apart, stdin and the environment come in": ({ shell }) =>
     Effect.gen(function* () {
-      const { shell } = yield* toolsOf(fixture)
       const said = { stdout: `it's "quoted" $HOME \\n ünï ☃\n`, stderr: "warning: 100%\n" }
       assert.containSubset(yield* shell({ _tag: "Writes", ...said }), { exit_code: 0, ...said })
       assert.containSubset(yield* shell({ _tag: "EchoesStdin" }, { stdin: "línea\n" }), { stdout: "línea\n" })
@@ -66,12 +60,10 @@ const commands = (it: Suite, fixture: Fixture) => {
         }
       )
       assert.containSubset(yield* shell({ _tag: "SaysVariable", name: "GIVEN" }), { stdout: "unset" })
-    })
-  )
+    }),
 
-  it.effect("shell.exec: long output keeps its beginning and its end, and says how much is not shown", () =>
+  "shell.exec: long output keeps its beginning and its end, and says how much is not shown": ({ shell }) =>
     Effect.gen(function* () {
-      const { shell } = yield* toolsOf(fixture)
       const { exit_code, stdout, truncated } = yield* shell({ _tag: "Counts", lines: 100_000 })
       assert.deepStrictEqual([exit_code, truncated], [0, true])
       const [, head = "", missing = "", tail = ""] =
@@ -81,31 +73,25 @@ const commands = (it: Suite, fixture: Fixture) => {
       assert.isTrue(tail.endsWith("99999\n100000\n"))
       assert.strictEqual(head.length + Number(missing) + tail.length, 588_895)
       assert.isAtMost(new TextEncoder().encode(String(stdout)).byteLength, 2000)
-    })
-  )
+    }),
 
-  it.effect("shell.exec: one that never stops printing is ended, and says why", () =>
+  "shell.exec: one that never stops printing is ended, and says why": ({ shell }) =>
     Effect.gen(function* () {
-      const { shell } = yield* toolsOf(fixture)
       const result = yield* shell({ _tag: "Counts", lines: 1_000_000_000 })
       assert.containSubset(result, { exit_code: null, timed_out: false, truncated: true })
       assert.containSubset(result.error, { code: "OutputLimitExceeded" })
       assert.isTrue(String(result.stdout).startsWith("1\n2\n"))
-    })
-  )
+    }),
 
-  it.effect("shell.exec: a time-out is a result, with what was said until then", () =>
+  "shell.exec: a time-out is a result, with what was said until then": ({ shell }) =>
     Effect.gen(function* () {
-      const { shell } = yield* toolsOf(fixture)
       const result = yield* shell({ _tag: "Sleeps" }, { timeout_seconds: 0.8 })
       assert.containSubset(result, { timed_out: true, stdout: "ready\n", exit_code: 143, signal: "SIGTERM" })
       assert.isAtLeast(result.duration_ms as number, 700)
-    })
-  )
+    }),
 
-  it.effect("shell.exec: one that is out of time may tidy up, and is killed where it will not end", () =>
+  "shell.exec: one that is out of time may tidy up, and is killed where it will not end": ({ shell }) =>
     Effect.gen(function* () {
-      const { shell } = yield* toolsOf(fixture)
       assert.containSubset(yield* shell({ _tag: "TidiesUp", exitCode: 3 }, { timeout_seconds: 0.8 }), {
         timed_out: true,
         stdout: "ready\ntidied\n",
@@ -114,13 +100,11 @@ const commands = (it: Suite, fixture: Fixture) => {
       const [took, result] = yield* Effect.timed(shell({ _tag: "IgnoresTerm" }, { timeout_seconds: 0.8 }))
       assert.containSubset(result, { timed_out: true, stdout: "ready\n", exit_code: 137, signal: "SIGKILL" })
       assert.isBelow(Duration.toSeconds(took), 20)
-    })
-  )
+    }),
 
-  it.effect("shell.exec: what cannot be a command is refused before there is one", () =>
+  "shell.exec: what cannot be a command is refused before there is one": ({ commandOf, refused }) =>
     Effect.gen(function* () {
-      const { refused } = yield* toolsOf(fixture)
-      const command = fixture.command({ _tag: "ExitsWith", exitCode: 0 })
+      const command = commandOf({ _tag: "ExitsWith", exitCode: 0 })
       for (const [input, word] of [
         [{ command: "" }, /command/u],
         [{ command: "true \0" }, /^command: .*NUL/u],
@@ -152,48 +136,42 @@ const commands = (it: Suite, fixture: Fixture) => {
         assert.isAtMost(error.message.length, 2000)
       }
     })
-  )
 }
 
-const directories = (it: Suite, fixture: Fixture) => {
-  it.effect(
-    "cwd: said relative, inside or as the host's, it is the same place, and comes back as it was said",
-    () =>
-      Effect.gen(function* () {
-        const { call, shell } = yield* toolsOf(fixture)
-        const { workspace } = yield* TestExecutor
-        yield* call("file.write", { path: "cwd/in/side.txt", content: "x" })
-        const inside = `${workspace}/cwd/in`
-        for (const [cwd, shown] of [
-          ["cwd/in", "cwd/in"],
-          ["./cwd//in/", "cwd/in"],
-          ["cwd/../cwd/in", "cwd/in"],
-          [inside, inside],
-          [`${workspace}/cwd/../cwd/in/.`, inside],
-          [`${hostDirectory}/cwd/in`, `${hostDirectory}/cwd/in`]
-        ] as const) {
-          assert.containSubset(yield* shell({ _tag: "SaysDirectory" }, { cwd }), {
-            stdout: `${inside}\n`,
-            cwd: shown
-          })
-        }
-        assert.containSubset(yield* shell({ _tag: "SaysDirectory" }), {
-          stdout: `${workspace}\n`,
-          cwd: workspace
-        })
-        assert.containSubset(yield* shell({ _tag: "SaysDirectory" }, { cwd: hostDirectory }), {
-          stdout: `${workspace}\n`,
-          cwd: hostDirectory
-        })
-        assert.containSubset(yield* shell({ _tag: "SaysDirectory" }, { cwd: "." }), { cwd: "." })
-      })
-  )
-
-  it.effect("cwd: nothing leads out of the workspace, and nothing of it is read by a shell", () =>
+const directories: Promises = {
+  "cwd: said relative, inside or as the host's, it is the same place, and comes back as it was said": (tools) =>
     Effect.gen(function* () {
-      const { call, refused, shell } = yield* toolsOf(fixture)
-      const { workspace } = yield* TestExecutor
-      const command = fixture.command({ _tag: "SaysDirectory" })
+      const { call, shell, workspace } = tools
+      yield* call("file.write", { path: "cwd/in/side.txt", content: "x" })
+      const inside = `${workspace}/cwd/in`
+      for (const [cwd, shown] of [
+        ["cwd/in", "cwd/in"],
+        ["./cwd//in/", "cwd/in"],
+        ["cwd/../cwd/in", "cwd/in"],
+        [inside, inside],
+        [`${workspace}/cwd/../cwd/in/.`, inside],
+        [`${hostDirectory}/cwd/in`, `${hostDirectory}/cwd/in`]
+      ] as const) {
+        assert.containSubset(yield* shell({ _tag: "SaysDirectory" }, { cwd }), {
+          stdout: `${inside}\n`,
+          cwd: shown
+        })
+      }
+      assert.containSubset(yield* shell({ _tag: "SaysDirectory" }), {
+        stdout: `${workspace}\n`,
+        cwd: workspace
+      })
+      assert.containSubset(yield* shell({ _tag: "SaysDirectory" }, { cwd: hostDirectory }), {
+        stdout: `${workspace}\n`,
+        cwd: hostDirectory
+      })
+      assert.containSubset(yield* shell({ _tag: "SaysDirectory" }, { cwd: "." }), { cwd: "." })
+    }),
+
+  "cwd: nothing leads out of the workspace, and nothing of it is read by a shell": (tools) =>
+    Effect.gen(function* () {
+      const { call, commandOf, refused, shell, workspace } = tools
+      const command = commandOf({ _tag: "SaysDirectory" })
       for (const cwd of [
         "..",
         "a/../..",
@@ -228,5 +206,4 @@ const directories = (it: Suite, fixture: Fixture) => {
         "hacked"
       )
     })
-  )
 }

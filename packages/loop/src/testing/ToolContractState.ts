@@ -1,20 +1,11 @@
 /** The part of `ToolContract` that is about what stays: processes that go on, and files. */
 import { assert } from "@effect/vitest"
 import { Duration, Effect } from "effect"
-import {
-  type Fixture,
-  hostDirectory,
-  type Result,
-  type Suite,
-  TestExecutor,
-  toolsOf,
-  until
-} from "./ToolHarness.ts"
+import { hostDirectory, type Promises, type Result, until } from "./ToolHarness.ts"
 
-export const processes = (it: Suite, fixture: Fixture) => {
-  it.effect("process: one is started, listed, listened to, signalled and waited for", () =>
+export const processes: Promises = {
+  "process: one is started, listed, listened to, signalled and waited for": ({ call, start }) =>
     Effect.gen(function* () {
-      const { call, start } = yield* toolsOf(fixture)
       const process_id = yield* start({ _tag: "Ticks" }, { name: "a server" })
       const { processes: listed } = (yield* call("process.list", {})) as { processes: ReadonlyArray<Result> }
       assert.containSubset(listed, [{ process_id, name: "a server", state: "running" }])
@@ -43,12 +34,11 @@ export const processes = (it: Suite, fixture: Fixture) => {
         delivered: false
       })
       assert.include(String((yield* logs).text), "tick 3\n", "what it said can still be asked for")
-    })
-  )
+    }),
 
-  it.effect("process: an exit code is kept, a signal is told, and one that will not end can be killed", () =>
+  "process: an exit code is kept, a signal is told, and one that will not end can be killed": (tools) =>
     Effect.gen(function* () {
-      const { call, start } = yield* toolsOf(fixture)
+      const { call, start } = tools
       const wait = (process_id: string) => call("process.wait", { process_id, timeout_seconds: 20 })
       const ended = yield* wait(yield* start({ _tag: "ExitsWith", exitCode: 7 }))
       assert.containSubset(ended, { state: "ended", exit_code: 7 })
@@ -61,12 +51,11 @@ export const processes = (it: Suite, fixture: Fixture) => {
       })
       yield* call("process.signal", { process_id: stubborn, signal: "SIGKILL" })
       assert.containSubset(yield* wait(stubborn), { exit_code: 137, signal: "SIGKILL" })
-    })
-  )
+    }),
 
-  it.effect("process: of a flood the end is kept, the rest is counted, and others go on meanwhile", () =>
+  "process: of a flood the end is kept, the rest is counted, and others go on meanwhile": (tools) =>
     Effect.gen(function* () {
-      const { call, shell, start } = yield* toolsOf(fixture)
+      const { call, shell, start } = tools
       const process_id = yield* start({ _tag: "Counts", lines: 1_000_000_000 })
       const flooded = yield* until(
         call("process.logs", { process_id }),
@@ -87,12 +76,10 @@ export const processes = (it: Suite, fixture: Fixture) => {
       assert.containSubset(yield* call("process.wait", { process_id, timeout_seconds: 20 }), {
         state: "ended"
       })
-    })
-  )
+    }),
 
-  it.effect("process: an id that names none is told, however it is used", () =>
+  "process: an id that names none is told, however it is used": ({ refused }) =>
     Effect.gen(function* () {
-      const { refused } = yield* toolsOf(fixture)
       for (const process_id of ["proc-999", "", "__proto__", "constructor", "x".repeat(100_000)]) {
         for (const [name, more] of [
           ["process.logs", {}],
@@ -110,14 +97,11 @@ export const processes = (it: Suite, fixture: Fixture) => {
         /signal/u
       )
     })
-  )
 }
 
-export const files = (it: Suite, fixture: Fixture) => {
-  it.effect("file: what is written is read and listed, under whatever name it is called", () =>
+export const files: Promises = {
+  "file: what is written is read and listed, under whatever name it is called": ({ call, workspace }) =>
     Effect.gen(function* () {
-      const { call } = yield* toolsOf(fixture)
-      const { workspace } = yield* TestExecutor
       const content = "línea 1\nlínea 2\n☃"
       const shown = `${hostDirectory}/files/a.txt`
       assert.deepStrictEqual(yield* call("file.write", { path: shown, content }), { path: shown, bytes: 21 })
@@ -137,12 +121,10 @@ export const files = (it: Suite, fixture: Fixture) => {
       const { entries, ...rest } = yield* call("file.list", { path: "files" })
       assert.deepStrictEqual(rest, { path: "files", entries_total: 1, truncated: false })
       assert.containSubset(entries, [{ name: "a.txt", type: "file", bytes: 21 }])
-    })
-  )
+    }),
 
-  it.effect("file: what is not there, or not so, is told in the form it was asked", () =>
+  "file: what is not there, or not so, is told in the form it was asked": ({ call, refused }) =>
     Effect.gen(function* () {
-      const { call, refused } = yield* toolsOf(fixture)
       yield* call("file.write", { path: "dir/file", content: "x" })
       for (const [name, input] of [
         ["file.read", { path: `${hostDirectory}/none` }],
@@ -162,23 +144,19 @@ export const files = (it: Suite, fixture: Fixture) => {
         assert.strictEqual((yield* refused("file.write", { path, content: "x" })).code, "validation")
       }
       assert.containSubset(yield* call("file.read", { path: "dir/file" }), { text: "x" })
-    })
-  )
+    }),
 
-  it.effect("file: what is no text is said to be none", () =>
+  "file: what is no text is said to be none": ({ call }) =>
     Effect.gen(function* () {
-      const { call } = yield* toolsOf(fixture)
       yield* call("file.write", { path: "nul", content: "a\0b" })
       assert.containSubset(yield* call("file.read", { path: "nul" }), { text: "", binary: true, bytes: 3 })
     })
-  )
 }
 
 /** Where commands and files are of the same, real, file system. */
-export const oddFiles = (it: Suite, fixture: Fixture) => {
-  it.effect("file: FIFOs, devices, holes of gigabytes and links to elsewhere are told, not read", () =>
+export const oddFiles: Promises = {
+  "file: FIFOs, devices, holes of gigabytes and links to elsewhere are told, not read": ({ call, refused }) =>
     Effect.gen(function* () {
-      const { call, refused } = yield* toolsOf(fixture)
       const made = yield* call("shell.exec", {
         command:
           "mkdir odd && cd odd && mkfifo fifo && truncate -s 10G sparse && ln -s /etc/passwd link && ln -s / root && " +
@@ -200,15 +178,12 @@ export const oddFiles = (it: Suite, fixture: Fixture) => {
       assert.containSubset(yield* call("shell.exec", { command: "pwd -P", cwd: "odd/self" }), {
         exit_code: 0
       })
-    })
-  )
+    }),
 
-  it.effect("shell.exec: a directory that is not there is told", () =>
+  "shell.exec: a directory that is not there is told": ({ refused }) =>
     Effect.gen(function* () {
-      const { refused } = yield* toolsOf(fixture)
       const error = yield* refused("shell.exec", { command: "pwd", cwd: `${hostDirectory}/nowhere` })
       assert.strictEqual(error.code, "validation")
       assert.notInclude(error.message, "/workspace")
     })
-  )
 }

@@ -2,7 +2,7 @@
 import type { Executor } from "@cogni/sandbox-core/Executor"
 import * as RunId from "@cogni/sandbox-core/RunId"
 import { type Tool, type ToolContext, type ToolFailed, wireName } from "../Tool.ts"
-import { assert, type Vitest } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Context, Effect, Schedule } from "effect"
 import * as FileTools from "../FileTools.ts"
 import * as ProcessTable from "../ProcessTable.ts"
@@ -41,12 +41,17 @@ export type Result = Readonly<Record<string, unknown>>
 
 /** The tools, as a part of the contract calls them. */
 export interface Tools {
+  readonly workspace: string
+  readonly commandOf: Fixture["command"]
   readonly call: (name: string, input: unknown) => Effect.Effect<Result, ToolFailed>
   /** Lets a call fail, and gives what the model reads. */
   readonly refused: (name: string, input: unknown) => Effect.Effect<ToolFailed>
   readonly shell: (behaviour: CommandBehaviour.Behaviour, more?: object) => Effect.Effect<Result, ToolFailed>
   readonly start: (behaviour: CommandBehaviour.Behaviour, more?: object) => Effect.Effect<string, ToolFailed>
 }
+
+/** By what they promise. */
+export type Promises = Readonly<Record<string, (tools: Tools) => Effect.Effect<void, ToolFailed>>>
 
 /** Fresh ones, with a table of processes that ends with the test. */
 export const toolsOf = Effect.fnUntraced(function* (fixture: Fixture) {
@@ -67,6 +72,8 @@ export const toolsOf = Effect.fnUntraced(function* (fixture: Fixture) {
       ToolFailed
     >
   return {
+    workspace: executor.workspace,
+    commandOf: fixture.command,
     call,
     refused: (name, input) => Effect.flip(call(name, input)).pipe(Effect.orDie),
     shell: (behaviour, more = {}) => call("shell.exec", { command: fixture.command(behaviour), ...more }),
@@ -83,5 +90,3 @@ export const until = <A, E>(look: Effect.Effect<A, E>, so: (found: A) => boolean
     Effect.repeat({ until: so, times: 6000, schedule: Schedule.spaced("50 millis") }),
     Effect.tap((last) => Effect.sync(() => assert.isTrue(so(last), `it never was: ${JSON.stringify(last)}`)))
   )
-
-export type Suite = Vitest.MethodsNonLive<TestExecutor>
