@@ -20,8 +20,6 @@ export interface FileToolsOptions extends ToolPath.PlaceOptions {
   readonly linesMax?: number | undefined
 }
 
-export const defaults = { outputBytesMax: 50_000, linesMax: 2000 } as const
-
 /** What `file.read` gives. */
 export const FileText = Schema.Struct({
   path: Schema.String,
@@ -44,10 +42,10 @@ export const make = (
   executor: Pick<Executor, "files" | "workspace">,
   options: FileToolsOptions = {}
 ): ReadonlyArray<Tool.Tool> => {
+  const { linesMax = 2000, outputBytesMax = 50_000 } = options
   const places = { ...options, workspace: executor.workspace }
-  const outputBytesMax = options.outputBytesMax ?? defaults.outputBytesMax
   return [
-    read(executor, places, outputBytesMax, options.linesMax ?? defaults.linesMax),
+    read(executor, places, outputBytesMax, linesMax),
     write(executor, places),
     list(executor, places, outputBytesMax)
   ]

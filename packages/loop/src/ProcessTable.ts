@@ -41,13 +41,6 @@ export interface ProcessTableOptions {
   readonly readBytesPerSecondMax?: number | undefined
 }
 
-const defaults = {
-  processesMax: 64,
-  endedMax: 64,
-  logBytesMax: 256 * 1024,
-  readBytesPerSecondMax: 1024 * 1024
-} as const
-
 export interface ProcessStart extends Pick<SpawnOptions, "env" | "workingDirectory"> {
   readonly command: string
   /** For people; nothing is found by it. */
@@ -116,9 +109,8 @@ export const make = Effect.fnUntraced(function* (
   executor: Pick<Executor, "spawn">,
   options: ProcessTableOptions = {}
 ): Effect.fn.Return<ProcessTable, never, Scope.Scope> {
-  const processesMax = options.processesMax ?? defaults.processesMax
-  const logBytesMax = options.logBytesMax ?? defaults.logBytesMax
-  const bytesPerSecond = options.readBytesPerSecondMax ?? defaults.readBytesPerSecondMax
+  const { endedMax = 64, logBytesMax = 256 * 1024, processesMax = 64 } = options
+  const { readBytesPerSecondMax = 1024 * 1024 } = options
   const scope = yield* Effect.acquireRelease(Scope.make("parallel"), (all, exit) => Scope.close(all, exit))
   const entries = new Map<string, Entry>()
   /** Counted from before it is spawned. */
@@ -136,13 +128,11 @@ export const make = Effect.fnUntraced(function* (
   /** Only what began earliest of those that have ended is forgotten. */
   const forget = () => {
     const over = [...entries].filter(([, { end }]) => end !== undefined)
-    for (const [id] of over.slice(0, Math.max(0, over.length - (options.endedMax ?? defaults.endedMax)))) {
-      entries.delete(id)
-    }
+    for (const [id] of over.slice(0, Math.max(0, over.length - endedMax))) entries.delete(id)
   }
 
   const follow = (entry: Entry, own: Scope.Closeable) =>
-    read(entry, bytesPerSecond).pipe(
+    read(entry, readBytesPerSecondMax).pipe(
       Effect.flatMap((end) => {
         entry.end = end
         running--

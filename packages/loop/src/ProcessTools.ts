@@ -11,7 +11,7 @@ import * as Excerpt from "./Excerpt.ts"
 import * as ToolFault from "./internal/ToolFault.ts"
 import * as ToolInput from "./internal/ToolInput.ts"
 import * as ToolPath from "./internal/ToolPath.ts"
-import { Process, type ProcessTable } from "./ProcessTable.ts"
+import { Process, type ProcessTable, type UnknownProcess } from "./ProcessTable.ts"
 import * as Tool from "./Tool.ts"
 
 const { workingDirectory: _, ...said } = Process.fields
@@ -82,8 +82,7 @@ const start = (table: ProcessTable, places: ToolPath.Places) =>
         const workingDirectory = cwd === undefined ? places.workingDirectory : path.inside
         const { processId } = yield* table.start({ command, env, name, workingDirectory }).pipe(
           Effect.catchTags({
-            ProcessRefused: ({ message }) =>
-              Effect.fail(new Tool.ToolFailed({ code: "execution", detail: message })),
+            ProcessRefused: ({ message }) => ToolFault.refuse("execution", message),
             SandboxError: (error) => ToolFault.failed(error, path)
           })
         )
@@ -165,8 +164,7 @@ const wait = (table: ProcessTable) =>
 
 const processId = Schema.String.annotate({ description: "As process__start gave it" })
 
-const unknown = ({ message }: { readonly message: string }) =>
-  Effect.fail(new Tool.ToolFailed({ code: "validation", detail: message }))
+const unknown = ({ message }: UnknownProcess) => ToolFault.refuse("validation", message)
 
 const shortened = (process: Process): Process => ({
   ...process,

@@ -9,7 +9,7 @@
 import { type Executor, killGraceSeconds, type RunningCommand } from "@cogni/sandbox-core/Executor"
 import { emptyOutput } from "@cogni/sandbox-core/RunResult"
 import { OutputLimitExceeded, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { Duration, Effect, Fiber, Option, Schema, type Scope, Stream } from "effect"
+import { Duration, Effect, Fiber, Option, Schema, Stream } from "effect"
 import * as ToolFault from "./internal/ToolFault.ts"
 import * as Excerpt from "./Excerpt.ts"
 import * as ToolInput from "./internal/ToolInput.ts"
@@ -44,18 +44,9 @@ export const ShellResult = Schema.Struct({
 
 export type ShellResult = typeof ShellResult.Type
 
-const defaults = {
-  timeoutSeconds: 120,
-  timeoutSecondsMax: 600,
-  outputBytesMax: 30_000,
-  outputReadBytesMax: 64 * 1024 * 1024
-} as const
-
 export const make = (executor: Executor, options: ShellToolsOptions = {}): ReadonlyArray<Tool.Tool> => {
-  const timeoutSecondsMax = options.timeoutSecondsMax ?? defaults.timeoutSecondsMax
-  const timeoutSeconds = Math.min(defaults.timeoutSeconds, timeoutSecondsMax)
-  const outputBytesMax = options.outputBytesMax ?? defaults.outputBytesMax
-  const outputReadBytesMax = options.outputReadBytesMax ?? defaults.outputReadBytesMax
+  const { outputBytesMax = 30_000, outputReadBytesMax = 64 * 1024 * 1024, timeoutSecondsMax = 600 } = options
+  const timeoutSeconds = Math.min(120, timeoutSecondsMax)
   const places = { ...options, workspace: executor.workspace }
   return [
     Tool.make({
@@ -89,9 +80,9 @@ export const make = (executor: Executor, options: ShellToolsOptions = {}): Reado
               workingDirectory: cwd === undefined ? options.workingDirectory : path.inside
             })
             .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
-          const collected = yield* collect(running, { outputBytesMax, outputReadBytesMax })
+          const collected = yield* collect(running, outputBytesMax, outputReadBytesMax)
           const [took, end] = yield* Effect.timed(
-            within(timeout_seconds ?? timeoutSeconds, running, collected, path)
+            within(timeout_seconds ?? timeoutSeconds, running, collected.ended, path)
           )
           const duration_ms = Math.round(Duration.toMillis(took))
           return { ...end, ...collected.said(), duration_ms, cwd: path.shown }
@@ -102,23 +93,18 @@ export const make = (executor: Executor, options: ShellToolsOptions = {}): Reado
 
 type End = Pick<ShellResult, "exit_code" | "signal" | "timed_out" | "error">
 
-interface Collected {
-  readonly fiber: Fiber.Fiber<End, SandboxError>
-  readonly said: () => Pick<ShellResult, "stdout" | "stderr" | "truncated">
-}
-
 /** Read a command to its end, in memory that is bounded whatever it prints. */
 const collect = Effect.fnUntraced(function* (
   running: RunningCommand,
-  limits: { readonly outputBytesMax: number; readonly outputReadBytesMax: number }
-): Effect.fn.Return<Collected, never, Scope.Scope> {
-  const { outputBytesMax, outputReadBytesMax } = limits
+  outputBytesMax: number,
+  outputReadBytesMax: number
+) {
   const channels = {
     stdout: Excerpt.collector(outputBytesMax),
     stderr: Excerpt.collector(outputBytesMax)
   }
   let readBytes = 0
-  const fiber = yield* Stream.runForEach(running.output, ({ bytes, channel }) => {
+  const ended = yield* Stream.runForEach(running.output, ({ bytes, channel }) => {
     channels[channel].add(bytes)
     readBytes += bytes.byteLength
     return readBytes > outputReadBytesMax ? Effect.fail(tooMuch(outputReadBytesMax)) : Effect.void
@@ -138,7 +124,7 @@ const collect = Effect.fnUntraced(function* (
     Effect.forkScoped({ startImmediately: true })
   )
   return {
-    fiber,
+    ended,
     said: () => {
       const [stdout, stderr] = [channels.stdout.excerpt(), channels.stderr.excerpt()]
       const truncated = stdout.bytesMissing + stderr.bytesMissing > 0
@@ -154,10 +140,10 @@ const killed: End = { exit_code: 137, signal: "SIGKILL", timed_out: true }
 const within = Effect.fnUntraced(function* (
   seconds: number,
   running: RunningCommand,
-  { fiber }: Collected,
+  ended: Fiber.Fiber<End, SandboxError>,
   path: ToolPath.ToolPath
 ) {
-  const joined = Fiber.join(fiber).pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+  const joined = Fiber.join(ended).pipe(Effect.catch((error) => ToolFault.failed(error, path)))
   const first = yield* Effect.timeoutOption(joined, Duration.seconds(seconds))
   if (Option.isSome(first)) return first.value
   const last = yield* running.signal("SIGTERM").pipe(

@@ -99,35 +99,25 @@ export const make = <I, IE, O, OE>(options: {
       Result.match(decode(given), { onFailure: InputSchema.describe, onSuccess: () => undefined }),
     call: Effect.fnUntraced(
       function* (given: unknown, context: ToolContext) {
-        const decoded = yield* Effect.fromResult(decode(given)).pipe(
-          Effect.mapError(
-            (error) => new ToolFailed({ code: "validation", detail: InputSchema.describe(error) })
-          )
+        const decoded = yield* Effect.mapError(Effect.fromResult(decode(given)), (error) =>
+          failed("validation", InputSchema.describe(error))
         )
         const result = yield* execute(decoded, context).pipe(
           Effect.timeoutOrElse({
             duration: Duration.seconds(runtimeSecondsMax),
             orElse: () =>
               Effect.fail(
-                new ToolFailed({
-                  code: "timeout",
-                  detail: `${name} did not answer within ${runtimeSecondsMax} s. Ask for less, or try again`
-                })
+                failed("timeout", `${name} did not answer within ${runtimeSecondsMax} s. Ask for less, or try again`)
               )
           })
         )
-        const encoded = yield* encode(result).pipe(
-          Effect.mapError(
-            () =>
-              new ToolFailed({ code: "execution", detail: `${name} gave a result that is none of its own` })
-          )
+        const encoded = yield* Effect.mapError(encode(result), () =>
+          failed("execution", `${name} gave a result that is none of its own`)
         )
         const bytes = Excerpt.bytesOf(JSON.stringify(encoded ?? null))
         if (bytes > resultBytesMax) {
-          return yield* new ToolFailed({
-            code: "execution",
-            detail: `the result of ${name} is ${bytes} bytes, over its limit of ${resultBytesMax}. Ask for less`
-          })
+          const detail = `the result of ${name} is ${bytes} bytes, over its limit of ${resultBytesMax}. Ask for less`
+          return yield* failed("execution", detail)
         }
         return encoded as unknown
       },
@@ -135,12 +125,7 @@ export const make = <I, IE, O, OE>(options: {
       Effect.catchDefect((defect) =>
         Effect.andThen(
           Effect.logError(`the tool ${name} has a defect`, Cause.die(defect)),
-          Effect.fail(
-            new ToolFailed({
-              code: "execution",
-              detail: `${name} failed inside. Whoever runs this sandbox can see why`
-            })
-          )
+          Effect.fail(failed("execution", `${name} failed inside. Whoever runs this sandbox can see why`))
         )
       )
     )
@@ -206,8 +191,10 @@ export const decide = (policy: ToolPolicy, tools: ReadonlyArray<Tool>, name: str
     policy.allowedTools.includes(name) &&
     policy.allowedEffects.includes(tool.effect)
     ? tool
-    : new ToolFailed({
-        code: "policy_denied",
-        detail: `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}. What it may call: cogni-tool list`
-      })
+    : failed(
+        "policy_denied",
+        `this sandbox may not call ${JSON.stringify(name.slice(0, 100))}. What it may call: cogni-tool list`
+      )
 }
+
+const failed = (code: ToolErrorCode, detail: string) => new ToolFailed({ code, detail })

@@ -66,7 +66,7 @@ const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRe
       const all = [...list]
       for (const tool of more) {
         const problem = problemOf(tool.name, all)
-        if (problem !== undefined) return Result.fail(new ToolRegistryError({ tool: tool.name, ...problem }))
+        if (problem !== undefined) return refuse(tool, problem)
         all.push(tool)
       }
       return Result.succeed(over(all, policy))
@@ -79,13 +79,7 @@ const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRe
               policy
             )
           )
-        : Result.fail(
-            new ToolRegistryError({
-              tool: tool.name,
-              detail: "is not there to be overridden",
-              remedy: "Register it"
-            })
-          ),
+        : refuse(tool, { detail: "is not there to be overridden", remedy: "Register it" }),
     restrict: (profile, overrides) =>
       Result.map(ToolProfile.policyOf(list, profile, overrides), ({ allowedEffects, allowedTools }) =>
         over(list, {
@@ -96,6 +90,9 @@ const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRe
     call: (name, input, context) => call(list, held, wireName(name), input, context)
   }
 }
+
+const refuse = ({ name: tool }: Tool, why: { readonly detail: string; readonly remedy: string }) =>
+  Result.fail(new ToolRegistryError({ tool, ...why }))
 
 /** What models' APIs take of a name at most. */
 const nameCharactersMax = 64

@@ -87,10 +87,8 @@ export const layerManager = (
     Effect.map(ConfigurationStore, (store) =>
       SandboxManager.layer(
         Effect.map(store.current, (configuration) => ({
-          settings: settingsOf(configuration, base),
-          sessionsMax: configuration.sandbox.sessionsMax,
-          idleSeconds: configuration.sandbox.idleSeconds,
-          whenFull: configuration.sandbox.whenFull
+          ...configuration.sandbox,
+          settings: settingsOf(configuration, base)
         }))
       )
     )

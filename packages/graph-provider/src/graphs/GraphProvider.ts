@@ -27,8 +27,6 @@ const LlmCaller = Schema.Struct({
   maskContent: Schema.optionalKey(Schema.Boolean)
 })
 
-type LlmCaller = typeof LlmCaller.Type
-
 /** The most messages, and characters of all of them together, that a request may have. */
 const messagesMax = 1000
 

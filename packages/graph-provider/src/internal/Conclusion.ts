@@ -1,24 +1,12 @@
 /** The end of a graph's run: from what became of it to its last events, its record, and whoever counts. */
 import type { RunStore } from "@cogni/sandbox-core/RunStore"
 import { Cause, Clock, Effect, Fiber } from "effect"
-import type { AiEvent } from "../events/AiEvent.ts"
 import * as EventGrammar from "../events/EventGrammar.ts"
 import { GraphObserver } from "../graphs/GraphObserver.ts"
 import type { GraphRunRequest, RunContext } from "../graphs/GraphProvider.ts"
 import * as EventsDigest from "./EventsDigest.ts"
 import * as GraphEnd from "./GraphEnd.ts"
 import type { LifeEnd } from "./GraphLife.ts"
-
-export interface Conclusion {
-  /** Its reader is told these. */
-  readonly told: (events: ReadonlyArray<AiEvent>) => void
-  /** The run's id is its own from here on: its record may be written to. */
-  readonly claimed: () => void
-  /** Nothing that goes wrong in it stands in the way of the end. */
-  readonly conclude: (outcome: GraphEnd.Outcome) => Effect.Effect<LifeEnd>
-  /** The same, where the work itself was interrupted, or broke. */
-  readonly broken: (cause: Cause.Cause<never>) => Effect.Effect<LifeEnd>
-}
 
 /** How long the end of a run waits for its record, and for whoever counts. */
 const patience = "30 seconds"
@@ -75,7 +63,7 @@ export const make = Effect.fnUntraced(function* (
   })
 
   /** Once, in a fiber that nobody interrupts: a scope that closes meanwhile must not have it done again. */
-  const conclude: Conclusion["conclude"] = (outcome) =>
+  const conclude = (outcome: GraphEnd.Outcome) =>
     Effect.uninterruptible(
       Effect.gen(function* () {
         concluding ??= yield* Effect.forkDetach(concluded(outcome), { startImmediately: true })
@@ -84,17 +72,21 @@ export const make = Effect.fnUntraced(function* (
     )
 
   return {
+    /** Its reader is told these. */
     told: digest.add,
+    /** The run's id is its own from here on: its record may be written to. */
     claimed: () => {
       isClaimed = true
     },
+    /** Nothing that goes wrong in it stands in the way of the end. */
     conclude,
-    broken: (cause) =>
+    /** The same, where the work itself was interrupted, or broke. */
+    broken: (cause: Cause.Cause<never>) =>
       Cause.hasInterruptsOnly(cause)
         ? conclude(GraphEnd.stopped("reader_left", ""))
         : Effect.andThen(
             Effect.logError("a graph's run broke", cause),
             conclude(GraphEnd.broken("the executor failed; its log says why"))
           )
-  } satisfies Conclusion
+  }
 })

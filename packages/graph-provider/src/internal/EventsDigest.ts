@@ -2,16 +2,11 @@
 import { createHash } from "node:crypto"
 import type { AiEvent } from "../events/AiEvent.ts"
 
-export interface EventsDigest {
-  readonly add: (events: ReadonlyArray<AiEvent>) => void
-  readonly value: () => { readonly count: number; readonly sha256: string }
-}
-
-export const make = (): EventsDigest => {
+export const make = () => {
   const hash = createHash("sha256")
   let count = 0
   return {
-    add: (events) => {
+    add: (events: ReadonlyArray<AiEvent>) => {
       for (const event of events) hash.update(`${JSON.stringify(event)}\n`)
       count += events.length
     },

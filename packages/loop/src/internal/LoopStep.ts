@@ -20,8 +20,8 @@ interface Heard {
   bytes: number
   calls: Array<ChatModel.ChatToolCall>
   finish: ChatModel.ChatFinish
-  inputTokens: number | undefined
-  outputTokens: number | undefined
+  /** As the upstream counted. */
+  usage: Omit<Extract<ChatModel.ChatPart, { readonly type: "usage" }>, "type">
 }
 
 /** Ask, and ask again where the model cannot answer now and nothing of an answer has come. */
@@ -50,8 +50,7 @@ export const ask = (
         bytes: 0,
         calls: [],
         finish: "other",
-        inputTokens: undefined,
-        outputTokens: undefined
+        usage: {}
       }
       return listen(chat.stream(request, loop.at), loop, heard).pipe(
         // What was heard of an answer has been paid for, however it ended.
@@ -91,8 +90,7 @@ const listen = (
         heard.calls.push({ id: part.id, name: part.name, arguments: part.arguments })
         return Effect.void
       case "usage":
-        heard.inputTokens = part.inputTokens
-        heard.outputTokens = part.outputTokens
+        heard.usage = part
         return Effect.void
       case "finish":
         heard.finish = part.reason
@@ -101,8 +99,8 @@ const listen = (
   })
 
 const usageOf = (heard: Heard): LoopUsage => ({
-  inputTokens: countOr(heard.inputTokens, 0),
-  outputTokens: countOr(heard.outputTokens, Math.ceil(heard.bytes / bytesPerToken))
+  inputTokens: countOr(heard.usage.inputTokens, 0),
+  outputTokens: countOr(heard.usage.outputTokens, Math.ceil(heard.bytes / bytesPerToken))
 })
 
 /** What an upstream says, where that is a count: less than none would be taken off the others. */

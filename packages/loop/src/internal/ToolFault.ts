@@ -6,7 +6,7 @@
  * it is, and goes to the log.
  */
 import type { LimitReason, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
-import { ToolFailed } from "../Tool.ts"
+import { type ToolErrorCode, ToolFailed } from "../Tool.ts"
 import { Effect, Schema } from "effect"
 import type { ToolPath } from "./ToolPath.ts"
 
@@ -29,24 +29,23 @@ export const failed = (error: SandboxError, path?: ToolPath): Effect.Effect<neve
   const say = path?.show ?? ((text: string) => text)
   switch (reason._tag) {
     case "InvalidSpec":
-      return validation(say(reason.problems.join("; ")))
+      return refuse("validation", say(reason.problems.join("; ")))
     case "CommandRefused":
-      return validation(say(`${reason.detail}. ${reason.remedy}`))
+      return refuse("validation", say(`${reason.detail}. ${reason.remedy}`))
     case "FileRefused":
-      return Effect.fail(
-        new ToolFailed({
-          code: reason.problem === "no_space" || reason.problem === "unreadable" ? "execution" : "validation",
-          detail: `${JSON.stringify((path?.shown ?? reason.path).slice(0, 200))} ${say(`${reason.detail}. ${reason.remedy}`)}`
-        })
+      return refuse(
+        reason.problem === "no_space" || reason.problem === "unreadable" ? "execution" : "validation",
+        `${JSON.stringify((path?.shown ?? reason.path).slice(0, 200))} ${say(`${reason.detail}. ${reason.remedy}`)}`
       )
     case "CommandTimedOut":
-      return Effect.fail(new ToolFailed({ code: "timeout", detail: reason.message }))
+      return refuse("timeout", reason.message)
     default:
       return unavailable(error)
   }
 }
 
-const validation = (detail: string) => Effect.fail(new ToolFailed({ code: "validation", detail }))
+export const refuse = (code: ToolErrorCode, detail: string): Effect.Effect<never, ToolFailed> =>
+  Effect.fail(new ToolFailed({ code, detail }))
 
 const unavailable = (error: SandboxError) =>
   Effect.andThen(

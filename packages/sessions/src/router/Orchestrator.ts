@@ -9,6 +9,7 @@ import type { SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { Context, type Effect, Schema, type Scope } from "effect"
 import type { AgentConfig } from "../config/AgentConfig.ts"
 import type { SessionExecutor } from "../executor/Executors.ts"
+import { plain } from "../sandbox/SessionId.ts"
 import type { ToolRegistry } from "@cogni/sandbox-loop/ToolRegistry"
 
 /** Of a sender, 254 characters: an address of mail has no more. */
@@ -19,22 +20,13 @@ export const channelCharactersMax = 64
 /** In UTF-8. */
 export const textBytesMax = 256 * 1024
 
-const plain = (charactersMax: number) =>
-  Schema.String.check(
-    Schema.isPattern(new RegExp(`^[^\\p{Cc}\\p{Cs}]{1,${charactersMax}}$`, "u"), {
-      expected: `1 to ${charactersMax} characters, none of them a control character`
-    })
-  )
-
-const encoder = new TextEncoder()
-
 /** What somebody says on a channel. */
 export const Message = Schema.Struct({
   channel: plain(channelCharactersMax),
   senderId: plain(senderCharactersMax),
   text: Schema.String.check(
     Schema.makeFilter((text: string) =>
-      encoder.encode(text).byteLength > textBytesMax ? `Expected at most ${textBytesMax} bytes` : undefined
+      Buffer.byteLength(text) > textBytesMax ? `Expected at most ${textBytesMax} bytes` : undefined
     )
   ),
   /** The channel's own; handed on as it came. */

@@ -6,11 +6,15 @@
 import { Schema } from "effect"
 import { createHash } from "node:crypto"
 
-export const SessionId = Schema.String.check(
-  Schema.isPattern(/^[^\p{Cc}\p{Cs}]{1,512}$/u, {
-    expected: "1 to 512 characters, none of them a control character"
-  })
-).pipe(Schema.brand("@cogni/sandbox-sessions/SessionId"))
+/** Text of whoever talks: in no path and on no terminal can it do harm. */
+export const plain = (charactersMax: number) =>
+  Schema.String.check(
+    Schema.isPattern(new RegExp(`^[^\\p{Cc}\\p{Cs}]{1,${charactersMax}}$`, "u"), {
+      expected: `1 to ${charactersMax} characters, none of them a control character`
+    })
+  )
+
+export const SessionId = plain(512).pipe(Schema.brand("@cogni/sandbox-sessions/SessionId"))
 
 export type SessionId = typeof SessionId.Type
 
