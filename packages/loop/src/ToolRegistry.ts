@@ -58,10 +58,11 @@ export const make = (tools: ReadonlyArray<Tool> = []): Result.Result<ToolRegistr
 /** Without a policy it is not restricted yet; a tool that comes later is not let in by one. */
 const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRegistry => {
   const held = policy ?? denyAll
+  const offered = list.filter((tool) => decide(held, list, tool.name) === tool)
   return {
     policy: held,
     list,
-    offered: list.filter((tool) => decide(held, list, tool.name) === tool),
+    offered,
     register: (...more) => {
       const all = [...list]
       for (const tool of more) {
@@ -87,7 +88,7 @@ const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRe
           allowedEffects: allowedEffects.filter((effect) => policy?.allowedEffects.includes(effect) !== false)
         })
       ),
-    call: (name, input, context) => call(list, held, wireName(name), input, context)
+    call: (name, input, context) => call(offered, wireName(name), input, context)
   }
 }
 
@@ -113,32 +114,31 @@ const problemOf = (name: string, there: ReadonlyArray<Tool>) => {
 }
 
 const call = (
-  list: ReadonlyArray<Tool>,
-  policy: ToolPolicy,
+  offered: ReadonlyArray<Tool>,
   name: string,
   input: unknown,
   context: ToolContext
 ): Effect.Effect<unknown, ToolFailed> => {
-  const decided = decide(policy, list, name)
-  return decided instanceof ToolFailed
+  const tool = offered.find((one) => one.name === name)
+  return tool === undefined
     ? // A name that a model made up is in no span.
-      Effect.withSpan(Effect.fail(deniedTo(list, policy, name)), "execute_tool", {
+      Effect.withSpan(Effect.fail(denied(offered, name)), "execute_tool", {
         attributes: {
           [Telemetry.attribute.operation]: "execute_tool",
           [Telemetry.attribute.runId]: context.runId,
           [Telemetry.attribute.errorType]: "policy_denied"
         }
       })
-    : called(decided, input, context)
+    : called(tool, input, context)
 }
 
 /** One that does not exist and one that is not allowed are answered alike. */
-const deniedTo = (list: ReadonlyArray<Tool>, policy: ToolPolicy, name: string): ToolFailed => {
-  const allowed = list.filter((tool) => decide(policy, list, tool.name) === tool).map((tool) => tool.name)
-  return new ToolFailed({
+const denied = (offered: ReadonlyArray<Tool>, name: string): ToolFailed =>
+  new ToolFailed({
     code: "policy_denied",
     detail:
       `this session may not call ${JSON.stringify(name.slice(0, 100))}. ` +
-      (allowed.length === 0 ? "It may call no tool" : `What it may call: ${allowed.join(", ")}`)
+      (offered.length === 0
+        ? "It may call no tool"
+        : `What it may call: ${offered.map((tool) => tool.name).join(", ")}`)
   })
-}

@@ -90,9 +90,11 @@ export interface AgentTask {
   readonly personality?: string | undefined
 }
 
+type Argv = readonly [string, ...ReadonlyArray<string>]
+
 export interface Agent extends AgentDescription {
   /** A prompt travels in a file, never here: one argument is capped at 128 KiB, and shows in `ps`. */
-  readonly argv: (task: AgentTask) => readonly [string, ...ReadonlyArray<string>]
+  readonly argv: (task: AgentTask) => Argv
   readonly env: (task: AgentTask) => Readonly<Record<string, string>>
   /** What this agent needs where the caller has not said otherwise. */
   readonly limits: Partial<Limits>
@@ -131,9 +133,7 @@ export const defaultImage = (image: string): string => `cogni-sandbox/${image}:l
 export const promptPath = "/cogni/prompt.md"
 
 /** A program in the runtime image: becomes a command whose standard input is a file. */
-export const withPrompt = (
-  argv: readonly [string, ...ReadonlyArray<string>]
-): readonly [string, ...ReadonlyArray<string>] => ["/usr/local/bin/cogni-stdin", promptPath, ...argv]
+export const withPrompt = (argv: Argv): Argv => ["/usr/local/bin/cogni-stdin", promptPath, ...argv]
 
 /**
  * A conversation as one prompt, for agents that take no other: what is asked now comes last, as it is; what was said

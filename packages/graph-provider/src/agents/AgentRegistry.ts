@@ -39,12 +39,11 @@ export const make = (agents: ReadonlyArray<Agent>): AgentRegistry["Service"] => 
   const byId = new Map<string, Agent>(agents.map((agent) => [agent.id, agent]))
   const list = [...byId.values()].toSorted((a, b) => a.name.localeCompare(b.name, "en"))
   return AgentRegistry.of({
-    get: (agentId) => {
-      const found = byId.get(agentId)
-      return found === undefined
-        ? Effect.fail(new AgentNotFound({ agentId, known: list.map(({ id }) => id) }))
-        : Effect.succeed(found)
-    },
+    get: (agentId) =>
+      Effect.mapError(
+        Effect.fromNullishOr(byId.get(agentId)),
+        () => new AgentNotFound({ agentId, known: list.map(({ id }) => id) })
+      ),
     list
   })
 }

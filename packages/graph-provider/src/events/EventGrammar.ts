@@ -76,19 +76,12 @@ export const complete = (
   fact: UsageFact,
   failure: NonNullable<Ending["failure"]>
 ): ReadonlyArray<AiEvent> => {
-  const report: AiEvent = { type: "usage_report", fact }
-  const error: AiEvent = { type: "error", ...failure }
-  const done: AiEvent = { type: "done" }
-  switch (state.phase) {
-    case "done":
-      return []
-    case "failed":
-      return [done]
-    case "answered":
-      return [report, done]
-    case "reported":
-      return state.answered ? [done] : [error, done]
-    case "speaking":
-      return [report, error, done]
-  }
+  const { answered, phase } = state
+  if (phase === "done") return []
+  const isReported = phase === "reported" || phase === "failed"
+  return [
+    ...(isReported ? [] : [{ type: "usage_report", fact } satisfies AiEvent]),
+    ...(answered || phase === "failed" ? [] : [{ type: "error", ...failure } satisfies AiEvent]),
+    { type: "done" }
+  ]
 }

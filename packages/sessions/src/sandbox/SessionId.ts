@@ -6,7 +6,7 @@
 import { Schema } from "effect"
 import { createHash } from "node:crypto"
 
-/** Text of whoever talks: in no path and on no terminal can it do harm. */
+/** Text of a bounded length, without control characters. */
 export const plain = (charactersMax: number) =>
   Schema.String.check(
     Schema.isPattern(new RegExp(`^[^\\p{Cc}\\p{Cs}]{1,${charactersMax}}$`, "u"), {
