@@ -157,7 +157,7 @@ const work = Effect.fnUntraced(function* (
       messages: TaskPrompt.messages(messages, workingDirectory),
       tools: HostLoop.executorTools(sandbox, {
         workingDirectory,
-        ...(limits.toolResultBytesMax === undefined ? {} : { toolResultBytesMax: limits.toolResultBytesMax })
+        toolResultBytesMax: limits.toolResultBytesMax
       }),
       limits,
       ended: sandbox.ended

@@ -73,9 +73,7 @@ const read = ({ files }: Files, places: ToolPath.Places, outputBytesMax: number,
     execute: (asked) =>
       Effect.gen(function* () {
         const path = yield* ToolPath.at("path", asked.path, places)
-        const bytes = yield* files
-          .read(path.inside)
-          .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+        const bytes = yield* files.read(path.inside).pipe(ToolFault.told(path))
         const { offset = 1, limit = linesMax } = asked
         return { path: path.shown, ...ToolLines.read(bytes, { offset, limit, outputBytesMax }) }
       })
@@ -93,7 +91,7 @@ const write = ({ files }: Files, places: ToolPath.Places) =>
       Effect.gen(function* () {
         const path = yield* ToolPath.at("path", given, places)
         const bytes = new TextEncoder().encode(content)
-        yield* files.write(path.inside, bytes).pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+        yield* files.write(path.inside, bytes).pipe(ToolFault.told(path))
         return { path: path.shown, bytes: bytes.byteLength }
       })
   })
@@ -122,9 +120,7 @@ const list = ({ files }: Files, places: ToolPath.Places, outputBytesMax: number)
     execute: ({ path: given }) =>
       Effect.gen(function* () {
         const path = yield* ToolPath.at("path", given, places)
-        const all = yield* files
-          .list(path.inside)
-          .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+        const all = yield* files.list(path.inside).pipe(ToolFault.told(path))
         const entries = []
         let bytes = 0
         for (const { modifiedAt, name, type, bytes: size } of all) {

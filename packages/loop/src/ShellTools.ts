@@ -79,7 +79,7 @@ export const make = (executor: Executor, options: ShellToolsOptions = {}): Reado
               stdin,
               workingDirectory: cwd === undefined ? options.workingDirectory : path.inside
             })
-            .pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+            .pipe(ToolFault.told(path))
           const collected = yield* collect(running, outputBytesMax, outputReadBytesMax)
           const [took, end] = yield* Effect.timed(
             within(timeout_seconds ?? timeoutSeconds, running, collected.ended, path)
@@ -143,7 +143,7 @@ const within = Effect.fnUntraced(function* (
   ended: Fiber.Fiber<End, SandboxError>,
   path: ToolPath.ToolPath
 ) {
-  const joined = Fiber.join(ended).pipe(Effect.catch((error) => ToolFault.failed(error, path)))
+  const joined = Fiber.join(ended).pipe(ToolFault.told(path))
   const first = yield* Effect.timeoutOption(joined, Duration.seconds(seconds))
   if (Option.isSome(first)) return first.value
   const last = yield* running.signal("SIGTERM").pipe(

@@ -107,27 +107,22 @@ const readSecondsMax = 10
 
 /** A plain file of UTF-8, and no more of it than a configuration may have. */
 export const readFile = Effect.fnUntraced(function* (path: string) {
+  const unreadable = (detail: string, remedy: string, isAbsent?: boolean) =>
+    ConfigurationError.unreadable(path, detail, remedy, isAbsent)
   const { bytes } = yield* HostFile.read(path, { bytesMax: Configuration.textBytesMax }).pipe(
     Effect.mapError(({ detail, problem, remedy }) =>
       problem === "not_found"
-        ? ConfigurationError.unreadable(path, "there is no such file", "Write one, or name another", true)
-        : ConfigurationError.unreadable(path, `it ${detail}`, remedy)
+        ? unreadable("there is no such file", "Write one, or name another", true)
+        : unreadable(`it ${detail}`, remedy)
     ),
     Effect.timeoutOrElse({
       duration: Duration.seconds(readSecondsMax),
-      orElse: () =>
-        Effect.fail(
-          ConfigurationError.unreadable(
-            path,
-            `it was not read within ${readSecondsMax} s`,
-            "Look at its disk"
-          )
-        )
+      orElse: () => Effect.fail(unreadable(`it was not read within ${readSecondsMax} s`, "Look at its disk"))
     })
   )
   return yield* Effect.try({
     try: () => new TextDecoder("utf-8", { fatal: true }).decode(bytes),
-    catch: () => ConfigurationError.unreadable(path, "it is not UTF-8", "Save it as UTF-8")
+    catch: () => unreadable("it is not UTF-8", "Save it as UTF-8")
   })
 })
 

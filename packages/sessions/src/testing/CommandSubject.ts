@@ -4,13 +4,11 @@ import type { ExecOptions, ExecResult, Executor, RunningCommand } from "@cogni/s
 import type { FileProblem, Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import { assert } from "@effect/vitest"
 import { Context, Deferred, Duration, Effect, Fiber, type Scope, Stream } from "effect"
+import type { HostExecutorOptions } from "../executor/HostExecutor.ts"
 import type { Behaviour, Words } from "@cogni/sandbox-loop/testing/CommandBehaviour"
 
 /** Of an executor of the contract; what is left out is wide enough for any of its commands. */
-export interface SubjectLimits {
-  readonly outputBytesMax?: number
-  readonly outputRetainedBytesMax?: number
-}
+export type SubjectLimits = Partial<HostExecutorOptions["limits"]>
 
 /** Makes executors, each with a workspace of its own. */
 export class Executors extends Context.Service<
