@@ -10,6 +10,7 @@ import * as GraphSpec from "../src/internal/GraphSpec.ts"
 import { context, grantOf, request } from "./GraphWorld.ts"
 
 const options: GraphSpec.SettledOptions = {
+  enabled: true,
   canaries: "off",
   imageOf: (image) => `registry/${image}:1`,
   offer: { models: [] },

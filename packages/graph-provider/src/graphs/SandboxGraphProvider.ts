@@ -46,7 +46,7 @@ export class SandboxGraphProvider extends Context.Service<SandboxGraphProvider, 
 const defaultRuntimeSecondsMax = 3600
 
 /** The host's options, each with a value. */
-export const settled = (options: SandboxGraphOptions): Admission.AdmissionOptions => ({
+export const settled = (options: SandboxGraphOptions): GraphSpec.SettledOptions => ({
   enabled: options.enabled,
   canaries: options.canaries ?? "off",
   imageOf: options.imageOf ?? defaultImage,

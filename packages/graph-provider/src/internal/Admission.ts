@@ -19,10 +19,6 @@ export interface Admitted {
   readonly spec: Omit<SandboxSpec.SandboxSpecInput, "argv">
 }
 
-export interface AdmissionOptions extends SettledOptions {
-  readonly enabled: boolean
-}
-
 const denied = GraphRefusal.as("authz_denied")
 
 /**
@@ -31,7 +27,7 @@ const denied = GraphRefusal.as("authz_denied")
  * the grant's runs is held until the scope closes.
  */
 export const make = Effect.fnUntraced(function* <A extends Admitted>(
-  { enabled, offer }: Pick<AdmissionOptions, "enabled" | "offer">,
+  { enabled, offer }: Pick<SettledOptions, "enabled" | "offer">,
   prepare: (request: GraphRunRequest, context: RunContext) => Effect.Effect<(granted: Granted) => A, GraphRefused>
 ) {
   const grants = yield* GrantStore

@@ -5,7 +5,7 @@
  * ends, whatever became of the reader.
  */
 import type { RunId } from "@cogni/sandbox-core/RunId"
-import { type Cause, Deferred, Effect, Exit, Fiber, Queue, Stream } from "effect"
+import { Array as Arr, type Cause, Deferred, Effect, Exit, Fiber, Queue, Stream } from "effect"
 import type { AiEvent } from "../events/AiEvent.ts"
 import { type Ending, ending } from "../events/EventGrammar.ts"
 import type { GraphFinal, GraphRun } from "../graphs/GraphProvider.ts"
@@ -50,7 +50,7 @@ export const make = Effect.fnUntraced(function* <R>(
   // In pieces, each with a time of its own: a slow reader is one that reads.
   const offer = (events: ReadonlyArray<AiEvent>): Effect.Effect<void> =>
     Effect.forEach(
-      pieces(events),
+      Arr.chunksOf(events, pieceMax),
       (piece) =>
         Queue.offerAll(queue, piece).pipe(
           Effect.timeoutOrElse({
@@ -97,10 +97,3 @@ export const make = Effect.fnUntraced(function* <R>(
     cancel: tell("cancelled")
   } satisfies GraphRun
 })
-
-const pieces = (events: ReadonlyArray<AiEvent>): ReadonlyArray<ReadonlyArray<AiEvent>> =>
-  events.length <= pieceMax
-    ? [events]
-    : Array.from({ length: Math.ceil(events.length / pieceMax) }, (_, at) =>
-        events.slice(at * pieceMax, (at + 1) * pieceMax)
-      )

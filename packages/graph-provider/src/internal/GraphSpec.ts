@@ -35,6 +35,7 @@ export interface Granted {
 
 /** The host's options, each with a value. */
 export interface SettledOptions {
+  readonly enabled: boolean
   readonly canaries: CanaryPolicy
   readonly imageOf: (image: string) => string
   /** Models and budget that a grant cannot exceed, or has when it names none. */

@@ -1,4 +1,5 @@
 /** What a task does, as the events of a graph. */
+import { toolResult, toolStart } from "../agents/AgentOutput.ts"
 import type { AiEvent } from "../events/AiEvent.ts"
 import type { GraphPatch } from "../events/GraphPatch.ts"
 import type { TaskProgress } from "../TaskRun.ts"
@@ -22,16 +23,9 @@ const eventsOf = (event: Exclude<TaskProgress, { readonly type: "text_delta" }>)
     case "sandbox_opened":
       return [{ type: "status", phase: "entrypoint" }]
     case "tool_call_started":
-      return [{ type: "tool_call_start", toolCallId: event.id, toolName: event.name, args: event.input }]
+      return [toolStart(event.id, event.name, event.input)]
     case "tool_call_ended":
-      return [
-        {
-          type: "tool_call_result",
-          toolCallId: event.id,
-          result: event.content,
-          ...(event.isError ? { isError: true } : {})
-        }
-      ]
+      return [toolResult(event.id, event.content, event.isError)]
     case "loop_ended": {
       const { patch } = event
       const ended = { type: "status", phase: "agent" } as const

@@ -74,7 +74,6 @@ const statuses: Readonly<Record<number, ChatErrorCode>> = {
   402: "insufficient_quota",
   403: "unauthorized",
   408: "timeout",
-  429: "rate_limit",
   504: "timeout"
 }
 
