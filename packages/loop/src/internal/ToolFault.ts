@@ -47,6 +47,7 @@ export const failed = (error: SandboxError, path?: ToolPath): Effect.Effect<neve
 /** Lets what fails below a tool fail as the tool does. */
 export const told = (path?: ToolPath) => Effect.catch((error: SandboxError) => failed(error, path))
 
+/** Fails a tool with a code and what to do. */
 export const refuse = (code: ToolErrorCode, detail: string): Effect.Effect<never, ToolFailed> =>
   Effect.fail(new ToolFailed({ code, detail }))
 
