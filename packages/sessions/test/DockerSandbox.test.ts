@@ -89,8 +89,8 @@ describe("DockerSandbox", () => {
       const sandbox = yield* create()
       const { processId } = yield* sandbox.processes.start({ command: "hang" })
       assert.deepStrictEqual(
-        (yield* sandbox.processes.list).map((process) => [process.processId, process.end]),
-        [[processId, undefined]]
+        (yield* sandbox.processes.list).map((process) => [process.processId, process.state]),
+        [[processId, "running"]]
       )
       yield* sandbox.destroy
       assert.deepStrictEqual(yield* leftovers(sandbox), [])
