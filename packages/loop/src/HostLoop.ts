@@ -84,7 +84,7 @@ export const run = Effect.fn("HostLoop.run")(function* (
   const loop: LoopTalk.Loop = { at, model, tools, session, limits, tell, talk }
   const verdict = yield* Effect.raceFirst(
     conversation(loop),
-    Effect.catch(ended, (error) => Effect.succeed<LoopVerdict>({ outcome: "sandbox_failed", error }))
+    ended.pipe(Effect.catch((error) => Effect.succeed<LoopVerdict>({ outcome: "sandbox_failed", error })))
   ).pipe(
     Effect.timeoutOrElse({
       duration: Duration.seconds(limits.runtimeSecondsMax),

@@ -159,7 +159,9 @@ const wait = (table: ProcessTable) =>
     output: ProcessState,
     runtimeSecondsMax: waitSecondsMax + ToolInput.slackSeconds,
     execute: ({ process_id, timeout_seconds }) =>
-      table.wait(process_id, timeout_seconds ?? waitSeconds).pipe(Effect.map(shortened), Effect.catch(unknown))
+      table
+        .wait(process_id, timeout_seconds ?? waitSeconds)
+        .pipe(Effect.map(shortened), Effect.catch(unknown))
   })
 
 const processId = Schema.String.annotate({ description: "As process__start gave it" })

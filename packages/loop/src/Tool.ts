@@ -107,7 +107,10 @@ export const make = <I, IE, O, OE>(options: {
             duration: Duration.seconds(runtimeSecondsMax),
             orElse: () =>
               Effect.fail(
-                failed("timeout", `${name} did not answer within ${runtimeSecondsMax} s. Ask for less, or try again`)
+                failed(
+                  "timeout",
+                  `${name} did not answer within ${runtimeSecondsMax} s. Ask for less, or try again`
+                )
               )
           })
         )

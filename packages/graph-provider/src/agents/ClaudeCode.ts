@@ -8,14 +8,7 @@
  * unreadable.
  */
 import { Option, Schema } from "effect"
-import {
-  type Agent,
-  AgentId,
-  type AgentTask,
-  codingCapabilities,
-  promptInput,
-  withPrompt
-} from "./Agent.ts"
+import { type Agent, AgentId, type AgentTask, codingCapabilities, promptInput, withPrompt } from "./Agent.ts"
 import {
   type AgentEvent,
   type AgentOutcome,

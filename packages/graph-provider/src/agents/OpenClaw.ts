@@ -207,7 +207,9 @@ const configuration = (known: Personalities, task: AgentTask) => {
         timeoutSeconds: seconds,
         subagents: { runTimeoutSeconds: timeoutSeconds(seconds) }
       },
-      entries: Object.fromEntries(Object.entries(known).map(([id, one]) => [id, entry(workingDirectory, one)]))
+      entries: Object.fromEntries(
+        Object.entries(known).map(([id, one]) => [id, entry(workingDirectory, one)])
+      )
     },
     tools: {
       allow: tools,

@@ -85,10 +85,7 @@ export const make = Effect.fnUntraced(function* (options: SandboxGraphOptions) {
           return tell([{ type: "status", phase: event.phase }])
         },
         inClone
-      ).pipe(
-        Effect.map(GraphEnd.ended),
-        Effect.provideService(SandboxRunner, runner)
-      )
+      ).pipe(Effect.map(GraphEnd.ended), Effect.provideService(SandboxRunner, runner))
   )
   return SandboxGraphProvider.of(provider)
 })

@@ -28,7 +28,10 @@ const denied = GraphRefusal.as("authz_denied")
  */
 export const make = Effect.fnUntraced(function* <A extends Admitted>(
   { enabled, offer }: Pick<SettledOptions, "enabled" | "offer">,
-  prepare: (request: GraphRunRequest, context: RunContext) => Effect.Effect<(granted: Granted) => A, GraphRefused>
+  prepare: (
+    request: GraphRunRequest,
+    context: RunContext
+  ) => Effect.Effect<(granted: Granted) => A, GraphRefused>
 ) {
   const grants = yield* GrantStore
   const runs = yield* GrantRuns

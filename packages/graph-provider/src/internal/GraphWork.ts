@@ -36,7 +36,10 @@ export const provider = Effect.fnUntraced(function* <A>(
   canHandle: (graphId: GraphId) => boolean,
   /** What it holds is held until the work is over. */
   admit: (request: GraphRunRequest, context: RunContext) => Effect.Effect<A, GraphRefused, Scope.Scope>,
-  live: (admitted: A, work: GraphWork) => Effect.Effect<GraphEnd.Outcome, SandboxError | RepositoryUnavailable>
+  live: (
+    admitted: A,
+    work: GraphWork
+  ) => Effect.Effect<GraphEnd.Outcome, SandboxError | RepositoryUnavailable>
 ) {
   const store = yield* RunStore
   const repositories = yield* Repositories

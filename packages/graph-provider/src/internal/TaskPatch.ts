@@ -150,7 +150,10 @@ const read = (told: string, patchBytesMax: number): GraphPatch => {
   if (found === null) return none(problem("git answered something else than a patch"))
   const counted = { files: Number(found[1]), bytes: Number(found[2]) }
   if (counted.bytes > patchBytesMax) {
-    return { ...counted, problem: `the patch is longer than ${patchBytesMax} bytes. Ask for less at one time` }
+    return {
+      ...counted,
+      problem: `the patch is longer than ${patchBytesMax} bytes. Ask for less at one time`
+    }
   }
   const decoded = Result.getOrUndefined(Base64.decode(found[3] ?? ""))
   if (decoded?.byteLength !== counted.bytes) return none(problem("it came in pieces"))

@@ -24,7 +24,13 @@ export const suite = <E>(
   layer: Layer.Layer<TestExecutor, E>,
   fixture: Fixture = memoryFixture
 ): void => {
-  const promised = { ...commands, ...directories, ...processes, ...files, ...(fixture.hasShell ? oddFiles : {}) }
+  const promised = {
+    ...commands,
+    ...directories,
+    ...processes,
+    ...files,
+    ...(fixture.hasShell ? oddFiles : {})
+  }
   const named = it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })
   named(`tools of a session (${name})`, (it) => {
     for (const [title, promise] of Object.entries(promised)) {
@@ -139,7 +145,9 @@ const commands: Promises = {
 }
 
 const directories: Promises = {
-  "cwd: said relative, inside or as the host's, it is the same place, and comes back as it was said": (tools) =>
+  "cwd: said relative, inside or as the host's, it is the same place, and comes back as it was said": (
+    tools
+  ) =>
     Effect.gen(function* () {
       const { call, shell, workspace } = tools
       yield* call("file.write", { path: "cwd/in/side.txt", content: "x" })

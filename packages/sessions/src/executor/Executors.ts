@@ -6,7 +6,8 @@ import { Context, type Effect, type Option, type Scope } from "effect"
 import type { SessionRefused } from "../sandbox/SandboxManager.ts"
 
 /** A sandbox of a session, or anything that stands for one. */
-export interface SessionExecutor extends Executor, Partial<Pick<Sandbox, "runId" | "llmSocketPath" | "ended">> {}
+export interface SessionExecutor
+  extends Executor, Partial<Pick<Sandbox, "runId" | "llmSocketPath" | "ended">> {}
 
 /** Where sessions execute. */
 export class Executors extends Context.Service<
