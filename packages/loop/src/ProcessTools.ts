@@ -14,6 +14,8 @@ import * as ToolPath from "./internal/ToolPath.ts"
 import { Process, type ProcessTable, type UnknownProcess } from "./ProcessTable.ts"
 import * as Tool from "./Tool.ts"
 
+export interface ProcessToolsOptions extends ToolPath.PlaceOptions {}
+
 const { workingDirectory: _, ...said } = Process.fields
 
 const wireNames = {
@@ -48,7 +50,7 @@ const commandCharactersMax = 200
 export const make = (
   executor: Pick<Executor, "workspace">,
   table: ProcessTable,
-  options: ToolPath.PlaceOptions = {}
+  options: ProcessToolsOptions = {}
 ): ReadonlyArray<Tool.Tool> => [
   start(table, { ...options, workspace: executor.workspace }),
   list(table),

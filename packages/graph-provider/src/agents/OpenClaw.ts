@@ -107,8 +107,8 @@ const Envelope = Schema.Union([Refused, Answered])
 const decodeEnvelope = Schema.decodeUnknownOption(Schema.fromJsonString(Envelope))
 
 /**
- * Texts of objects that start at the beginning of a line and end at the end of one. As OpenClaw prints them, one over several
- * lines starts and ends with a line that is nothing but a brace; inside a string there are no line breaks.
+ * Texts of objects that start at the beginning of a line and end at the end of one. As OpenClaw prints them, one over
+ * several lines starts and ends with a line that is nothing but a brace; inside a string there are no line breaks.
  */
 const objects = (output: string): ReadonlyArray<string> => {
   const found: Array<string> = []
