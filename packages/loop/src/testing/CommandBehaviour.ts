@@ -49,8 +49,6 @@ export interface Words {
   readonly line: (behaviour: Behaviour) => string
 }
 
-const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
-
 /** Some ten seconds, so that what a test may have left behind goes by itself. */
 const beating = (path: string) =>
   `i=0; while [ $i -lt 200 ]; do printf x >> ${quoted(path)}; sleep 0.05; i=$((i + 1)); done`
