@@ -46,7 +46,7 @@ class Sampler extends Context.Service<Sampler, ProcessSampler.ProcessSampler>()(
   )
 }
 
-const layers = Layer.mergeAll(DockerContainerRuntime.layerApi(), DockerReaper.layerApi, Sampler.layer).pipe(
+const layers = Layer.mergeAll(DockerContainerRuntime.layerApi(), DockerReaper.layerApi(), Sampler.layer).pipe(
   Layer.provideMerge(
     Layer.unwrap(Effect.map(RunHarness.Directory, (stateDirectory) => LeakCheck.layer({ stateDirectory })))
   ),

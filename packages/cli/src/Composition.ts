@@ -64,7 +64,7 @@ export const engine = (settings: Settings["Service"]): Layer.Layer<DockerApi.Doc
 export const reaper = (
   settings: Settings["Service"]
 ): Layer.Layer<DockerReaper.DockerReaper | DockerApi.DockerApi, RuntimeUnavailable> =>
-  Layer.provideMerge(DockerReaper.layerApi, engine(settings))
+  Layer.provideMerge(DockerReaper.layerApi(), engine(settings))
 
 /**
  * What no workspace may be, hold or lie in, besides the system's own: the engine's socket, the records and their

@@ -244,7 +244,7 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** Needs a `DockerApi`. A layer for each call: one that is built is shared, whichever engine it was built for. */
+/** Needs a `DockerApi`. Returns a new layer for each call, so that two engines get a runtime each. */
 export const layerApi = (): Layer.Layer<ContainerRuntime, never, DockerApi.DockerApi> =>
   Layer.effect(ContainerRuntime, make)
 

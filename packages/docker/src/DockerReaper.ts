@@ -67,11 +67,9 @@ export const make = Effect.gen(function* () {
   })
 })
 
-/** Needs a `DockerApi`. */
-export const layerApi: Layer.Layer<DockerReaper, never, DockerApi.DockerApi> = Layer.effect(
-  DockerReaper,
-  make
-)
+/** Needs a `DockerApi`. Returns a new layer for each call, so that two engines get a reaper each. */
+export const layerApi = (): Layer.Layer<DockerReaper, never, DockerApi.DockerApi> =>
+  Layer.effect(DockerReaper, make)
 
 export const layer = (options?: DockerApi.Options): Layer.Layer<DockerReaper, RuntimeUnavailable> =>
-  Layer.provide(layerApi, DockerApi.layer(options))
+  Layer.provide(layerApi(), DockerApi.layer(options))
