@@ -43,14 +43,11 @@ const open = Effect.fnUntraced(function* (
   limits: HostFetch.FetchLimits
 ) {
   const now = new Date(yield* Clock.currentTimeMillis)
-  const controller = yield* Effect.acquireRelease(
-    Effect.sync(() => new AbortController()),
-    (opened) => Effect.sync(() => opened.abort())
-  )
+  const abortSignal = yield* Effect.abortSignal
   const onError = (error: unknown): ChatModelFailed => ChatErrors.ofUnknown(error, now)
   const model = modelOf(request.model, at, limits)
   const { stream } = yield* Effect.tryPromise({
-    try: () => model.doStream({ ...callOf(request), abortSignal: controller.signal }),
+    try: () => model.doStream({ ...callOf(request), abortSignal }),
     catch: onError
   })
   return Stream.fromReadableStream({ evaluate: () => stream, onError }).pipe(

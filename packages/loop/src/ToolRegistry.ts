@@ -72,15 +72,13 @@ const over = (list: ReadonlyArray<Tool>, policy: ToolPolicy | undefined): ToolRe
       }
       return Result.succeed(over(all, policy))
     },
-    override: (tool) =>
-      list.some(({ name }) => name === tool.name)
-        ? Result.succeed(
-            over(
-              list.map((other) => (other.name === tool.name ? tool : other)),
-              policy
-            )
-          )
-        : refuse(tool, { detail: "is not there to be overridden", remedy: "Register it" }),
+    override: (tool) => {
+      if (!list.some(({ name }) => name === tool.name)) {
+        return refuse(tool, { detail: "is not there to be overridden", remedy: "Register it" })
+      }
+      const others = list.map((other) => (other.name === tool.name ? tool : other))
+      return Result.succeed(over(others, policy))
+    },
     restrict: (profile, overrides) =>
       Result.map(ToolProfile.policyOf(list, profile, overrides), ({ allowedEffects, allowedTools }) =>
         over(list, {

@@ -9,7 +9,7 @@ import * as Executor from "@cogni/sandbox-core/Executor"
 import { CommandRefused, type FileRefused, type Reason, SandboxError } from "@cogni/sandbox-core/SandboxError"
 import * as WorkspaceFiles from "@cogni/sandbox-host-files/WorkspaceFiles"
 import type * as WorkspaceWalk from "@cogni/sandbox-host-files/WorkspaceWalk"
-import { Config, Effect, FileSystem, Option, type Scope } from "effect"
+import { Array as Arr, Config, Effect, FileSystem, type Scope } from "effect"
 import type { ChildProcessSpawner } from "effect/process/ChildProcessSpawner"
 import { isAbsolute } from "node:path"
 import * as HostCommand from "../internal/HostCommand.ts"
@@ -116,11 +116,9 @@ const rootOf = Effect.fnUntraced(function* (
 })
 
 /** A variable that cannot be read counts as absent. */
-const read = (name: string): Effect.Effect<string | undefined> =>
-  Effect.map(Effect.option(Config.String(name)), Option.getOrUndefined)
-
 const ownEnvironment = Effect.map(
-  Effect.forEach(environmentNames, (name) => Effect.map(read(name), (value) => [name, value] as const)),
-  (entries): Readonly<Record<string, string>> =>
-    Object.fromEntries(entries.filter((entry): entry is readonly [string, string] => entry[1] !== undefined))
+  Effect.forEach(environmentNames, (name) =>
+    Effect.option(Effect.map(Config.String(name), (value) => [name, value] as const))
+  ),
+  (entries): Readonly<Record<string, string>> => Object.fromEntries(Arr.getSomes(entries))
 )

@@ -53,16 +53,14 @@ export const make = Effect.gen(function* () {
     const { sessionId, settings, workspace } = options
     const scope = yield* Effect.acquireRelease(Scope.make(), (made, exit) => Scope.close(made, exit))
     // The agent keeps its memory of the workspace in it, so nothing of the host's is mounted there.
-    const sandbox = yield* runner
-      .open({ ...settings, workspace, memory: true })
-      .pipe(Effect.provideService(Scope.Scope, scope))
+    const sandbox = yield* runner.open({ ...settings, workspace, memory: true }).pipe(Scope.provide(scope))
     const over = yield* Deferred.make<never, SandboxError>()
     yield* sandbox.ended.pipe(
       Effect.onExit((exit) => Deferred.done(over, exit)),
       Effect.ignore,
       Effect.forkIn(scope, { startImmediately: true })
     )
-    const processes = yield* ProcessTable.make(sandbox).pipe(Effect.provideService(Scope.Scope, scope))
+    const processes = yield* ProcessTable.make(sandbox).pipe(Scope.provide(scope))
     return {
       ...sandbox,
       sessionId,
