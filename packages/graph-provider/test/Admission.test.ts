@@ -102,7 +102,10 @@ describe("Admission", () => {
               Repositories.Repositories,
               Repositories.Repositories.of({
                 check: () => Effect.die("the relay was asked"),
-                inClone: () => () => Effect.die("it was cloned")
+                // Even to be asked for a clone would be too early.
+                inClone: () => {
+                  throw new Error("the relay was asked for a clone")
+                }
               })
             )
           })

@@ -43,6 +43,15 @@ describe("Claude Code", () => {
     assert.strictEqual(env["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"], "1")
   })
 
+  it("tells zero tokens from tokens it does not report", () => {
+    const usage = { m: { inputTokens: 0, outputTokens: 0 } }
+    assert.deepStrictEqual(Recorded.answerOf(read(result({ modelUsage: usage }))).usage, {
+      inputTokens: 0,
+      outputTokens: 0
+    })
+    assert.isUndefined(Recorded.answerOf(read(result())).usage)
+  })
+
   it("a task: tools in their order, the answer in pieces, its own count of tokens", () => {
     const heard = play("task")
     assert.deepStrictEqual(Recorded.toolsOf(heard), [

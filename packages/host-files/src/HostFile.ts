@@ -34,6 +34,8 @@ export interface Content {
 export interface ReserveOptions {
   /** Directories that agents may write: a file in or below one is refused. */
   readonly agents?: ReadonlyArray<HostPath.Identity> | undefined
+  /** Permission bits of a new file, less the umask (default 0666). A file that is replaced keeps its own. */
+  readonly mode?: number | undefined
 }
 
 export interface Reservation {
@@ -112,12 +114,9 @@ export const reserve = (
   ).pipe(Effect.map((draft) => writing((bytes) => settle(path, draft, bytes))))
 }
 
-/** Permission bits of a new file, less the umask. One that is replaced keeps its own. */
-const newFileMode = 0o666
-
 type Draft = Awaited<ReturnType<typeof prepare>>
 
-const prepare = async (path: string, { agents = [] }: ReserveOptions) => {
+const prepare = async (path: string, { agents = [], mode = 0o666 }: ReserveOptions) => {
   const { above, entry, parent } = await HostPath.find(path, { last: "keep", agents })
   try {
     if (parent === undefined || path.endsWith("/")) throw fromErrno(path, { code: "EISDIR" })
@@ -137,7 +136,7 @@ const prepare = async (path: string, { agents = [] }: ReserveOptions) => {
         entry === undefined || process.geteuid?.() !== 0
           ? undefined
           : { userId: Number(entry.stats.uid), groupId: Number(entry.stats.gid) },
-      mode: entry === undefined ? newFileMode & ~process.umask() : Number(entry.stats.mode & 0o777n),
+      mode: entry === undefined ? mode & ~process.umask() : Number(entry.stats.mode & 0o777n),
       temporary,
       target: `${parent.access}/${parent.name}`,
       isSettled: false

@@ -35,6 +35,18 @@ describe("HostSessionWorkspaces", () => {
     })
   )
 
+  it.effect("belongs to the owner that was asked for", () =>
+    Effect.gen(function* () {
+      const owner = { userId: 1234, groupId: 1235 }
+      const workspaces = HostSessionWorkspaces.make({ directory: yield* directory, owner })
+      const source = yield* workspaces.of(yield* SessionId.decode("a"))
+      if (source.type !== "directory") return assert.fail("not a directory")
+      const { gid, uid } = yield* Effect.promise(() => lstat(source.path))
+      if (process.getuid?.() === 0) assert.deepStrictEqual([uid, gid], [1234, 1235])
+      else assert.strictEqual(uid, process.getuid?.())
+    })
+  )
+
   it.effect("one that was closed by who worked in it is open again the next time, with what is in it", () =>
     Effect.gen(function* () {
       const root = yield* directory

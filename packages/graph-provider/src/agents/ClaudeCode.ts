@@ -25,8 +25,7 @@ import {
   type Tokens,
   toolResult,
   toolStart,
-  unreadable,
-  usageOf
+  unreadable
 } from "./AgentOutput.ts"
 
 /** Set where a subagent speaks, by the call that started it. */
@@ -184,16 +183,20 @@ const outcome = (end: typeof Ended.Type, said: string): AgentOutcome => {
     return failed(code, detail, said)
   }
   if (typeof end.result !== "string") return unreadable("its result has no text", said)
-  return answered(end.result, { sessionId: end.session_id, usage: usageOf(tokensOf(end.modelUsage)) })
+  return answered(end.result, { sessionId: end.session_id, usage: tokensOf(end.modelUsage) })
 }
 
-const tokensOf = (modelUsage: unknown): Tokens =>
-  Object.values(Option.getOrElse(decode.usage(modelUsage), () => ({})))
+/** Undefined if no model is named: zero is a count. */
+const tokensOf = (modelUsage: unknown): Tokens | undefined => {
+  const models = Object.values(Option.getOrElse(decode.usage(modelUsage), () => ({})))
+  if (models.length === 0) return undefined
+  return models
     .map(({ cacheCreationInputTokens = 0, cacheReadInputTokens = 0, inputTokens, outputTokens }) => ({
       inputTokens: inputTokens + cacheReadInputTokens + cacheCreationInputTokens,
       outputTokens
     }))
     .reduce(plus, noTokens)
+}
 
 const isOfSubagent = ({ parent_tool_use_id: parent }: { readonly parent_tool_use_id?: string | null }) =>
   parent !== undefined && parent !== null

@@ -50,7 +50,7 @@ export const provider = Effect.fnUntraced(function* <A>(
 
     const lived = Effect.fnUntraced(function* (life: GraphLife.Life) {
       let text = ""
-      const work: GraphWork = {
+      const work: Omit<GraphWork, "inClone"> = {
         tell: (events) => {
           for (const event of events) {
             if (event.type === "text_delta" && text.length < textCharsMax) text += event.delta
@@ -58,11 +58,14 @@ export const provider = Effect.fnUntraced(function* <A>(
           conclusion.told(events)
           return life.emit(events)
         },
-        claimed: conclusion.claimed,
-        inClone: repository && repositories.inClone({ ...repository, runId: context.runId })
+        claimed: conclusion.claimed
       }
+      // A repository is touched only once the request has been admitted.
+      const inClone = () => repository && repositories.inClone({ ...repository, runId: context.runId })
       const outcome = yield* Effect.raceFirst(
-        Effect.flatMap(admit(request, context), (admitted) => live(admitted, work)).pipe(
+        Effect.flatMap(admit(request, context), (admitted) =>
+          live(admitted, { ...work, inClone: inClone() })
+        ).pipe(
           Effect.scoped,
           Effect.catchTags({
             GraphRefused: (refused) => Effect.succeed(GraphEnd.refused(refused)),

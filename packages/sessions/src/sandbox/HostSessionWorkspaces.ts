@@ -16,10 +16,9 @@ import { SessionWorkspaces } from "./SessionWorkspaces.ts"
 export interface Options {
   /** Made when it is missing. Only this process and its user should be able to enter it. */
   readonly directory: string
+  /** Owner of a workspace if this process is root, never 0 (default 1000:1000). */
+  readonly owner?: { readonly userId: number; readonly groupId: number } | undefined
 }
-
-/** Whom a workspace belongs to where this process is root. */
-const owner = { userId: 1000, groupId: 1000 }
 
 const unusable = (path: string) => (message: string) =>
   new WorkspaceFailed({
@@ -30,6 +29,7 @@ const unusable = (path: string) => (message: string) =>
 
 export const make = (options: Options) => {
   const root = resolve(options.directory)
+  const owner = options.owner ?? { userId: 1000, groupId: 1000 }
   const pathOf = (sessionId: SessionId.SessionId) => join(root, SessionId.digest(sessionId))
 
   return SessionWorkspaces.of({

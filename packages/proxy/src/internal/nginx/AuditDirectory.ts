@@ -28,10 +28,13 @@ export const acquire = Effect.fnUntraced(function* (
     parent === undefined
       ? yield* HostDisk.temporaryDirectory(failure, "cogni-sandbox-audit-")
       : path.join(parent, runEntries.audit)
-  yield* HostDisk.use(failure, async () => {
-    if (parent !== undefined) await fs.mkdir(directory, { mode: 0o700 })
-    if (process.getuid?.() === 0) await fs.chown(directory, owner.userId, owner.groupId)
-  })
+  // Interrupted halfway, it could appear after its run has ended, or belong to root.
+  yield* Effect.uninterruptible(
+    HostDisk.use(failure, async () => {
+      if (parent !== undefined) await fs.mkdir(directory, { mode: 0o700 })
+      if (process.getuid?.() === 0) await fs.chown(directory, owner.userId, owner.groupId)
+    })
+  )
   return directory
 })
 
