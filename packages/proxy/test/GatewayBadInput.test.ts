@@ -172,7 +172,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
       const problems: Array<string> = []
       for (const [name, bytes, statuses, reaches] of rows) {
         const before = (yield* gateway.upstream.received).length
-        const answer = yield* gateway.send(bytes, 40)
+        const answer = yield* gateway.send(bytes, { idleMillis: 40 })
         const after = (yield* gateway.upstream.received).length
         const arrived = after - before
         if (!statuses.includes(answer.status)) problems.push(`${name}: ${answer.status ?? "nothing"}`)
@@ -198,7 +198,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
       const gateway = yield* Gateway.make()
       const one = Gateway.http(Gateway.chat())
       const models = Gateway.http("", { method: "GET", path: "/v1/models" })
-      const answer = yield* gateway.send(Buffer.concat([one, models, one, models]), 200)
+      const answer = yield* gateway.send(Buffer.concat([one, models, one, models]), { answers: 4 })
       const statuses = [...answer.text.matchAll(/HTTP\/1\.1 (\d{3})/gu)].map(([, status]) => status)
       assert.deepStrictEqual(statuses, ["200", "200", "200", "200"])
       assert.isBelow(answer.text.indexOf('{"ok":true}'), answer.text.indexOf('"object":"list"'))
@@ -281,7 +281,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
           }),
         { concurrency: 20 }
       )
-      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()), 200)).status, 200)
+      assert.strictEqual((yield* gateway.send(Gateway.http(Gateway.chat()))).status, 200)
       yield* sound(gateway)
     })
   )
@@ -312,8 +312,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
       const gateway = yield* Gateway.make()
       for (const path of ["/tool/exec", "/mcp"]) {
         const answer = yield* gateway.send(
-          Gateway.http(`{"tool":"core__get_current_time","args":${deep(100_000)}}`, { path }),
-          300
+          Gateway.http(`{"tool":"core__get_current_time","args":${deep(100_000)}}`, { path })
         )
         assert.strictEqual(answer.status, 400, path)
       }
@@ -424,7 +423,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
       const large = raw([post, host, json, "Transfer-Encoding: chunked"], `${chunk.repeat(1600)}0\r\n\r\n`)
       // The rest is read and thrown away: what comes behind it on the connection is heard.
       const next = Gateway.http("", { method: "GET", path: "/v1/models" })
-      const answer = yield* gateway.send(Buffer.concat([large, next]), 3000)
+      const answer = yield* gateway.send(Buffer.concat([large, next]), { answers: 2 })
       assert.strictEqual(answer.status, 413, answer.text.slice(0, 200))
       assert.match(answer.text, /HTTP\/1\.1 200 OK/u)
       // 100 MiB were sent; this process holds them once, to send them.
@@ -445,7 +444,7 @@ describe("GatewayLlmProxy, badly spoken to", () => {
       yield* Effect.eventually(
         Effect.filterOrFail(gateway.upstream.received, (received) => received.length === 1)
       ).pipe(Effect.timeout("5 minutes"))
-      const answer = yield* gateway.send(large, 3000)
+      const answer = yield* gateway.send(large)
       assert.strictEqual(answer.status, 503, answer.text.slice(0, 300))
       assert.strictEqual(answer.headers.get("retry-after"), "1")
       for (const socket of sockets) socket.destroy()

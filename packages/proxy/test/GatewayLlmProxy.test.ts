@@ -382,7 +382,7 @@ describe("GatewayLlmProxy", () => {
       let passed = 0
       let last: Gateway.Answer | undefined
       for (let index = 0; index < 40 && (last?.status ?? 200) === 200; index++) {
-        last = yield* gateway.send(Gateway.http(Gateway.chat()), 15)
+        last = yield* gateway.send(Gateway.http(Gateway.chat()), { idleMillis: 15 })
         if (last.status === 200) passed += 1
       }
       assert.isAbove(passed, 2)
@@ -401,8 +401,7 @@ describe("GatewayLlmProxy", () => {
       const gateway = yield* Gateway.make({ script: [answered] })
       const content = "x".repeat(3_000_000)
       const answer = yield* gateway.send(
-        Gateway.http(Gateway.chat({ messages: [{ role: "user", content }], evil: true })),
-        2000
+        Gateway.http(Gateway.chat({ messages: [{ role: "user", content }], evil: true }))
       )
       assert.strictEqual(answer.status, 200, answer.text.slice(0, 500))
       const [received] = yield* gateway.upstream.received

@@ -8,6 +8,7 @@ import * as MemoryContainerRuntime from "@cogni/sandbox-core/MemoryContainerRunt
 import * as RunId from "@cogni/sandbox-core/RunId"
 import * as LlmProxyContract from "@cogni/sandbox-core/testing/LlmProxyContract"
 import { Effect, Redacted } from "effect"
+import * as Pace from "../../../test/harness/Pace.ts"
 import * as GatewayLlmProxy from "../src/GatewayLlmProxy.ts"
 import * as ScriptedModelApi from "../src/ScriptedModelApi.ts"
 
@@ -73,7 +74,7 @@ export const openRun = Effect.fnUntraced(function* (
     socketPath,
     observed,
     audit: Effect.promise(() => fs.readFile(path.join(own, "audit", "audit.jsonl"), "utf8")),
-    send: (bytes: string | Buffer, idleMillis?: number) => send(socketPath, bytes, idleMillis)
+    send: (bytes: string | Buffer, options?: SendOptions) => send(socketPath, bytes, options)
   }
 })
 
@@ -91,26 +92,53 @@ const build = Effect.fnUntraced(function* (options: Options) {
   return { upstream, proxy, ...(yield* openRun(proxy, options)) }
 })
 
-/** Write, and read until the other side closes or has been silent this long after an answer. */
-export const send = (socketPath: string, bytes: string | Buffer, idleMillis = 60): Effect.Effect<Answer> =>
-  Effect.callback((resume) => {
-    const chunks: Array<Buffer> = []
+export interface SendOptions {
+  /** Complete answers to wait for (default 1), however slow the machine is. */
+  readonly answers?: number | undefined
+  /** How long to listen for more after that (default 60). */
+  readonly idleMillis?: number | undefined
+}
+
+/** Writes, and reads until the expected answers are complete and nothing more comes, or the other side closes. */
+export const send = (
+  socketPath: string,
+  bytes: string | Buffer,
+  { answers = 1, idleMillis = 60 }: SendOptions = {}
+): Effect.Effect<Answer> =>
+  Effect.callback<Answer>((resume) => {
+    let text = ""
+    let timer: NodeJS.Timeout | undefined
     const socket = net.connect({ path: socketPath, allowHalfOpen: true })
     const end = () => {
       clearTimeout(timer)
       socket.destroy()
-      resume(Effect.succeed(parse(Buffer.concat(chunks).toString("latin1"))))
+      resume(Effect.succeed(parse(text)))
     }
-    let timer = setTimeout(end, 10_000)
     socket.on("data", (data) => {
-      chunks.push(data)
+      text += data.toString("latin1")
       clearTimeout(timer)
-      timer = setTimeout(end, idleMillis)
+      if (completeAnswers(text) >= answers) timer = setTimeout(end, idleMillis)
     })
     socket.on("error", end)
     socket.on("end", end)
     socket.write(typeof bytes === "string" ? Buffer.from(bytes, "latin1") : bytes)
-  })
+  }).pipe(Effect.timeout(Pace.hangMillis / 2), Effect.orDie)
+
+/** How many answers a text begins with that are whole by their length or their last chunk. */
+const completeAnswers = (text: string): number => {
+  const head = /^HTTP\/1\.[01] (\d{3})[\s\S]*?\r\n\r\n/u.exec(text)
+  if (head === null) return 0
+  const length = /^content-length: (\d+)\r$/imu.exec(head[0])?.[1]
+  const body = text.slice(head[0].length)
+  const last = /(?:^|\r\n)0\r\n\r\n/u.exec(body)
+  const bytes = head[1]!.startsWith("1")
+    ? 0
+    : length !== undefined
+      ? Number(length)
+      : last && last.index + last[0].length
+  if (bytes === null || body.length < bytes) return 0
+  return (head[1]!.startsWith("1") ? 0 : 1) + completeAnswers(body.slice(bytes))
+}
 
 export const parse = (text: string): Answer => {
   const [head = "", ...rest] = text.split("\r\n\r\n")

@@ -117,8 +117,7 @@ describe("a run that ends", () => {
             }
           },
           { path: "/mcp", headers: ["Accept: application/json, text/event-stream"] }
-        ),
-        1000
+        )
       )
       const session = opened.headers.get("mcp-session-id")
       const mcp = Gateway.http(

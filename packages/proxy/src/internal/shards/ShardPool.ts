@@ -37,8 +37,8 @@ interface Shard {
 
 const lookSeconds = 1
 
-/** A thread may be as much later with its first sign of life: its modules are loaded then. */
-const startSecondsMax = 30
+/** Extra time until a thread's first beat, in which it loads its modules: most of a second on a quiet machine. */
+const startSecondsMax = 60
 
 const MiB = 1024 * 1024
 

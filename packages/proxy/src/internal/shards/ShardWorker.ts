@@ -1,7 +1,8 @@
 /**
- * The thread of a shard. It shows that it lives before it loads what it does, which takes longer.
+ * The program of a shard's thread.
  *
- * The main thread sees a heartbeat, and ends the thread when it stops.
+ * It beats from the moment its modules are loaded, and the main thread ends it when the beats stop. Loading keeps the
+ * thread from beating for seconds on a busy machine, so it has a limit of its own (`startSecondsMax` of the pool).
  */
 import * as Effect from "effect/Effect"
 import { enableCompileCache } from "node:module"
@@ -15,9 +16,9 @@ const start = workerData as ShardStart
 if (start.compileCache !== undefined) enableCompileCache(start.compileCache)
 const counters = ShardCounters.over(start.counters)
 
+const { program } = await import("./Shard.ts")
+
 const beat = () => counters.add(start.slot, "beats", 1)
 beat()
 setInterval(beat, beatMillis)
-
-const { program } = await import("./Shard.ts")
 await Effect.runPromise(program(parentPort!, counters, start.slot))
