@@ -1,0 +1,137 @@
+/**
+ * What the types of the public API promise. `pnpm check` compiles this file: an error there is a broken promise.
+ *
+ * A line below `@ts-expect-error` must not compile.
+ */
+import { describe, expectTypeOf, it } from "@effect/vitest"
+import {
+  type LlmProxy,
+  type RunId,
+  type RunResult,
+  type RunStore,
+  type SandboxError,
+  SandboxRunner,
+  type Workspace
+} from "@cogni/sandbox-core"
+import type * as ContainerRuntime from "@cogni/sandbox-core/ContainerRuntime"
+import { DockerContainerRuntime, HostWorkspace } from "@cogni/sandbox-docker"
+import {
+  type Agent,
+  AgentRegistry,
+  type GraphProvider,
+  type SandboxGraphProvider
+} from "@cogni/sandbox-graph-provider"
+import { Tool } from "@cogni/sandbox-loop"
+import { GatewayLlmProxy } from "@cogni/sandbox-proxy"
+import { Effect, type Layer, Redacted, Schema, type Scope } from "effect"
+
+type Runner = SandboxRunner.SandboxRunner["Service"]
+
+describe("SandboxRunner", () => {
+  it("a run succeeds with a result, fails with SandboxError alone, and needs nothing more", () => {
+    expectTypeOf<ReturnType<Runner["run"]>>().toEqualTypeOf<
+      Effect.Effect<RunResult.RunResult, SandboxError.SandboxError>
+    >()
+  })
+
+  it("an open sandbox needs a scope", () => {
+    expectTypeOf<Effect.Services<ReturnType<Runner["open"]>>>().toEqualTypeOf<Scope.Scope>()
+  })
+
+  it("a reason is caught by its name, with its partial result", () => {
+    const run = (runner: Runner) => runner.run({ image: "any", argv: ["true"] })
+    const recovered = (runner: Runner) =>
+      run(runner).pipe(
+        Effect.map(() => ""),
+        Effect.catchReason("SandboxError", "OomKilled", (reason) => {
+          expectTypeOf(reason.partial.output.stdout.text).toEqualTypeOf<string>()
+          return Effect.succeed(reason.partial.output.stdout.text)
+        })
+      )
+    expectTypeOf(recovered).returns.toExtend<Effect.Effect<string, SandboxError.SandboxError>>()
+    // @ts-expect-error: there is no such reason
+    void ((runner: Runner) =>
+      run(runner).pipe(Effect.catchReason("SandboxError", "Tired", () => Effect.void)))
+  })
+
+  it("the in-memory runner needs no layer; the real one needs four ports", () => {
+    expectTypeOf(SandboxRunner.layerMemory).returns.toExtend<Layer.Layer<SandboxRunner.SandboxRunner>>()
+    expectTypeOf<Layer.Services<typeof SandboxRunner.layer>>().toEqualTypeOf<
+      ContainerRuntime.ContainerRuntime | LlmProxy.LlmProxy | RunStore.RunStore | Workspace.Workspace
+    >()
+  })
+
+  it("a spec names an image and a command; a limit has its unit in its name", () => {
+    const runner = {} as Runner
+    const misspelt = () => [
+      // @ts-expect-error: no command
+      runner.run({ image: "any" }),
+      // @ts-expect-error: an empty command
+      runner.run({ image: "any", argv: [] }),
+      // @ts-expect-error: a limit without its unit
+      runner.run({ image: "any", argv: ["true"], limits: { memory: 1 } })
+    ]
+    expectTypeOf(misspelt).toBeFunction()
+  })
+
+  it("a run ID is no other string", () => {
+    expectTypeOf<string>().not.toExtend<RunId.RunId>()
+    expectTypeOf<RunId.RunId>().toExtend<string>()
+  })
+})
+
+describe("layers", () => {
+  it("Docker fails when it cannot be reached, and needs nothing", () => {
+    expectTypeOf<Layer.Services<ReturnType<typeof DockerContainerRuntime.layer>>>().toBeNever()
+    expectTypeOf<Layer.Error<ReturnType<typeof DockerContainerRuntime.layer>>>().toExtend<{
+      readonly _tag: "RuntimeUnavailable"
+    }>()
+    expectTypeOf(HostWorkspace.layer).returns.toEqualTypeOf<Layer.Layer<Workspace.Workspace>>()
+  })
+
+  it("the gateway takes its key redacted only", () => {
+    const url = "http://127.0.0.1:4000"
+    const layers = () => [
+      GatewayLlmProxy.layer({ url, key: Redacted.make("sk") }),
+      // @ts-expect-error: a key in plain text
+      GatewayLlmProxy.layer({ url, key: "sk" })
+    ]
+    expectTypeOf(layers).toBeFunction()
+  })
+})
+
+describe("agents, graphs and tools", () => {
+  it("a registry takes agents of the caller's beside the built-in ones", () => {
+    expectTypeOf(AgentRegistry.layer).parameter(0).toEqualTypeOf<ReadonlyArray<Agent.Agent> | undefined>()
+    expectTypeOf(AgentRegistry.builtIn).toEqualTypeOf<ReadonlyArray<Agent.Agent>>()
+  })
+
+  it("the sandbox's provider is a graph provider", () => {
+    expectTypeOf<
+      SandboxGraphProvider.SandboxGraphProvider["Service"]
+    >().toExtend<GraphProvider.GraphProvider>()
+  })
+
+  it("a tool's work takes what its schema decodes, and returns what its schema encodes", () => {
+    Tool.make({
+      name: "acme__double",
+      description: "Twice a number",
+      effect: "read_only",
+      input: Schema.Struct({ value: Schema.Number }),
+      output: Schema.Number,
+      execute: ({ value }) => {
+        expectTypeOf(value).toEqualTypeOf<number>()
+        return Effect.succeed(2 * value)
+      }
+    })
+    Tool.make({
+      name: "acme__wrong",
+      description: "Not a number",
+      effect: "read_only",
+      input: Schema.Struct({ value: Schema.Number }),
+      output: Schema.Number,
+      // @ts-expect-error: a string is no number
+      execute: () => Effect.succeed("two")
+    })
+  })
+})
