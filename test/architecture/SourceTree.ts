@@ -33,7 +33,7 @@ export type Package = (typeof packages)[number]
 /** The command is started and never imported, and the toolkit of the host is for our packages: neither has an index. */
 export const hasIndex = (name: Package): boolean => name !== "cli" && name !== "host-files"
 
-const skipped = new Set(["node_modules", "dist", ".git", ".cogni", "results"])
+const skipped = new Set(["node_modules", "dist", ".git", ".cogni", "results", "api-reference"])
 
 /** Paths relative to the root, sorted; never a built or an installed file. */
 export const files = (...patterns: ReadonlyArray<string>): ReadonlyArray<string> =>
