@@ -1,0 +1,110 @@
+/** CI on GitHub runs what `.ci/run` runs, with no permission that a job does not need. */
+import { assert, describe, it } from "@effect/vitest"
+import { existsSync } from "node:fs"
+import { join } from "node:path"
+import { parse } from "yaml"
+import { none } from "./Rule.ts"
+import * as SourceTree from "./SourceTree.ts"
+
+const jobMinutesMax = 10
+
+interface Step {
+  readonly uses?: string
+  readonly run?: string
+  readonly with?: Readonly<Record<string, unknown>>
+}
+
+interface Job {
+  readonly "timeout-minutes"?: number
+  readonly permissions?: object
+  readonly steps: ReadonlyArray<Step>
+}
+
+interface Workflow {
+  readonly permissions?: object
+  readonly jobs: Readonly<Record<string, Job>>
+}
+
+const workflows = SourceTree.files(".github/workflows/*.yml").map((path) => ({
+  path,
+  text: SourceTree.read(path),
+  workflow: parse(SourceTree.read(path)) as Workflow
+}))
+
+const jobs = workflows.flatMap(({ path, workflow }) =>
+  Object.entries(workflow.jobs).map(([name, job]) => ({ name: `${path}: ${name}`, job }))
+)
+
+describe("workflows", () => {
+  it("a workflow has no permission, and a job names its own", () => {
+    const offenders = [
+      ...workflows
+        .filter(({ workflow }) => JSON.stringify(workflow.permissions) !== "{}")
+        .map(({ path }) => path),
+      ...jobs.filter(({ job }) => job.permissions === undefined).map(({ name }) => name)
+    ]
+    none(offenders, "permissions: {} on the workflow, and what a job needs on the job")
+  })
+
+  it(`a job takes at most ${jobMinutesMax} minutes`, () => {
+    none(
+      jobs.filter(({ job }) => !((job["timeout-minutes"] ?? 360) <= jobMinutesMax)).map(({ name }) => name),
+      `timeout-minutes: ${jobMinutesMax}, or less`
+    )
+  })
+
+  it("an action is pinned by its commit, with its version beside it", () => {
+    const offenders = workflows.flatMap(({ path, text }) =>
+      text
+        .split("\n")
+        .filter((line) => /\buses:/u.test(line) && !/uses: [\w./-]+@[0-9a-f]{40} # v\d/u.test(line))
+        .map((line) => `${path}: ${line.trim()}`)
+    )
+    none(offenders, "uses: OWNER/NAME@COMMIT # vVERSION: a tag can be moved, a commit cannot")
+  })
+
+  it("a checkout leaves no credential behind", () => {
+    none(
+      jobs
+        .filter(({ job }) =>
+          job.steps.some(
+            (step) =>
+              step.uses?.startsWith("actions/checkout@") && step.with?.["persist-credentials"] !== false
+          )
+        )
+        .map(({ name }) => name),
+      "persist-credentials: false"
+    )
+  })
+
+  it("every command of .ci/run is a job, with Docker apart", () => {
+    const commands = (text: string) => [...text.matchAll(/\.\/dev ([a-z]+)/gu)].map(([, command]) => command!)
+    const check = workflows.find(({ path }) => path.endsWith("/check.yml"))!
+    const runs = Object.values(check.workflow.jobs).flatMap(({ steps }) =>
+      steps.flatMap(({ run }) => run ?? [])
+    )
+    const ours = new Set(commands(SourceTree.read(".ci/run").replaceAll(/^#.*$/gmu, "")))
+    assert.deepStrictEqual([...ours].toSorted(), ["check", "test"])
+    assert.sameMembers([...new Set(runs.flatMap(commands))], [...ours])
+    // `./dev test --unit` takes the folders that need no Docker; the other job takes the rest.
+    const docker = runs.find((run) => run.includes("test/integration"))!
+    const all = SourceTree.files("test/*/").map((folder) => folder.replace(/\/$/u, ""))
+    const withTests = all.filter((folder) => SourceTree.files(`${folder}/**/*.test.ts`).length > 0)
+    const rest = withTests.filter((folder) => folder !== "test/architecture")
+    none(
+      rest.filter((folder) => !docker.includes(folder)),
+      "no job of check.yml runs these"
+    )
+    assert.isTrue(runs.some((run) => run === "./dev test --unit"))
+  })
+})
+
+describe("CODEOWNERS", () => {
+  it("every path exists", () => {
+    const offenders = SourceTree.read(".github/CODEOWNERS")
+      .split("\n")
+      .flatMap((line) => /^(\/\S+)\s/u.exec(line)?.[1] ?? [])
+      .filter((path) => !existsSync(join(SourceTree.root, path)))
+    none(offenders, "these have moved")
+  })
+})
