@@ -1,7 +1,8 @@
-# lib.sh: what ./dev and images/build share: how a step is shown, and Node and pnpm, pinned by version and content, which npm
-# fetches into the user's cache.
+# lib.sh: functions shared by ./dev and images/build. Shows steps, and uses npm to download Node and pnpm, pinned by
+# version and hash, into the user's cache.
 #
-# To update one: change a version, put the sha512 of the two tarballs beside it (`npm view PACKAGE@VERSION dist.integrity`, base64 to hex).
+# To update Node or pnpm, change its version and the SHA-512 of its two tarballs: the output of
+# `npm view PACKAGE@VERSION dist.integrity`, converted from base64 to hex.
 # shellcheck shell=bash disable=SC2034
 
 readonly EX_USAGE=64 EX_UNAVAILABLE=69
@@ -11,8 +12,8 @@ stop() { local code=$1; shift; say "dev: $*"; exit "$code"; }
 now() { echo "${EPOCHREALTIME/[.,]/}"; }
 since() { local us=$(($(now) - $1)); printf '%d.%d s' $((us / 1000000)) $((us / 100000 % 10)); }
 
-# step TEXT COMMAND…: says what it does and how long it took; what COMMAND prints is shown only when it fails.
-# COMMAND runs as a condition, where `set -e` does not hold: functions used here chain with && or return.
+# step TEXT COMMAND…: prints TEXT and the duration. Shows the end of COMMAND's output only if it fails.
+# COMMAND runs as a condition, where `set -e` has no effect. Functions used here must therefore chain with && or return.
 step() {
   local text=$1 began code=0 log; shift
   began=$(now)
@@ -61,8 +62,9 @@ esac
 NODE_HOME=$COGNI_CACHE/node-$NODE_VERSION-$ARCH
 PNPM_HOME_PINNED=$COGNI_CACHE/pnpm-$PNPM_VERSION-$ARCH
 
-# fetch_program PACKAGE@VERSION SHA512 PATH_IN_PACKAGE DIRECTORY: one executable out of one npm package, moved into place whole.
-# `npm pack`, not `npm install`: the wrapper packages download theirs in install scripts, which npm may be told not to run.
+# fetch_program PACKAGE@VERSION SHA512 PATH_IN_PACKAGE DIRECTORY: extracts one executable from an npm package, and moves
+# it into place atomically. Uses `npm pack` instead of `npm install`, because the wrapper packages download the
+# executable in install scripts, which npm's configuration can disable.
 fetch_program() {
   local package=$1 sha512=$2 member=$3 home=$4 work tarball
   [ -x "$home/${member##*/}" ] && return 0
@@ -75,7 +77,7 @@ fetch_program() {
   fi
   tarball=$(echo "$work"/*.tgz)
   if ! echo "$sha512  $tarball" | sha512sum --check --quiet >&2; then
-    echo "$package is not the package that images/lib.sh pins." >&2
+    echo "The checksum of $package differs from the one in images/lib.sh." >&2
     rm -rf "$work"
     return 1
   fi

@@ -1,7 +1,9 @@
-// cogni-gateway: listens on the sockets of runs and carries every connection to the host process over standard input and output.
+// cogni-gateway: listens on the sockets of runs, and forwards every connection to the host process over standard input
+// and output.
 //
-// HTTP/2 does the multiplexing: one stream for each connection, with its own flow control, so that a run that does not read holds
-// up nobody else. This side knows no key, no policy and no run: only which socket a connection came to. Protocol: images/README.md.
+// HTTP/2 multiplexes the connections. Each has its own stream with flow control, so a run that does not read delays no
+// other run. This program has no key, no policy and no knowledge of runs. It knows only which socket a connection used.
+// Protocol: images/README.md.
 import { chmodSync, rmSync } from "node:fs"
 import { connect } from "node:http2"
 import { createServer } from "node:net"
@@ -9,7 +11,7 @@ import { Duplex } from "node:stream"
 
 const socketOf = (slot) => `/sockets/${slot}/llm.sock`
 const connectionsMax = 128
-/** New connections of one slot: over it, its socket stops listening, which costs this process nothing. */
+/** New connections per slot and second. Above it, the socket stops listening, so refusals cost this process nothing. */
 const connectionsPerSecondMax = 200
 const crowdMillis = 1000
 
@@ -18,13 +20,13 @@ const session = connect("http://host", {
   settings: { initialWindowSize: 256 * 1024, enablePush: false },
   maxSessionMemory: 1024
 })
-// Streams are held back one by one; all of them together must not be.
+// Flow control applies to each stream. The session's window must not limit all of them together.
 session.on("connect", () => session.setLocalWindowSize(2 ** 31 - 1))
 const end = () => process.exit(0)
 session.on("close", end)
 session.on("error", end)
 
-/** Of each slot: its server, and its connections. */
+/** Server and connections of each slot. */
 const slots = new Map()
 
 const carry = (slot, connections, socket) => {
@@ -85,7 +87,7 @@ const open = (slot) =>
     held.server.once("error", reject)
     listen(slot, held, () => {
       held.server.off("error", reject)
-      // A slot that cannot listen again is its own run's loss, and never the end of all.
+      // If a slot cannot listen again, only its own run fails. The process continues for the others.
       held.server.on("error", () => undefined)
       slots.set(slot, held)
       resolve()
@@ -102,12 +104,12 @@ const close = (slot) =>
       resolve()
     }
     clearTimeout(held.crowd)
-    // Settles when its last connection has ended, whether or not it listens now.
+    // Settles when the last connection has ended, even if the server is not listening now.
     held.server.close(gone)
     for (const socket of held.connections) socket.destroy()
   })
 
-// What the host asks for comes on a stream of its own, a line each, and is answered on it.
+// The host sends its requests on a separate stream, one JSON object per line. The answers go back on that stream.
 const control = session.request({ ":method": "POST", ":path": "/control" }, { endStream: false })
 control.setEncoding("utf8")
 const answer = async ({ id, slot, what }) => {

@@ -1,6 +1,6 @@
 /**
- * Runs OpenClaw once against a model that says three things, so that what it loads in a run is compiled: a file is
- * read, a command is run, an answer is given. Only for the build of the image.
+ * Runs OpenClaw once during the image build, so that Node compiles the modules that a run loads. A scripted model sends
+ * three answers: a call to read a file, a call to run a command, and a final text.
  */
 import { spawn } from "node:child_process"
 import { writeFileSync } from "node:fs"

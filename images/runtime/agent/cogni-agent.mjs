@@ -1,8 +1,9 @@
 #!/usr/local/bin/node
-// cogni-agent: the smallest agent that is honest about what happened. It asks the model once, reads the stream to its end, and
-// prints one line, the envelope: {"payloads":[{"text"}],"meta":{"durationMs","error","model","usage"}}.
+// cogni-agent: minimal agent. Calls the model once, reads the stream to its end, and prints one line, the envelope:
+// {"payloads":[{"text"}],"meta":{"durationMs","error","model","usage"}}.
 //
-// Exit 0 when the answer is whole. Otherwise 1, the text so far in the envelope, the reason in `meta.error` and on stderr.
+// Exits with 0 if the answer is complete. Otherwise exits with 1: the envelope then contains the text so far, and the
+// reason is in `meta.error` and on stderr.
 // Environment: COGNI_MODEL, COGNI_MESSAGES (file), OPENAI_API_BASE, COGNI_TIMEOUT_SECONDS.
 
 import { readFileSync } from "node:fs"
@@ -66,7 +67,7 @@ function completionsUrl() {
   if (url.protocol !== "http:") {
     throw new AgentError(
       "bad_base",
-      `OPENAI_API_BASE must be http, the way out of the sandbox is local: ${base}`
+      `OPENAI_API_BASE must be an http URL, because the sandbox reaches its model locally: ${base}`
     )
   }
   return url
@@ -77,7 +78,7 @@ const deadline = seconds > 0 ? AbortSignal.timeout(seconds * 1000) : undefined
 
 // ---------------------------------------------------------------------------- output
 
-/** What an OpenAI-compatible server, or a proxy before it, says about an error, in whichever of their forms. */
+/** Extracts the error message of an OpenAI-compatible server, or of a proxy in front of it, in any of their formats. */
 function errorText(body) {
   const error = body?.error ?? body
   if (typeof error === "string") return error
@@ -93,7 +94,7 @@ function takeChunk(chunk) {
   if (chunk === null || typeof chunk !== "object") {
     throw new AgentError(
       "bad_answer",
-      `The model sent something that is no completion: ${excerpt(JSON.stringify(chunk))}`
+      `The model sent a chunk that is not a completion: ${excerpt(JSON.stringify(chunk))}`
     )
   }
   if (chunk.error)
@@ -115,12 +116,15 @@ function takeEvent(data) {
   try {
     chunk = JSON.parse(data)
   } catch {
-    throw new AgentError("bad_answer", `The model's stream holds an event that is not JSON: ${excerpt(data)}`)
+    throw new AgentError(
+      "bad_answer",
+      `The model's stream contains an event that is not JSON: ${excerpt(data)}`
+    )
   }
   takeChunk(chunk)
 }
 
-/** Server-sent events: any line end, `data` over several lines, chunks cut anywhere, also inside a line or a character. */
+/** Reads server-sent events: any line ending, `data` over several lines, chunks split anywhere, even in a character. */
 async function readEvents(response) {
   const decoder = new StringDecoder("utf8")
   let pending = ""
@@ -132,13 +136,13 @@ async function readEvents(response) {
     } else if (line.startsWith("data:")) {
       data.push(line.slice(line[5] === " " ? 6 : 5))
     } else if (line.startsWith("{")) {
-      // Some servers break off with a bare error object.
+      // Some servers end the stream with a bare error object.
       takeEvent(line)
     }
   }
   for await (const bytes of response) {
     pending += decoder.write(bytes)
-    // A carriage return at the very end may be the first half of a line end.
+    // A carriage return at the end of a chunk can be the first half of a line ending.
     const lines = pending.split(/\r\n|\n|\r(?!$)/)
     pending = lines.pop()
     for (const line of lines) takeLine(line)
@@ -161,7 +165,7 @@ async function readText(response, limit = 16 * 1024 * 1024) {
 
 // ------------------------------------------------------------------------------ call
 
-// node:http and not fetch: it is loaded already, and it has no time-out of its own that would cut a long thought.
+// Uses node:http instead of fetch: it is already loaded, and has no built-in time-out that would cut off a slow model.
 function post(url, body) {
   return new Promise((resolve, reject) => {
     const call = request(url, {
@@ -190,7 +194,7 @@ async function ask() {
   if (isSuccess && type.includes("text/event-stream")) {
     await readEvents(response)
     if (!answer.done && !answer.finishReason) {
-      throw new AgentError("incomplete", "The model's stream ended before the answer did")
+      throw new AgentError("incomplete", "The model's stream ended before the answer was complete")
     }
     return
   }
@@ -214,7 +218,7 @@ async function ask() {
   }
   takeChunk(json)
   if (typeof json.choices?.[0]?.message?.content !== "string") {
-    throw new AgentError("bad_answer", `The model's answer holds no message: ${excerpt(text)}`)
+    throw new AgentError("bad_answer", `The model's answer contains no message: ${excerpt(text)}`)
   }
 }
 
@@ -226,7 +230,7 @@ function explain(error) {
   }
   const cause = error.errors?.[0] ?? error
   if (cause.code === "ECONNREFUSED") {
-    return { code: "unreachable", message: "The way out to the model is closed: nothing listens there" }
+    return { code: "unreachable", message: "The model is unreachable: the connection was refused" }
   }
   if (["ECONNRESET", "EPIPE", "ERR_STREAM_PREMATURE_CLOSE"].includes(cause.code)) {
     return { code: "connection_lost", message: `The connection to the model was lost${soFar}` }

@@ -1,5 +1,5 @@
 #!/usr/local/bin/node
-// cogni-tool: calls a tool of the host over the sandbox's own socket. Protocol and exit codes: images/README.md.
+// cogni-tool: calls a host tool through the sandbox's socket. Exit codes: images/README.md.
 import { readFileSync } from "node:fs"
 import { parseArgs } from "node:util"
 
@@ -9,10 +9,10 @@ const exitCode = { ok: 0, failed: 1, usage: 2, denied: 3, unreachable: 4 }
 const help = `Usage: cogni-tool COMMAND
 
   exec TOOL ['{"name": "value"}' | -]   call a tool; - reads the arguments from standard input
-  list                                  what this sandbox may call
-  schema TOOL                           what a tool takes, as JSON Schema
+  list                                  list the tools that this sandbox may call
+  schema TOOL                           print the arguments of a tool as JSON Schema
 
-The result is JSON on standard output. Exit codes: 0 it worked, 1 the tool failed, 2 wrong usage, 3 not allowed, 4 no host.`
+The result is JSON on standard output. Exit codes: 0 success, 1 the tool failed, 2 wrong usage, 3 not allowed, 4 no host.`
 
 const stop = (code, message) => {
   console.error(`cogni-tool: ${message}`)
@@ -24,14 +24,14 @@ const ask = async (path, init) => {
   try {
     response = await fetch(`${base}${path}`, { signal: AbortSignal.timeout(600_000), ...init })
   } catch {
-    return stop(exitCode.unreachable, "no host answers: this sandbox has no model, and so no tools")
+    return stop(exitCode.unreachable, "no host answers: this sandbox has no model, and therefore no tools")
   }
   const text = await response.text()
   let answer
   try {
     answer = JSON.parse(text)
   } catch {
-    return stop(exitCode.unreachable, `the host's answer cannot be read (HTTP ${response.status})`)
+    return stop(exitCode.unreachable, `the host's answer is not JSON (HTTP ${response.status})`)
   }
   const { error } = answer
   if (error === undefined && response.ok) return answer
@@ -54,7 +54,7 @@ const argumentsOf = (text) => {
 const commands = {
   exec: async (tool, text, ...rest) => {
     if (tool === undefined || rest.length > 0)
-      return stop(exitCode.usage, "exec takes a tool and its arguments")
+      return stop(exitCode.usage, "exec requires a tool and accepts its arguments as one JSON object")
     const body = JSON.stringify({ tool, args: argumentsOf(text) })
     const headers = { "content-type": "application/json" }
     print((await ask("/tool/exec", { method: "POST", headers, body })).result)
@@ -64,7 +64,7 @@ const commands = {
       console.log(`${name}\t${effect}\t${description}`)
   },
   schema: async (tool) => {
-    if (tool === undefined) return stop(exitCode.usage, "schema takes a tool")
+    if (tool === undefined) return stop(exitCode.usage, "schema requires a tool")
     print((await ask(`/tool/schema?tool=${encodeURIComponent(tool)}`)).inputSchema)
   }
 }
